@@ -121,12 +121,12 @@ def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: d
 
 def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
     table = Table(title="Compiled regions", title_justify="left")
-    for name in ("output", "backend", "precision", "operators", "first input"):
+    for name in ("output", "backend", "operators", "first input"):
         table.add_column(name)
     for name in ("inputs", "calls"):
         table.add_column(name, justify="right")
     for region in regions:
-        table.add_row(Text(region.name), region.backend, region.precision, operators_text(region.ops),
+        table.add_row(Text(region.name), f"{region.backend} {region.precision}", operators_text(region.ops),
                       Text(region.first_input), str(region.inputs), str(region.calls))
     return table
 

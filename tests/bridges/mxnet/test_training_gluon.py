@@ -232,9 +232,9 @@ def test_a_step_that_fails_to_compile_is_not_counted(monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingProgram, "new_saved", fails)
-        with autograd.record(), pytest.raises(MemoryError):
-            net(data())
-    assert calls.steps.made == 1
+        with autograd.record():
+            net(data())  # is MXNet's
+    assert calls.steps.made == 1 and count(net) == 1
     with autograd.record():
         both_calls = first + net(data(1))
     assert calls.steps.made == 2
