@@ -57,7 +57,7 @@ def test_without_a_graph(backend: str, options: dict[str, Any], text: str) -> No
 
 
 @pytest.mark.parametrize(("backend", "options"), [
-    ("CPU", {"threads": "2", "codegen": "1", "autotune": False, "precision": "int8"}),
+    ("CPU", {"threads": "2", "codegen": "1", "autotune": False, "precision": "bf16"}),
     ("CPU", {"threads": None, "codegen": None, "precision": None}),
     ("NNP", {"device": "nnp-t-1400", "precision": "bf16", "mode": "latency", "instances": "2", "devices": 4,
              "calibration": [np.ones(2)]}),

@@ -349,7 +349,7 @@ def test_too_many_trips():
     trips = inlining.MOST_OPERATORS // 2 + 1
     left = reasons(loop(mx.sym, x, y), x=(trips, 8), y=(8,))
     assert f"its {trips} trips apply {2 * trips} operators" in left["_foreach"]
-    for trips, taken in ((inlining.MOST_OPEN_OPERATORS // 2, True), (inlining.MOST_OPEN_OPERATORS // 2 + 1, False)):
+    for trips, taken in ((inlining.MOST_OPEN_OPERATORS // 3, True), (inlining.MOST_OPEN_OPERATORS // 3 + 1, False)):
         rows, _ = mx.sym.contrib.while_loop(lambda i: i < 3, lambda i: ([i], [i + 1]), [x], max_iterations=trips)
         left = reasons(rows[0], x=(1,))
         assert left == {} if taken else "operators; at most 1000" in left["_while_loop"]

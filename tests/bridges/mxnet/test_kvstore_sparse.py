@@ -281,7 +281,7 @@ ERRORS = {
     'kv.row_sparse_pull("w", out=mx.nd.ones((6, 2)), row_ids=mx.nd.array([1]))': "the array for rows of w is default",
     'kv.row_sparse_pull("w", out=rows([]), row_ids=mx.nd.array([2, 6]))': "w has 6 rows, found the row ids 2 to 6",
     'kv.row_sparse_pull("w", out=[rows([])], row_ids=[mx.nd.array([2])] * 2)': "1 arrays for w have 2 of row ids",
-    'kv.row_sparse_pull("x", out=rows([]), row_ids=mx.nd.array([2]))': "has no x: init comes first",
+    'kv.row_sparse_pull("x", out=rows([]), row_ids=mx.nd.array([2]))': "the key x has not been initialised",
     'kv.row_sparse_pull("w", out=rows([]))': "row_sparse_pull of w wants out and row_ids",
 }
 

@@ -109,11 +109,12 @@ class NGraphKVStore(KVStoreBase):
         order, are summed together: what a Trainer or a Module does in one step.
 
         Raises:
-            MXNetError: the ranks can't go on, or a key was never initialised; the text says why.
+            MXNetError: the ranks can't go on, or with an optimizer a key was never initialised; the text says why.
         """
         keys, gradients = _listed(key), _rows(key, value)
-        for each in keys:
-            self._require_known(each)
+        if self._updater is not None:
+            for each in keys:
+                self._require_known(each)
         targets = gradients if out is None else _rows(key, out)
         for each, row in zip(keys, gradients, strict=True):
             _check_storage(each, row)
