@@ -166,7 +166,7 @@ class _Compared:
     def _trained(self) -> dict[str, Callable[[Arrays], Sequence[np.ndarray]]] | None:
         types = {name: TensorType(element_type(array.dtype), array.shape) for name, array in self.arrays.items()}
         try:
-            training = import_training(self.symbol.tojson(), types)
+            training = import_training(self.symbol.tojson(), types, self.wanted)
             numbers = [i for i in range(training.outputs) if training.graph.results[i].type.element.is_float]
             joint = differentiate(training.graph, self.wanted, heads=numbers)
         except UnsupportedError:
@@ -175,9 +175,20 @@ class _Compared:
         if any(parameter.name == STATE for parameter in joint.graph.parameters):
             seen["draws random numbers"] += 1
             return None
-        self.names = [*self.symbol.list_outputs(), *(f"the state {name}" for name in training.updated),
+        self.names = [*self.symbol.list_outputs(), *(f"the state {one.name}" for one in training.statistics),
+                      *(f"ones for {gamma.name}" for gamma in training.gammas),
                       *(f"the gradient of {name}" for name in self.wanted)]
-        return self._compiled(joint.graph)
+
+        def moving(run: Callable[[Arrays], Sequence[np.ndarray]]) -> Callable[[Arrays], Sequence[np.ndarray]]:
+            def moved(arrays: Arrays) -> Sequence[np.ndarray]:
+                found = list(run(arrays))
+                for number, one in enumerate(training.statistics, training.outputs):
+                    kept = np.float32(one.momentum)
+                    found[number] = found[number] * (1 - kept) + arrays[one.name] * kept
+                return found
+            return moved
+
+        return {backend: moving(run) for backend, run in self._compiled(joint.graph).items()}
 
     def at(self, point: str, number: int) -> Iterator[Difference]:
         if POINTS[point] and not self.special:
@@ -191,7 +202,8 @@ class _Compared:
         predicted = self._predicted(arrays)
         given = {**{f"head.{i}": head for i, head in enumerate(heads)}, **arrays}
         states = [moved[name.removeprefix("the state ")] for name in self.names if name.startswith("the state")]
-        expected = [*outputs, *states, *(gradients[name] for name in self.wanted)]
+        ones = [np.ones_like(arrays[name.removeprefix("ones for ")]) for name in self.names if name.startswith("ones")]
+        expected = [*outputs, *states, *ones, *(gradients[name] for name in self.wanted)]
         for backend in self.backends:
             yield from self._compare(point, f"{backend} at inference", arrays, self.inference[backend](arrays),
                                      predicted, self.symbol.list_outputs())
