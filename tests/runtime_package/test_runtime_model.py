@@ -239,11 +239,11 @@ def other_library() -> str:
 
 
 def test_what_a_call_costs(fake):
-    """About 4 microseconds on a quiet machine; the least of many short measurements is near that on a busy one, too."""
+    """About 4 microseconds on a machine of 2024, 19 on a busy one of 2017: the least of many short measurements."""
     model = ngraph_runtime.load(fake("single"))
     out = [np.empty_like(X)]
     for call in (lambda: model(X), lambda: model(data=X), lambda: model.run([X], threads=1, out=out)):
-        assert min(timeit.repeat(call, number=50, repeat=100)) / 50 < 15e-6
+        assert min(timeit.repeat(call, number=50, repeat=100)) / 50 < 40e-6
 
 
 # ---- threads and lifetimes ---------------------------------------------------------------------------------
