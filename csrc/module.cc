@@ -343,6 +343,8 @@ void define(py::module_& m) {
            "and `on_save`, as in csrc/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
+      .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program().arena_bytes(); },
+                             "Of the memory that a call works in.")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);
 
   py::class_<PythonExecutable, CompiledGraph, std::shared_ptr<PythonExecutable>>(

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import places_of, size_as
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Value
+from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape
 
 
@@ -57,9 +59,17 @@ class Expression:
         """A constant of this element type."""
         return Expression(self.builder, self.builder.constant(np.asarray(array, self.element.numpy)))
 
+    def count(self, size: int) -> Expression:
+        """A size of this element type."""
+        return Expression(self.builder, size_as(self.builder, size, self.value))
+
     def indices(self, array: Any) -> Expression:
         """A constant of i64."""
         return Expression(self.builder, self.builder.constant(np.asarray(array, np.int64)))
+
+    def places(self, axis: int) -> Expression:
+        """i64, the place of each element along `axis`."""
+        return Expression(self.builder, places_of(self.builder, self.shape, axis))
 
     def full(self, number: float) -> Expression:
         """The number in this shape and element type."""
@@ -67,7 +77,7 @@ class Expression:
 
     def to_shape(self, shape: Sequence[int]) -> Expression:
         """Broadcast, if it has another shape."""
-        return self if self.shape == tuple(shape) else self.apply("broadcast", shape=tuple(shape))
+        return self if are_same_shape(self.shape, shape) else self.apply("broadcast", shape=tuple(shape))
 
     def to_element(self, element: ElementType) -> Expression:
         """Converted, if it has another element type."""
@@ -78,22 +88,22 @@ class Expression:
 
     def summed_to(self, shape: Shape) -> Expression:
         """The sum over what broadcasting to this shape repeats."""
-        if self.shape == shape:
+        if are_same_shape(self.shape, shape):
             return self
         lead = self.rank - len(shape)
         axes = [axis for axis in range(self.rank)
-                if axis < lead or (shape[axis - lead] == 1 and self.shape[axis] != 1)]
+                if axis < lead or (is_one(shape[axis - lead]) and not is_one(self.shape[axis]))]
         return self.sum(axes).reshape(shape)
 
     def reshape(self, shape: Sequence[int]) -> Expression:
-        return self if self.shape == tuple(shape) else self.apply("reshape", shape=tuple(shape))
+        return self if are_same_shape(self.shape, shape) else self.apply("reshape", shape=tuple(shape))
 
     def transpose(self, order: Sequence[int]) -> Expression:
         return self if tuple(order) == tuple(range(self.rank)) else self.apply("transpose", order=tuple(order))
 
     def part(self, axis: int, begin: int, end: int) -> Expression:
         """The places from `begin` up to `end` along `axis`."""
-        if (begin, end) == (0, self.shape[axis]):
+        if are_same_shape((begin, end), (0, self.shape[axis])):
             return self
         bounds = [(begin, end) if own == axis else (0, size) for own, size in enumerate(self.shape)]
         return self.apply("slice", begin=[b for b, _ in bounds], end=[e for _, e in bounds])

@@ -43,8 +43,7 @@ def _(at: Reverse) -> Gradients:
     if not indices.size or not data.size:
         return data.full(0.0), None
     axis = at.attrs["axis"] % data.rank
-    grid = np.indices(indices.shape)
-    places = [_inside(indices, data.shape[axis], at.attrs["mode"]) if own == axis else data.indices(grid[own])
+    places = [_inside(indices, data.shape[axis], at.attrs["mode"]) if own == axis else indices.places(own)
               for own in range(data.rank)]
     lines = [place.reshape((1, *indices.shape)) for place in places]
     return _scattered(lines[0].apply("concat", *lines[1:], axis=0), at.head, data), None

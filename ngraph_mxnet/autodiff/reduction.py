@@ -28,7 +28,7 @@ def _(at: Reverse) -> Gradients:
 def _(at: Reverse) -> Gradients:
     shape = at.operands[0].shape
     count = prod(shape[axis] for axis in normal_axes(at.attrs["axes"], len(shape)))
-    return [_kept(at.head / float(count), at).to_shape(shape)]
+    return [_kept(at.head / at.head.count(count), at).to_shape(shape)]
 
 
 @adjoint("reduce_prod")

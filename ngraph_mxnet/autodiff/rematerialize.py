@@ -17,6 +17,7 @@ from math import inf
 from ngraph_mxnet.autodiff.flow import Network
 from ngraph_mxnet.ir.facts import Rates
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import at_hand
 
 _PRICE = 0.4
 """Bytes saved that one byte moved to compute again is worth. A value is saved by a write and maybe a copy, and is read
@@ -69,12 +70,12 @@ def saved_values(halves: Halves, share: float | None = 0.0) -> list[Value]:
     if not share or not saved:
         return saved
     droppable = _droppable(halves, saved)
-    wanted, dropped = share * sum(value.type.bytes for value in droppable), set()
+    wanted, dropped = share * sum(map(_bytes, droppable)), set()
     for value in droppable:
         if wanted <= 0:
             break
         dropped.add(value)
-        wanted -= value.type.bytes
+        wanted -= _bytes(value)
     return [value for value in saved if value not in dropped]
 
 
@@ -82,7 +83,7 @@ def _cost(node: Node) -> float:
     """Bytes moved, or what could be in that time, to compute the node again."""
     if node.op.kind == "constant":
         return 0.0
-    moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    moved = sum(map(_bytes, (*dict.fromkeys(node.inputs), *node.outputs)))
     return moved + sum(_MOVED_BY[name] * count for name, count in _rates(node).items())
 
 
@@ -90,7 +91,16 @@ def _rates(node: Node) -> Rates:
     """What it computes, by class."""
     if node.op.work is None:
         return {"unknown": 1.0}
-    return node.op.work([v.type.shape for v in node.inputs], [v.type.shape for v in node.outputs], node.attrs)
+    return node.op.work(_shapes(node.inputs), _shapes(node.outputs), node.attrs)
+
+
+def _shapes(values: Sequence[Value]) -> list[tuple[int, ...]]:
+    return [tuple(map(at_hand, value.type.shape)) for value in values]
+
+
+def _bytes(value: Value) -> int:
+    """At the sizes at hand: what is saved may be anything, so nothing is assumed of others."""
+    return at_hand(value.type.bytes)
 
 
 def _cut(halves: Halves) -> set[Value]:
@@ -104,11 +114,11 @@ def _cut(halves: Halves) -> set[Value]:
         network.add(value, _SINK, inf)
     while stack:
         value = stack.pop()
-        node, size = value.node, value.type.bytes
+        node, size = value.node, _bytes(value)
         if node is None:
             continue
         price = 1 if _rides(node, readers) else round(_PRICE * _cost(node)) if _cheap(node, halves) else inf
-        if price and price >= sum(output.type.bytes for output in node.outputs):
+        if price and price >= sum(map(_bytes, node.outputs)):
             network.add(_SOURCE, value, size)  # to save all outputs costs no more
             continue
         network.add(node, value, size)
@@ -143,12 +153,12 @@ def _droppable(halves: Halves, saved: Sequence[Value]) -> list[Value]:
 
     A softmax is none of it: unread by others, targets compute it within attention, with other bits.
     """
-    least = _SMALL * sum(value.type.bytes for value in saved)
+    least = _SMALL * sum(map(_bytes, saved))
     kept = _checkpoints(halves, saved)
     values = [value for value in saved
-              if value not in kept and value.type.bytes >= least and value.node and value.node.op.kind != "row"]
+              if value not in kept and _bytes(value) >= least and value.node and value.node.op.kind != "row"]
     stops = set(saved)
-    rates = {value: _again(value, stops) / value.type.bytes for value in values}
+    rates = {value: _again(value, stops) / _bytes(value) for value in values}
     return sorted((value for value in values if rates[value] < inf), key=rates.__getitem__)
 
 
@@ -169,8 +179,8 @@ def _checkpoints(halves: Halves, saved: Sequence[Value]) -> set[Value]:
     are alive, in as many as make checkpoints and the largest segment, which is computed again as a whole, least."""
     nodes = [node for node in halves.graph.nodes if node in halves.first]
     among, alive = set(saved), _alive(nodes)
-    widths = [sum(value.type.bytes for value in values) for values in alive]
-    before = list(accumulate(sum(value.type.bytes for value in node.outputs if value in among) for node in nodes))
+    widths = [sum(map(_bytes, values)) for values in alive]
+    before = list(accumulate(sum(_bytes(value) for value in node.outputs if value in among) for node in nodes))
     best: tuple[float, set[Value]] = (inf, set())
     for segments in _SEGMENTS:
         size = before[-1] / segments
@@ -180,7 +190,7 @@ def _checkpoints(halves: Halves, saved: Sequence[Value]) -> set[Value]:
         kept = _made_of((value for end in ends for value in alive[end]), among)
         largest = max(later - sooner for sooner, later in
                       pairwise([0, *(before[end] for end in ends), before[-1]]))
-        total = largest + sum(value.type.bytes for value in kept)
+        total = largest + sum(map(_bytes, kept))
         if total < best[0]:
             best = total, kept
     return best[1]

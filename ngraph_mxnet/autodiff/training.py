@@ -43,7 +43,7 @@ def _(at: Reverse) -> Gradients:
         return vector.reshape([vector.size if axis == 1 else 1 for axis in range(rank)])
 
     if at.heads[1] is not None:
-        by_x = by_x + wide(at.heads[1] / float(count))
+        by_x = by_x + wide(at.heads[1] / x.count(count))
     if at.heads[2] is not None:
-        by_x = by_x + (x - wide(mean)) * wide(at.heads[2] * (2.0 / count))
+        by_x = by_x + (x - wide(mean)) * wide(at.heads[2] * (x.count(2) / x.count(count)))
     return by_x, by_gamma, by_beta

@@ -60,5 +60,15 @@ def flipped(b: Builder, x: Value, axis: int) -> Value:
 
 
 def iota(b: Builder, size: int, axis: int, rank: int, dtype: str = "i64") -> Value:
-    """0, 1, ... ready to broadcast along `axis` of a tensor of `rank`."""
-    return b.constant(np.arange(size).reshape([size if i == axis else 1 for i in range(rank)]), dtype)
+    """0, 1, ... ready to broadcast along `axis` of a tensor of `rank`; of a size that is a symbol the ones before each
+    place are counted."""
+    shape = [size if i == axis else 1 for i in range(rank)]
+    if not is_symbolic(size):
+        return b.constant(np.arange(size).reshape(shape), dtype)
+    ones = broadcast_to(b, b.constant(1, dtype), (size,))
+    return b.reshape(b.subtract(b.cumsum(ones, axis=0), b.constant(1, dtype)), shape=shape)
+
+
+def places_of(b: Builder, shape: Sequence[int], axis: int) -> Value:
+    """The place of each element along `axis`, in i64."""
+    return broadcast_to(b, iota(b, shape[axis], axis, len(shape)), shape)

@@ -32,12 +32,12 @@ class Guard:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it leaves one value of a symbol only."""
+        """Whether it leaves one value of a symbol only, or a few beside each other."""
         size, atom = self.condition, _atom(self.condition)
         if atom is not None and atom.op == "zero" and self.value == 1:
             size = atom.args[0]
         monomials = [monomial for monomial in size.terms if monomial]
-        return len(monomials) == 1 and len(monomials[0]) == 1 and monomials[0][0].op == "symbol"
+        return len(monomials) == 1 and len(monomials[0]) == 1 and _is_nearly_symbol(monomials[0][0])
 
     def __str__(self) -> str:
         atom = _atom(self.condition)
@@ -72,11 +72,20 @@ def _atom(size: Dim) -> Atom | None:
     return monomial[0] if not others and len(monomial) == factor == 1 else None
 
 
+def _is_nearly_symbol(atom: Atom) -> bool:
+    if atom.op != "floordiv":
+        return atom.op == "symbol"
+    size, by = atom.args
+    return not isinstance(by, Dim) and 0 < int(by) <= _FEW and isinstance(size, Dim) and (
+        (found := _atom(size)) is not None and found.op == "symbol")
+
+
 def _is_negated(size: Dim) -> bool:
     """Whether it is 1 less a condition, or less a size that is 0 or 1."""
     return size.bounds == (0, 1) and all(factor < 0 for monomial, factor in size.terms.items() if monomial)
 
 
+_FEW = 8
 _RELATIONS = {"zero": ("!=", "=="), "positive": ("<=", ">")}
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import PackageError
-from ngraph_mxnet.package.template_package import TemplatePackage
-from ngraph_mxnet.runtime.backend import load_template
 from ngraph_mxnet.runtime.changing import MOST_RANGES
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
@@ -25,16 +23,27 @@ class Place(Protocol):
     def put(self, content: bytes | None) -> None: ...
 
 
-def kept_template(place_of: Callable[[int], Place | None], hint: Mapping[str, int],
-                  make: Callable[[], Template | None], encode: Callable[[Template], bytes | None],
-                  decode: Callable[[bytes], TemplatePackage]) -> Template | None:
+class Package(Protocol):
+    """A template as plain data."""
+
+    def holds(self, binding: Mapping[str, int]) -> bool: ...
+
+
+Held = TypeVar("Held", bound=Package)
+Made = TypeVar("Made", bound=Template)
+
+
+def kept_template(place_of: Callable[[int], Place | None], hint: Mapping[str, int], make: Callable[[], Made | None],
+                  encode: Callable[[Made], bytes | None], decode: Callable[[bytes], Held],
+                  load: Callable[[Held], Made]) -> Made | None:
     """A template that was kept and holds for these sizes, else what `make` gives, which is kept.
 
     Args:
         place_of: the place of the template that is numbered so, from 0, among those that are alike but for their
             guards; its key holds all that these depend on beside the sizes that they were compiled for.
         hint: the symbols' values now.
-        encode, decode: to what a place keeps, and back. Whatever `decode` raises, the template is made anew.
+        encode, decode: to what a place keeps, and back to the package.
+        load: makes the template of it. Whatever these two raise, the template is made anew.
     """
     free: Place | None = None
     for number in range(0 if recorder() or active() else MOST_RANGES):
@@ -47,7 +56,7 @@ def kept_template(place_of: Callable[[int], Place | None], hint: Mapping[str, in
             with span("load", "compile"):
                 package = decode(content)
                 if package.holds(hint):
-                    return load_template(package)
+                    return load(package)
         except Exception as error:  # whatever is in the folder, the model runs
             logger.warning("a kept program for a range of sizes does not load, it is compiled anew: %r", error)
             free = place

@@ -22,7 +22,6 @@ from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.sizes import evaluate
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES, ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
@@ -49,8 +48,9 @@ class Template(ABC):
         """Whether a guard leaves one value of a symbol only."""
         return any(guard.is_narrow for guard in self.guards)
 
-    def package(self) -> TemplatePackage:
-        """What `runtime.backend.load_template` makes this template from, in this process or another one.
+    def package(self) -> Any:
+        """What this template is made from again, in this process or another one: of a graph a `TemplatePackage`, which
+        `runtime.backend.load_template` takes.
 
         Raises:
             PackageError: it can't be kept; the text says why.
@@ -58,8 +58,9 @@ class Template(ABC):
         raise PackageError("what this backend compiles for a range can't be kept, as it does not say how")
 
     @abstractmethod
-    def bind(self, shapes: Shapes) -> Executable | None:
-        """What runs inputs of these shapes; None where a guard does not hold. Any thread may ask."""
+    def bind(self, shapes: Shapes) -> Any:
+        """What runs inputs of these shapes, of a graph an `Executable`; None where a guard does not hold. Any thread
+        may ask."""
 
 
 def require_fixed_weights(graph: Graph) -> None:
@@ -91,7 +92,7 @@ def attempt(hint: Binding, make: Callable[[], Template | None]) -> Attempt:
 
 
 def for_range(hint: Binding, make: Callable[[], Template | None], shapes: Callable[[Template], Shapes], what: str,
-              changing: ChangingShapes | None = None) -> tuple[Attempt, Executable | None]:
+              changing: ChangingShapes | None = None) -> tuple[Attempt, Any]:
     """To compile for a range of sizes, and what the template makes for those at hand; None where these have to be
     compiled for themselves.
 

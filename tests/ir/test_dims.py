@@ -172,8 +172,8 @@ def test_guards_read_back(sizes, binding):
 
 @pytest.mark.parametrize(("size", "is_narrow"), [
     (2 + H, True), (H - 30, True), (3 * H + 2, True), (2 * ((H + 1) // 2) + 2, False), (2 - H * H, False),
-    (H + W, False), (H // 2, False), (7 + H // 2 + W, False)])
-def test_whether_one_value_is_left(size, is_narrow):
+    (H + W, False), (H // 2, True), (H // 14, False), (7 + H // 2 + W, False)])
+def test_whether_one_value_is_left_or_a_few(size, is_narrow):
     """Whatever comes first in it, also read from the terms in another order."""
     value = evaluate(size, {"H": 28, "W": 28})
     for condition in (size, Dim(dict(reversed(size.terms.items())))):

@@ -15,7 +15,7 @@ from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import pack, unpack
 from ngraph_mxnet.package.template_package import TemplatePackage
-from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.backend import load, load_template
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.kept_templates import kept_template
 from ngraph_mxnet.runtime.ranges import Template
@@ -48,16 +48,18 @@ def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
     return json.loads(json.dumps(facts)), programs
 
 
-def kept_or_made_template(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *,
-                          small: bool) -> Template | None:
+def kept_or_made_template(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *, small: bool,
+                          decode: Callable[[bytes], Any] = TemplatePackage.from_bytes,
+                          load: Callable[[Any], Template] = load_template) -> Template | None:
     """The template that was kept for `key` and holds for these sizes, else what `make` gives, which is kept.
 
     Args:
         key: holds all that it depends on, beside the sizes that it is compiled for.
         small: making takes no time.
+        decode, load: as of `kept_template`.
     """
     return kept_template(lambda number: place_for("template", f"{key} {number}", small=small), hint, make,
-                         lambda template: template.package().to_bytes(), TemplatePackage.from_bytes)
+                         lambda template: bytes(template.package().to_bytes()), decode, load)
 
 
 def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:

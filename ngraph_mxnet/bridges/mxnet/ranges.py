@@ -1,8 +1,8 @@
-"""Regions that come with shapes which change."""
+"""Regions and training steps that come with shapes which change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet import config
@@ -33,38 +33,48 @@ _lock = ForkSafeLock()
 
 def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequence[int],
              attrs: Mapping[str, str]) -> Types | None:
-    """Of a region that comes with these shapes, and came with others before; None for the first ones, where the ranks
-    differ, where NGRAPH_DYNAMIC is off, and while there is an audit."""
-    if config.get("NGRAPH_DYNAMIC") == "off" or active():
-        return None
+    """Of a region that comes with these shapes, and came with others before; None for the first ones, and as
+    `changing_of`."""
     ranks = tuple(map(len, shapes))
-    told = _told(subgraph_json, ranks)
-    key = (attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items())), ranks,
-           tuple(told))
-    with _lock:
-        changing: ChangingShapes = _changing.get(key) or ChangingShapes(told, at_once=True)
-        _changing.put(key, changing)
-    found = changing.symbolic(tuple(map(tuple, shapes)))
-    if found is None:
+    names = [node.argument for node in parse_symbol(subgraph_json).arguments()] if config.told_axes() else []
+    changing = changing_of((attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items()))),
+                           ranks, names)
+    found = changing.symbolic(tuple(map(tuple, shapes))) if changing is not None else None
+    if changing is None or found is None:
         return None
     types = (TensorType(mxnet_element(number), shape) for number, shape in zip(in_types, found[0], strict=True))
     return Types(tuple(types), found[1], changing)
 
 
-def _told(subgraph_json: str, ranks: Sequence[int]) -> Told:
+def changing_of(key: Hashable, ranks: tuple[int, ...], names: Sequence[str]) -> ChangingShapes | None:
+    """Which sizes change of what `key` tells apart, with arrays of these ranks; None where NGRAPH_DYNAMIC is off, and
+    while there is an audit.
+
+    Args:
+        names: of the arrays; none where no sizes are told.
+    """
+    if config.get("NGRAPH_DYNAMIC") == "off" or active():
+        return None
     axes = config.told_axes()
-    if not axes:
-        return {}
-    names = [node.argument for node in parse_symbol(subgraph_json).arguments()]
-    return told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names, ranks, strict=True)])
+    told: Told = told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names, ranks, strict=True)]) \
+        if axes else {}
+    whole = (key, ranks, tuple(told))
+    with _lock:
+        changing: ChangingShapes = _changing.get(whole) or ChangingShapes(told, at_once=True)
+        _changing.put(whole, changing)
+    return changing
 
 
 def add(subgraph_json: str, types: Types, made: Attempt) -> None:
     """Put what became of a region with these types into the log that `report` reads."""
     symbol = parse_symbol(subgraph_json)
-    inputs = [f"{node.argument}: {type_}" for node, type_ in zip(symbol.arguments(), types.types, strict=True)
-              if type_.is_symbolic]
-    name = symbol.nodes[symbol.heads[0].node].name
+    names = [node.argument for node in symbol.arguments()]
+    add_named(symbol.nodes[symbol.heads[0].node].name, dict(zip(names, types.types, strict=True)), made)
+
+
+def add_named(name: str, types: Mapping[str, TensorType], made: Attempt) -> None:
+    """As `add`, of what is called so, with the types of its arrays by their names."""
+    inputs = [f"{argument}: {type_}" for argument, type_ in types.items() if type_.is_symbolic]
     _verdicts.put((name, tuple(inputs)), RangeVerdict.of(name, inputs, made))
 
 

@@ -29,7 +29,7 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import LARGE
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.registry import build_of
-from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.backend import load, load_template
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.kept_templates import kept_template
 from ngraph_mxnet.runtime.options import file_digests
@@ -98,7 +98,7 @@ class CachedPrograms:
             return place_for("template", f"onnx {self._digest} {self._facts} {key} {number}")
 
         return kept_template(place_of, hint, made, lambda template: self._content(template, weights),
-                             lambda content: TemplatePackage.from_bytes(*self._read(content)))
+                             lambda content: TemplatePackage.from_bytes(*self._read(content)), load_template)
 
     @functools.cached_property
     def _facts(self) -> str | None:

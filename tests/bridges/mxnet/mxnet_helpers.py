@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ import pytest
 from ngraph_mxnet.bridges.mxnet import kept
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
+from ngraph_mxnet.bridges.mxnet.training.ranges import StepPackage
 from ngraph_mxnet.recent import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
@@ -54,12 +56,17 @@ def forget_graphs() -> None:
 
 def check_that_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on what is compiled for training must be such as the folder keeps and another process loads."""
-    def put(content: bytes | None) -> None:
+    def put(kind: str, content: bytes | None) -> None:
         assert content is not None
-        for each in kept.unpack(content)["programs"]:
-            kept.load(kept.Package.from_bytes(each.tobytes()))
+        if kind == "template":
+            for half in StepPackage.from_bytes(content).halves:
+                kept.load_template(half)
+        else:
+            for each in kept.unpack(content)["programs"]:
+                kept.load(kept.Package.from_bytes(each.tobytes()))
 
-    monkeypatch.setattr(kept, "place_for", lambda kind, key, small: SimpleNamespace(get=lambda: None, put=put))
+    monkeypatch.setattr(kept, "place_for",
+                        lambda kind, key, small: SimpleNamespace(get=lambda: None, put=partial(put, kind)))
 
 
 def conv_net(dropout: float = 0.0) -> mx.sym.Symbol:

@@ -35,6 +35,10 @@ def test_a_model_for_all_sizes() -> None:
 
 def test_the_reason_is_told() -> None:
     x = mx.sym.broadcast_add(mx.sym.var("data"), mx.sym.contrib.arange_like(mx.sym.var("data"), axis=1, name="places"))
+    (verdict,) = ngraph_mxnet.explain_shapes(x, {"data": (4, 16)}, {"data": (1,)}).verdicts
+    assert verdict.reason is None
+    x = mx.sym.broadcast_add(mx.sym.var("data"), mx.sym.contrib.arange_like(mx.sym.var("data"), axis=1, repeat=2,
+                                                                            name="places"))
     found = ngraph_mxnet.explain_shapes(x, {"data": (4, 16)}, {"data": (1,)})
     assert not found.compiles
     (verdict,) = found.verdicts

@@ -10,7 +10,7 @@ from ngraph_mxnet.bridges.mxnet.binding.kinds import AS_LARGE, AT_ONCE, MOST_BYT
 
 
 def test_every_kind_is_compiled_at_its_third_visit_at_the_latest() -> None:
-    kinds: Kinds[int] = Kinds(lambda made: 0)
+    kinds: Kinds[int] = Kinds(lambda made: 0, lambda made: True)
     visits: dict[int, int] = {}
     compiled_at: dict[int, int] = {}
     for kind in random.Random(1).choices(range(100), k=2000):
@@ -24,7 +24,7 @@ def test_every_kind_is_compiled_at_its_third_visit_at_the_latest() -> None:
 
 
 def test_what_is_kept_is_bounded_by_number_and_by_memory() -> None:
-    kinds: Kinds[int] = Kinds(lambda made: made)
+    kinds: Kinds[int] = Kinds(lambda made: made, lambda made: True)
     for kind in range(2 * MOST_KINDS):
         kinds.put(kind, 1)
     assert len(kinds.values()) == MOST_KINDS
@@ -33,3 +33,8 @@ def test_what_is_kept_is_bounded_by_number_and_by_memory() -> None:
     assert kinds.values() == [MOST_BYTES] * AS_LARGE
     kinds.put("small", 1)
     assert sum(kinds.values()) <= AS_LARGE * MOST_BYTES and kinds.values()[-1] == 1
+
+
+def test_kinds_that_take_no_time_to_make_are_made_at_once() -> None:
+    kinds: Kinds[int] = Kinds(lambda made: 0, lambda made: made < 2)
+    assert [kinds.get_or_make(kind, lambda kind=kind: kind) for kind in range(50)] == list(range(50))  # type: ignore[misc]

@@ -185,6 +185,38 @@ def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru", "tanh", "relu", "projected"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrent_steps_back_are_a_loop(cell: str, reverse: bool) -> None:
+    attrs = {"cell": "lstm" if cell == "projected" else cell, "reverse": reverse}
+    gates, state = {"gru": 3, "tanh": 1, "relu": 1}.get(cell, 4) * 24, 10 if cell == "projected" else 24
+
+    def make(steps: Any, rows: Any = N) -> Graph:
+        b = Builder()
+        x, states = b.parameter("x", (steps, rows, gates)), [b.parameter("h", (rows, state))]
+        of_states = b.parameter("of_states", (steps, rows, state))
+        states += [b.parameter("c", (rows, 24))] if attrs["cell"] == "lstm" else []
+        last = [weights(b, state, 24)] if cell == "projected" else []
+        recurrent = weights(b, gates, state)
+        forth = b.node("rnn_training", [x, recurrent, weights(b, gates), *states, *last], attrs)
+        back = b.node("rnn_gradient", [recurrent, forth.outputs[-1], of_states, *states, *last], attrs)
+        return b.results(*forth.outputs, *back.outputs)
+
+    template = template_of(lambda: make(T), {"T": 5, "N": 3})
+    for steps, rows in ((5, 3), (1, 3), (2, 1), (33, 7)):
+        arrays = [rng.standard_normal((steps, rows, gates), np.float32), rng.standard_normal((rows, state), np.float32),
+                  rng.standard_normal((steps, rows, state), np.float32),
+                  *([rng.standard_normal((rows, 24), np.float32)] if attrs["cell"] == "lstm" else [])]
+        bound = template.bind([array.shape for array in arrays])
+        assert bound is not None, [str(guard) for guard in template.guards]
+        check_native(template, bound.native, {"T": steps, "N": rows})
+        found, alone = bound(*arrays), compile_graph(make(steps, rows), "CPU")(*arrays)
+        for one, other in zip(found, alone, strict=True):  # tiles are chosen for the sizes at hand
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+        for one, wanted in zip(found, compile_graph(make(steps, rows), "INTERPRETER")(*arrays), strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-3, atol=1e-4 * max(1, float(np.abs(wanted).max())))
+
+
 # ---- called with arrays --------------------------------------------------------------------------------------
 
 

@@ -47,7 +47,7 @@ class Calls:
         arrays = {**inputs, **parameters}
         program = TrainingProgram(text, types_of(arrays), trained, recorded=True)
         self.steps = RecordedSteps(program, list(inputs), parameters, trained)
-        self.saved_bytes = program.saved_bytes
+        self.saved_bytes, self.was_compiled = program.saved_bytes, program.was_compiled
 
     def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray] | None:
         """The outputs, recorded; None: nothing was done. The inputs are in the order that they were in at first."""
@@ -68,7 +68,7 @@ class GluonTraining:
         """Calls that were compiled."""
         self._rare = Refusal(_title(block), "its inputs have had many shapes: these are compiled when they come "
                                             "again", quiet=True)
-        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds(saved_bytes)
+        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds(saved_bytes, was_compiled)
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """What the block returns; a Refusal: why the call is MXNet's."""
@@ -156,6 +156,11 @@ def _why_left(block: HybridBlock) -> dict[bool, Refusal | None] | None:
 def saved_bytes(made: Calls | PartedBlock | Refusal) -> int:
     """What a step saves for its backward pass."""
     return 0 if isinstance(made, Refusal) else made.saved_bytes
+
+
+def was_compiled(made: Calls | PartedBlock | Refusal) -> bool:
+    """Whether making it took as long as compiling does."""
+    return not isinstance(made, Calls) or made.was_compiled
 
 
 def wanted() -> bool:

@@ -16,7 +16,8 @@ AS_LARGE = 16
 """So many kinds as large as the largest are kept, whatever they save."""
 AT_ONCE = 4
 """So many kinds are compiled at their first call, the next so many at their second, and all others at their third:
-compiling takes as long as some steps, and of sentences of all lengths many are rare."""
+compiling takes as long as some steps, and of sentences of all lengths many are rare. Kinds that only bind what was
+compiled for a range of sizes don't count."""
 _LATEST = 3
 _MOST_SEEN = 1024
 
@@ -27,9 +28,13 @@ class Kinds(Generic[Made]):
     """What was made for each kind that is worth it. What is due depends on the calls alone, not on time, so that a
     program computes the same in each run."""
 
-    def __init__(self, bytes_of: Callable[[Made], int]) -> None:
-        """`bytes_of`: what a step of what was made saves."""
-        self._made, self._bytes_of = Recent(MOST_KINDS), bytes_of
+    def __init__(self, bytes_of: Callable[[Made], int], was_compiled: Callable[[Made], bool]) -> None:
+        """
+        Args:
+            bytes_of: what a step of what was made saves.
+            was_compiled: whether making it took as long as compiling does.
+        """
+        self._made, self._bytes_of, self._was_compiled = Recent(MOST_KINDS), bytes_of, was_compiled
         self._seen: Counter[Hashable] = Counter()
         self._count = 0
 
@@ -41,8 +46,8 @@ class Kinds(Generic[Made]):
         """
         found: Made | None = self._made.get(kind)
         if found is None and self._is_due(kind):
-            self._count += 1
             found = make()
+            self._count += self._was_compiled(found)
             self.put(kind, found)
         return found
 

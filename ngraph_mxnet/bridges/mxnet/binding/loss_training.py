@@ -19,7 +19,7 @@ from mxnet.util import is_np_array, is_np_shape
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, lookups, quick_call
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused, reason_of
-from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape, saved_bytes
+from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape, saved_bytes, was_compiled
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.errors import UnsupportedError
@@ -46,7 +46,7 @@ class LossTraining:
 
         self._mode_of, self._is_ours = _core.recording_mode, _core.is_ours
         self._names = [name for name in vars(block) if name not in _COMMON]
-        self._calls: Kinds[Calls | Refusal] = Kinds(saved_bytes)
+        self._calls: Kinds[Calls | Refusal] = Kinds(saved_bytes, was_compiled)
         self.count = 0
 
     def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:

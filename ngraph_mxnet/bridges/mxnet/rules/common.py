@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
-from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.compositions.tensors import iota, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, element_type
@@ -95,9 +93,8 @@ def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:
 
     `lengths`: whole numbers in the shape of x without `axis`, of any number type, below 2**24.
     """
-    shape, places = list(x.shape), np.arange(x.shape[axis], dtype=np.float32)
+    shape = list(x.shape)
     if lengths.shape != (*shape[:axis], *shape[axis + 1:]):
         raise UnsupportedError(f"lengths {lengths.type} for axis {axis} of {x.type}")
     column = b.reshape(lengths, shape=(*shape[:axis], 1, *shape[axis + 1:]))
-    positions = b.constant(places.reshape([-1 if i == axis else 1 for i in range(len(shape))]))
-    return b.less(positions, b.convert(column, element=element_type("f32")))
+    return b.less(iota(b, shape[axis], axis, len(shape), "f32"), b.convert(column, element=element_type("f32")))

@@ -8,7 +8,7 @@ from ngraph_mxnet.bridges.mxnet.rules.common import as_indices, normal_axis, pos
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, NUMBERS, moves, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.compositions.tensors import iota, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
@@ -102,7 +102,7 @@ def one_hot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     # What lies outside is written as off_value into the nearest column.
     nearest = b.clamp(wanted, lower=0, upper=depth - 1)
     columns = b.reshape(as_indices(b, nearest), shape=(1, count))
-    rows = b.constant(np.arange(count, dtype=np.int64)[None])
+    rows = iota(b, count, 1, 2)
     hot = b.scatter_nd(b.broadcast(off, shape=(count, depth)), b.concat(rows, columns, axis=0),
                        b.select(b.equal(nearest, wanted), on, off))
     return b.reshape(hot, shape=(*indices.shape, depth))

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from math import inf
 
-import numpy as np
-
 from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis, within_length
 from ngraph_mxnet.bridges.mxnet.rules.registry import FLOATS, MOVED, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.compositions.tensors import iota, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
@@ -98,7 +96,7 @@ def softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: S
     x, label = inputs
     if x.type.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
-    places = b.constant(np.arange(x.shape[1], dtype=x.type.element.numpy))
+    places = iota(b, x.shape[1], 0, 1, x.type.element.name)
     chosen = b.equal(b.trunc(b.reshape(label, shape=(x.shape[0], 1))), places)
     logs = b.log(b.maximum(over_axis(b, "softmax", x, 1), scalar(b, 1e-8, x)))
     total = b.reduce_sum(b.select(chosen, logs, scalar(b, 0, x)), axes=(0, 1))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from ngraph_mxnet.bridges.mxnet.rules.common import as_indices
 from ngraph_mxnet.bridges.mxnet.rules.indexing import WHOLE
 from ngraph_mxnet.bridges.mxnet.rules.registry import LOGIC, moves, rule
 from ngraph_mxnet.bridges.mxnet.rules.slices import flipped
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import iota, scalar, size_as, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 
@@ -37,7 +35,7 @@ def _whole(b: Builder, lengths: Value) -> Value:
 
 def _times(b: Builder, steps: int) -> Value:
     """0, 1, ... as a column of float32."""
-    return b.constant(np.arange(steps, dtype=np.float32)[:, None])
+    return iota(b, steps, 0, 2, "f32")
 
 
 @rule("SequenceMask", operands=(1, 2), types=LOGIC)
@@ -83,10 +81,10 @@ def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:
     steps, batch = data.shape[axis], data.shape[1 - axis]
     if steps * batch > WHOLE:
         raise UnsupportedError(f"{steps} times {batch} elements, expected at most {WHOLE}")
-    numbers = b.constant(np.arange(batch, dtype=np.float32))
+    numbers = iota(b, batch, 0, 1, "f32")
     if axis == 0:
-        places = b.add(b.multiply(times, b.constant(float(batch))), numbers)
+        places = b.add(b.multiply(times, size_as(b, batch, times)), numbers)
     else:
-        places = b.add(times, b.multiply(numbers, b.constant(float(steps))))
+        places = b.add(times, b.multiply(numbers, size_as(b, steps, times)))
     rows = b.reshape(data, shape=(steps * batch, prod(data.shape[2:])))
     return b.gather(rows, as_indices(b, places))

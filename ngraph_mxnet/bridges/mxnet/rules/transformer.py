@@ -15,9 +15,10 @@ from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis, positive
 from ngraph_mxnet.bridges.mxnet.rules.registry import rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import iota, scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 
 
 def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
@@ -88,10 +89,14 @@ def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 
 @rule("_contrib_arange_like", operands=1, ignored=["ctx"])
 def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant."""
+    """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant where the size is
+    known."""
     (x,), axis = inputs, attrs.int("axis", None)
     shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.type.rank)],)
     dtype, repeat = x.type.element.numpy, positive(attrs.int("repeat", 1), "repeat")
     start, step = dtype.type(attrs.float("start", 0.0)), dtype.type(attrs.float("step", 1.0))
+    if repeat == 1 and len(shape) == 1 and is_symbolic(shape[0]):
+        steps = b.multiply(iota(b, shape[0], 0, 1, x.type.element.name), scalar(b, step, x))
+        return b.add(steps, scalar(b, start, x))
     places = (np.arange(prod(shape)) // repeat).astype(dtype)
     return b.constant((start + places * step).astype(dtype).reshape(shape))

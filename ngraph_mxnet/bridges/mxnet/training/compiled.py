@@ -10,7 +10,6 @@ from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD, Joint
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
-from ngraph_mxnet.bridges.mxnet.kept import Made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.graph import TrainingGraph, import_training
 from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
@@ -22,19 +21,40 @@ from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
+from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.ranges import Template
 
+_CPU = "CPU"
 _BLOCKS = 16
 """Channels that lie together in the CPU's layout of images."""
 
 
 def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
-                 recorded: bool) -> Made:
+                 recorded: bool) -> tuple[dict[str, Any], list[Executable]]:
     """What `TrainingProgram` is made of: its attributes as plain data, and the forward and backward programs.
 
     Raises:
         UnsupportedError: it can't be trained as a whole; the text says why.
     """
+    facts, halves = _halves(symbol, types, wanted, recorded)
+    return facts, list(map(_compiled, halves))
+
+
+def compile_step_for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
+                           recorded: bool) -> tuple[dict[str, Any], list[Template]]:
+    """As `compile_step`, with symbols among the types' sizes; guards are in force.
+
+    Raises:
+        UnsupportedError: as `compile_step`.
+    """
+    facts, halves = _halves(symbol, types, wanted, recorded)
+    return facts, list(map(_template, halves))
+
+
+def _halves(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
+            recorded: bool) -> tuple[dict[str, Any], tuple[Graph, Graph]]:
     for name in wanted:
         if not types[name].element.is_float:
             raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
@@ -45,26 +65,24 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
     first_gamma = training.outputs + len(training.statistics)
     training.graph.results[first_gamma:] = [training.graph.results[first_gamma + place] for place in gammas]
     joint, floats = _joint(training, wanted)
-    results = training.graph.results[:training.outputs]
     halves = split(joint, len(training.graph.results), blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
-    read = {parameter.name: parameter.type for parameter in halves.backward.parameters}
+    read = {parameter.name for parameter in halves.backward.parameters}
     # What a recorded call gives is the caller's to write.
     repeated = _repeated(halves, range(training.outputs if recorded else 0, first_gamma), len(training.graph.results))
-    programs: list[Any] = [_compiled(halves.forward), _compiled(halves.backward)]
     return {
         "name": symbol.nodes[symbol.heads[0].node].name,
-        "outputs": [_plain(value.type) for value in results],
+        "outputs": training.outputs,
         "heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in read],
         "statistics": [(one.name, one.momentum, one.of) for one in training.statistics],
         "gammas": [training.gammas[place].name for place in gammas],
-        "saved": [(name, *_plain(read[name])) for name in halves.saved if name not in repeated],
+        "saved": [name for name in halves.saved if name not in repeated],
         "repeated": repeated,
         "gone_back": sorted(joint.passed),
-        "arenas": [int(program.memory.planned) for program in programs],
-    }, programs
+    }, (halves.forward, halves.backward)
 
 
-def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
+def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType],
+                       wanted: Sequence[str]) -> tuple[dict[str, Any], list[Executable]]:
     """The program of a backward pass in predict mode, which computes forward, too; its attributes are the heads that it
     reads, as those of `compile_step`. Its results are the gradients.
 
@@ -94,15 +112,22 @@ def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[
     return differentiate(training.graph, list(wanted), floats), floats
 
 
-def _plain(type_: TensorType) -> tuple[str, tuple[int, ...]]:
-    return type_.element.name, type_.shape
+def _compiled(graph: Graph) -> Executable:
+    return compile_graph(_prepared(graph), _CPU)
 
 
-def _compiled(graph: Graph) -> Any:
+def _template(graph: Graph) -> Template:
+    made = get_backend(_CPU).template(_prepared(graph), {})
+    if made is None:
+        raise UnsupportedError("kernels that are generated for a graph are for its sizes")
+    return made
+
+
+def _prepared(graph: Graph) -> Graph:
     for parameter in graph.parameters:
         parameter.role = Role.INPUT  # weights change with every step: nothing is derived from them in advance
     graph.results = own_results(Builder(graph), graph.results)
-    return compile_graph(graph, "CPU")
+    return graph
 
 
 def _repeated(halves: Split, numbers: Collection[int], begin: int) -> dict[str, int]:

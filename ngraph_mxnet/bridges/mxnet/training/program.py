@@ -13,10 +13,12 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.kept import Made, is_small, kept_or_made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
+from ngraph_mxnet.bridges.mxnet.training.ranges import read_of_forward, step_for_range
 from ngraph_mxnet.bridges.mxnet.training.written import Statistic
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir import TensorType, element_type
+from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.runtime.ranges import Template
 
 
 class Half:
@@ -64,6 +66,7 @@ class TrainingProgram:
             result. When `recorded` no output is among them: they are the caller's to write.
         gone_back: origins of the nodes that a gradient comes through.
         planned: for `report`; who makes arrays of what is saved counts them there.
+        was_compiled: for these types alone, or loaded; else a template of a range was bound, which takes no time.
 
     Args:
         symbol: parsed, or its JSON.
@@ -77,19 +80,22 @@ class TrainingProgram:
 
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool = False) -> None:
-        facts, (forward, backward) = _kept_or_compiled(symbol, types, wanted, recorded)
+        found = _for_range(symbol, types, wanted, recorded)
+        facts, (forward, backward) = found or _kept_or_compiled(symbol, types, wanted, recorded)
+        self.was_compiled = found is None
         self._predicting = lambda: _kept_or_predicting(symbol, types, wanted)
         self.forward, self.backward = Half(forward), Half(backward)
-        self.outputs = [_type(*each) for each in facts["outputs"]]
+        self.outputs = [port.type for port in self.forward.outputs[:facts["outputs"]]]
         self.heads: dict[int, str] = dict(facts["heads"])
         self.statistics = [Statistic(name, momentum, tuple(of)) for name, momentum, of in facts["statistics"]]
         self.gammas: tuple[str, ...] = tuple(facts["gammas"])
-        self.saved = {name: _type(element, shape) for name, element, shape in facts["saved"]}
+        read = read_of_forward(facts, self.forward.outputs)
+        self.saved = {name: read[name] for name in facts["saved"]}
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.repeated: dict[str, int] = facts["repeated"]
         self.gone_back = frozenset(facts["gone_back"])
-        forward_bytes, backward_bytes = facts["arenas"]
-        self.planned = Planned(facts["name"], forward_bytes, backward_bytes, self.saved_bytes)
+        self.planned = Planned(facts["name"], self.forward.native.arena_bytes, self.backward.native.arena_bytes,
+                               self.saved_bytes)
 
     def predicting(self) -> tuple[Half, dict[int, str]]:
         """What goes back in predict mode after the same forward half, where that is another way than `backward`: a
@@ -105,7 +111,7 @@ class TrainingProgram:
         """Arrays for the batch's values."""
         first = len(self.outputs)
         ports = self.forward.outputs[first:first + len(self.statistics)]
-        return [new(_type(port.type.element.name, port.type.shape)) for port in ports]
+        return [new(port.type) for port in ports]
 
     def new_saved(self) -> dict[str, NDArray]:
         """Arrays for what one step saves, by name."""
@@ -119,6 +125,25 @@ def new(type_: TensorType) -> NDArray:
     return array
 
 
+def _for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
+               recorded: bool) -> Made | None:
+    """None of a part of a symbol, too: the types of what it computes are those that were inferred for these sizes."""
+    if not isinstance(symbol, str):
+        return None
+
+    def compiled(symbolic: Mapping[str, TensorType]) -> tuple[dict[str, Any], list[Template]]:
+        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step_for_range
+
+        return compile_step_for_range(symbol, symbolic, wanted, recorded=recorded)
+
+    key = (*_kind(recorded), symbol, tuple(wanted), config.compile_settings(), cpu_features())
+    return step_for_range(key, types, compiled, small=is_small(symbol))
+
+
+def _kind(recorded: bool) -> tuple[Any, ...]:
+    return "training", "step", recorded, config.get("NGRAPH_REMATERIALIZE")
+
+
 def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
                       recorded: bool) -> Made:
     def compiled() -> Made:
@@ -126,7 +151,7 @@ def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType]
 
         return compile_step(symbol, types, wanted, recorded=recorded)
 
-    return _kept_or_made(("step", recorded, config.get("NGRAPH_REMATERIALIZE")), symbol, types, wanted, compiled)
+    return _kept_or_made(_kind(recorded), symbol, types, wanted, compiled)
 
 
 def _kept_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
@@ -135,7 +160,7 @@ def _kept_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorTyp
 
         return compile_predicting(symbol, types, wanted)
 
-    return _kept_or_made(("predicting",), symbol, types, wanted, compiled)
+    return _kept_or_made(("training", "predicting"), symbol, types, wanted, compiled)
 
 
 def _kept_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mapping[str, TensorType],
@@ -143,9 +168,5 @@ def _kept_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mappi
     text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
     inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
     told = sorted((name, str(type_)) for name, type_ in types.items())
-    key = repr(("training", *kind, text, inferred, told, list(wanted), config.compile_settings(), cpu_features()))
+    key = repr((*kind, text, inferred, told, list(wanted), config.compile_settings(), cpu_features()))
     return kept_or_made(key, compiled, small=is_small(text))
-
-
-def _type(element: str, shape: Sequence[int]) -> TensorType:
-    return TensorType(element_type(element), tuple(shape))

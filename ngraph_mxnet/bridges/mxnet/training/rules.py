@@ -22,9 +22,10 @@ from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.bridges.mxnet.training.dropping import dropped
 from ngraph_mxnet.bridges.mxnet.training.left import why_not_trained
-from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar
+from ngraph_mxnet.compositions.tensors import converted, iota, places_of, reshaped, scalar, size_as
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import greatest, is_symbolic
 
 _TRAINING: dict[str, Rule] = {}
 _PREDICTING: dict[str, Rule] = {}
@@ -266,8 +267,7 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     labels = reshaped(b, converted(b, label, y), wanted)
     alpha = attrs.float("smooth_alpha", 0.0)
     if alpha and not multiple:
-        numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
-                             y.type.element)
+        numbers = iota(b, classes, axis, len(x.shape), y.type.element.name)
         chosen = b.equal(b.trunc(labels), numbers)
         target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / (classes - 1) if classes > 1 else inf, y))
         gradient = b.subtract(y, target)
@@ -285,18 +285,24 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     else:
         batch = x.shape[0] if multiple else label.type.size
         share = inner * (batch if normalization == "batch" else 1)
-        gradient = b.multiply(gradient, scalar(b, scale / share, y))
+        gradient = b.multiply(gradient, _shared(b, scale, share, y))
     return b.own_gradient(y, x, b.multiply(gradient, y) if squared else gradient)
+
+
+def _shared(b: Builder, scale: float, count: int, like: Value) -> Value:
+    """scale / count, of a size."""
+    return b.divide(scalar(b, scale, like), size_as(b, count, like)) if is_symbolic(count) else \
+        scalar(b, scale / count, like)
 
 
 def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
     """y, less 1 where the place along `axis` is the label: of a million classes one element a row changes."""
     shape, classes = y.shape, y.shape[axis]
     places = [size for own, size in enumerate(shape) if own != axis]
-    rest = iter(np.indices(places, np.int64).reshape(len(places), -1))
+    rest = iter(b.reshape(places_of(b, places, own), shape=(1, prod(places))) for own in range(len(places)))
     labels = b.reshape(labels, shape=(1, prod(places)))
     chosen = b.clamp(b.convert(labels, element="i64"), lower=0, upper=classes - 1)
-    indices = b.concat(*(chosen if own == axis else b.constant(next(rest)[None]) for own in range(len(shape))), axis=0)
+    indices = b.concat(*(chosen if own == axis else next(rest) for own in range(len(shape))), axis=0)
     is_class = b.logical_and(b.greater_equal(labels, scalar(b, 0, y)), b.less(labels, scalar(b, classes, y)))
     ones = b.select(is_class, scalar(b, -1, y), scalar(b, 0, y))
     return b.scatter_nd(y, indices, b.reshape(ones, shape=(prod(places),)), reduction="add")
@@ -307,7 +313,7 @@ def _softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: 
     """The value has a least probability, the gradient has none: it is that of logarithms that add 0 to the value."""
     x, label = inputs
     y = _same(node.op, b, inputs, attrs, node)
-    places = b.constant(np.arange(x.shape[1], dtype=x.type.element.numpy))
+    places = iota(b, x.shape[1], 0, 1, x.type.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
     logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), scalar(b, 0, x))
     nothing = b.reduce_sum(b.subtract(b.stop_gradient(logs), logs), axes=(0, 1))
@@ -322,8 +328,8 @@ def _regression(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     difference = b.subtract(y, reshaped(b, converted(b, label, y), y.shape))
     if canonical(node.op) == "MAERegressionOutput":
         difference = b.sign(difference)
-    share = attrs.float("grad_scale", 1.0) / max(label.type.size // max(label.shape[0], 1), 1)
-    return b.own_gradient(y, x, b.multiply(difference, scalar(b, share, y)))
+    count = greatest(label.type.size // greatest(label.shape[0], 1), 1)
+    return b.own_gradient(y, x, b.multiply(difference, _shared(b, attrs.float("grad_scale", 1.0), count, y)))
 
 
 @_in_training("MakeLoss")
@@ -333,7 +339,7 @@ def _make_loss(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     scale = attrs.float("grad_scale", 1.0)
     normalization, threshold = attrs.choice("normalization", "null", ("null", "batch", "valid")), attrs.float(
         "valid_thresh", 0.0)
-    share = scalar(b, scale / (prod(x.shape[:-1]) if normalization == "batch" else 1), x)
+    share = _shared(b, scale, prod(x.shape[:-1]) if normalization == "batch" else 1, x)
     if normalization == "valid":
         valid = b.convert(b.greater(x, scalar(b, threshold, x)), element=x.type.element)
         share = b.divide(share, b.maximum(b.reduce_sum(valid, axes=range(x.type.rank)), scalar(b, 1, x)))
@@ -354,7 +360,7 @@ def _svm_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     factor, linear = attrs.float("regularization_coefficient", 1.0), attrs.bool("use_linear", False)
     if x.type.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
-    columns = b.constant(np.arange(x.shape[1]), x.type.element)
+    columns = iota(b, x.shape[1], 0, 1, x.type.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), columns)
     signed = b.select(chosen, x, b.negative(x))
     missed, zero = b.subtract(scalar(b, margin, x), signed), scalar(b, 0, x)

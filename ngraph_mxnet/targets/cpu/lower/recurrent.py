@@ -96,7 +96,7 @@ def rnn(ctx: Lowering, node: Node) -> None:
         out.writers.extend(made.writers)
         return made, after
 
-    hidden, before = _through(ctx, steps, node.attrs["reverse"], step, out, hidden, before)
+    hidden, before = _through(ctx, steps, node.attrs["reverse"], step, lambda t: _step(out, t), hidden, before)
     ctx.set_plain(node.outputs[0], out)
     _set_padded(ctx, node.outputs[1], hidden)
     if before is not None:
@@ -108,10 +108,11 @@ def rnn(ctx: Lowering, node: Node) -> None:
 Step = Callable[[int, PlainView, "PlainView | None"], "tuple[PlainView, PlainView | None]"]
 
 
-def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, out: PlainView, hidden: PlainView,
-             before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, behind: Callable[[int], PlainView],
+             hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
     """All steps; `step` takes its number, hidden state and memory, and gives those behind it. Of a number of steps that
-    is not known all but the first are a loop, in which the memory stays where it is."""
+    is not known all but the first are a loop, in which the memory stays where it is, and the hidden state behind a step
+    is where `behind` says."""
 
     def place(number: int) -> int:
         """Of the step that comes so late."""
@@ -121,15 +122,15 @@ def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, out: PlainVie
         for number in range(steps):
             hidden, before = step(place(number), hidden, before)
         return hidden, before
-    begun, before = step(place(0), hidden, before)
-    after: PlainView | None = None
+    begun, first = step(place(0), hidden, before)
+    last, after = begun, first
     for number in ctx.builder.each(steps - 1, lambda number: number + 1):
-        previous = replace(_step(out, place(number - 1)), writers=begun.writers)
-        hidden, after = step(place(number), previous, before)
-    hidden = replace(_step(out, place(steps - 1)), writers=[*begun.writers, *hidden.writers])
-    if before is not None and after is not None:
-        before = replace(before, writers=[*before.writers, *after.writers])
-    return hidden, before
+        previous = replace(behind(place(number - 1)), writers=begun.writers)
+        last, after = step(place(number), previous, first)
+    last = replace(behind(place(steps - 1)), writers=[*begun.writers, *last.writers])
+    if first is None or after is None:
+        return last, first
+    return last, replace(first, writers=[*first.writers, *after.writers])
 
 
 @lowers("rnn_gradient", check=check_f32)
@@ -155,22 +156,28 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
         arriving = nothing
     if projection is not None:
         _fill_rest(ctx, other)
-    for t in range(steps)[:: 1 if node.attrs["reverse"] else -1]:
+    filled = list(other.writers)
+
+    def step(t: int, arriving: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+        """What comes to the step before it, through the product and past it."""
         head, made, beside, after = _step(heads, t), _again(_step(of_x, t)), _again(_step(other, t)), None
         if projection is not None:
-            beside.writers.extend(other.writers)
+            beside.writers.extend(filled)
             ctx.strided("add", head.type.shape, [(head, head.strides), (arriving, arriving.strides)],
                         (beside, beside.strides))
             head, arriving = _again(inner), nothing
             projection.emit(ctx, beside, head)
         if rest or cell == "gru":
             after = plain_view(passed.type, memory)
-        _emit_back(ctx, cell, _step(kept, t), head, arriving, before, after, made, beside)
-        arriving, before = _again(room), after or before
-        product.emit(ctx, beside if cell == "gru" else made, arriving)
+        _emit_back(ctx, cell, _step(kept, t), head, arriving, before or nothing, after, made, beside)
+        product.emit(ctx, beside if cell == "gru" else made, summed := _again(room))
         of_x.writers.extend(made.writers)
         if other is not of_x:
             other.writers.extend(beside.writers)
+        return summed, after or before
+
+    arriving, past = _through(ctx, steps, not node.attrs["reverse"], step, lambda t: room, arriving, before)
+    before = past or before
     if cell == "gru":
         ctx.strided("add", of_h.shape, [(arriving, arriving.strides), (before, before.strides)],
                     (last := _again(inner), last.strides))
