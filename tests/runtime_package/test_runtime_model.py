@@ -8,7 +8,6 @@ import os
 import shutil
 import threading
 import time
-import timeit
 from concurrent.futures import Future
 
 import numpy as np
@@ -236,14 +235,6 @@ def other_library() -> str:
     """Some library that is loaded here."""
     with open("/proc/self/maps") as maps:
         return next(line.split()[-1] for line in maps if "libm.so" in line or "libm-" in line)
-
-
-def test_what_a_call_costs(fake):
-    """About 4 microseconds on a machine of 2024, 19 on a busy one of 2017: the least of many short measurements."""
-    model = ngraph_runtime.load(fake("single"))
-    out = [np.empty_like(X)]
-    for call in (lambda: model(X), lambda: model(data=X), lambda: model.run([X], threads=1, out=out)):
-        assert min(timeit.repeat(call, number=50, repeat=100)) / 50 < 40e-6
 
 
 # ---- threads and lifetimes ---------------------------------------------------------------------------------

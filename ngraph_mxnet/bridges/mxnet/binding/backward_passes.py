@@ -36,6 +36,17 @@ def install() -> None:
     NDArray.backward = method
 
 
+def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True) -> _Result:
+    """What the backward pass gives; `by_all`: by all variables that have a gradient.
+
+    Raises:
+        UnsupportedError: as `_waited_for`.
+    """
+    result = run() if train_mode and by_all else _waited_for(run, train_mode)
+    uncounted.touch_recorded()
+    return result
+
+
 def _waited_for(run: Callable[[], _Result], train_mode: bool) -> _Result:
     """A backward pass that may meet calls which move statistics.
 
@@ -57,20 +68,12 @@ def _waited_for(run: Callable[[], _Result], train_mode: bool) -> _Result:
 
 @functools.wraps(stock_backward)
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    if train_mode:
-        stock_backward(heads, head_grads, retain_graph, train_mode)
-    else:
-        _waited_for(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), False)
-    uncounted.touch_recorded()
+    _gone_back(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), train_mode)
 
 
 @functools.wraps(stock_method)
 def method(self: NDArray, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    if train_mode:
-        stock_method(self, out_grad, retain_graph, train_mode)
-    else:
-        _waited_for(lambda: stock_method(self, out_grad, retain_graph, train_mode), False)
-    uncounted.touch_recorded()
+    _gone_back(lambda: stock_method(self, out_grad, retain_graph, train_mode), train_mode)
 
 
 @functools.wraps(stock_grad)
@@ -88,7 +91,5 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: Any =
             if _NODE in partitioner.json_of(autograd.get_symbol(head)):
                 raise MXNetError("a hybridized block that is compiled does not support higher order gradients, nor do "
                                  "MXNet's own; please do not use hybridize if you want create_graph=True")
-    found = _waited_for(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
-                        train_mode)
-    uncounted.touch_recorded()
-    return found
+    return _gone_back(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
+                      train_mode, by_all=False)

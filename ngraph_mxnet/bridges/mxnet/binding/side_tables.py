@@ -72,9 +72,10 @@ class OfBlock:
         training: a `GluonTraining`.
         trained, quick: the short ways of recorded calls and of others (see `quick_call`).
         loss: a `LossTraining`.
+        recorded: the block's own cached op, if MXNet has recorded a call of it whose writes it does not count.
     """
 
-    __slots__ = ("bodies", "held", "loss", "quick", "trained", "training")
+    __slots__ = ("bodies", "held", "loss", "quick", "recorded", "trained", "training")
 
     def __init__(self) -> None:
         self.bodies: Any = None
@@ -83,6 +84,7 @@ class OfBlock:
         self.trained: Any = None
         self.quick: Any = None
         self.loss: Any = None
+        self.recorded: Any = None
 
 
 blocks: SideTable[OfBlock] = SideTable()

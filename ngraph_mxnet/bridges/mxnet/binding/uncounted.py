@@ -15,6 +15,7 @@ from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet.bridges.mxnet.binding import environment
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 _states: WeakSet[Parameter] = WeakSet()
 """Of all blocks whose backward passes MXNet has run so, or may yet run."""
@@ -22,8 +23,9 @@ _states: WeakSet[Parameter] = WeakSet()
 
 def add_recorded(block: HybridBlock) -> None:
     """MXNet records a call of the block's own cached op."""
-    flags = dict(block._flags)
-    if flags.get("static_alloc") and flags.get("static_shape"):
+    kept, flags = of_block(block), dict(block._flags)
+    if kept.recorded is not block._cached_op and flags.get("static_alloc") and flags.get("static_shape"):
+        kept.recorded = block._cached_op
         arguments = dict(zip(block._cached_graph[1].list_inputs(), block._cached_op_args, strict=True))
         _states.update(arguments[name][1] for name in block._cached_graph[1].list_auxiliary_states())
 
