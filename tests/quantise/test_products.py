@@ -129,10 +129,8 @@ def test_weights_may_change() -> None:
     np.testing.assert_array_equal(executable(image, *weights)[0], first)
 
 
-@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", supported(_core.cpu_features()))
 def test_corrections_of_weights_that_may_change_are_the_bits_of_constant_ones(isa: str) -> None:
-    if isa not in supported(_core.cpu_features()):
-        pytest.skip(f"this CPU has no {isa}")
     graph = network()
     weights, rng = weights_of(graph), np.random.default_rng(6)
     recipe = Recipe.of_calibration(calibrated(graph, weights), "minmax").correcting({
