@@ -33,7 +33,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory):
     return found, path
 
 
-@pytest.mark.skipif(not ISAS, reason="the CPU has the baseline alone")
+@pytest.mark.skipif(not ISAS, reason="the CPU has no AVX2")
 @pytest.mark.parametrize("isa", ISAS)
 def test_the_same_bits(isa: str, quantised, real_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where AVX-512 comes without VNNI, those of AVX2."""
@@ -47,7 +47,7 @@ def test_the_same_bits(isa: str, quantised, real_library: str, monkeypatch: pyte
         np.testing.assert_array_equal(loaded.run([IMAGES[:1]], threads=threads)[0], wanted, strict=True)
 
 
-@pytest.mark.skipif(not ISAS, reason="the CPU has the baseline alone")
+@pytest.mark.skipif(not ISAS, reason="the CPU has no AVX2")
 @pytest.mark.parametrize("isa", ISAS)
 def test_it_verifies(isa: str, quantised, real_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where sums are short and weights coarser than where the references were made."""

@@ -242,7 +242,7 @@ def test_the_same_numbers_as_in_8_bits(isa: str) -> None:
     """AVX2 has short sums, the others have not. Where roundings of sums move a number over the middle between two
     multiples, a result is off by a multiple."""
     if isa == "avx2" and not _core.cpu_features()["avx2"]:
-        pytest.skip("this CPU has no AVX2")
+        pytest.skip("the CPU has no AVX2")
     x = images(5, (64, *SHAPE[1:]))
     net = network()
     for seed in range(3):  # moving statistics that fold into weights, and some of whose factors are negative

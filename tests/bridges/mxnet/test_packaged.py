@@ -240,7 +240,7 @@ def test_a_file_for_another_instruction_set(monkeypatch: pytest.MonkeyPatch, tmp
                                             caplog: pytest.LogCaptureFixture) -> None:
     best = choose_isa(_core.cpu_features())
     if best == "baseline":
-        pytest.skip("there is nothing less")
+        pytest.skip("the CPU has no AVX2")
     net = network()
     weights = weights_of(net)
     use(monkeypatch, exported(tmp_path / "model.ngraph", net, weights, isas=["baseline"]))
