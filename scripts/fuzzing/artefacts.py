@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from fuzzing import programs, ranges
 from fuzzing.entries import mutate_bytes
+from ngraph_mxnet import _core
+from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.package.artefact import (
     ALIGNMENT,
     DATA_ALIGNMENT,
@@ -23,6 +25,7 @@ from ngraph_mxnet.package.artefact import (
     check,
     checks,
 )
+from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 
 _MOST_CHANGES = 3
@@ -164,13 +167,26 @@ def sections(content: bytes) -> list[Section]:
 
 def seeds() -> list[bytes]:
     """Models of every family, of the instruction sets one by one; some in bf16, and for ranges of sizes; one with all
-    instruction sets, two sets of shapes and references."""
-    made = [programs.artefact(make, [isa]) for make in programs.GRAPHS for isa in ("avx512", "avx2")]
-    return [*made, *(programs.artefact(make, ["baseline"]) for make in programs.GRAPHS[:2]),
-            *(programs.artefact(make, ["avx512"], "bf16") for make in programs.GRAPHS[:4]),
-            *(programs.range_artefact(make, [isa]) for make in (programs.ranged_convolutions, programs.ranged_steps)
-              for isa in ("avx512", "baseline")),
+    instruction sets, two sets of shapes and references. Without those that this CPU does not run: a reader refuses
+    such a file whatever it holds."""
+    each = [(make, isa, "f32") for make in programs.GRAPHS for isa in ("avx512", "avx2")]
+    each += [(make, "baseline", "f32") for make in programs.GRAPHS[:2]]
+    each += [(make, "avx512", "bf16") for make in programs.GRAPHS[:4]]
+    ranged = [(make, isa) for make in (programs.ranged_convolutions, programs.ranged_steps)
+              for isa in ("avx512", "baseline")]
+    return [*(programs.artefact(make, [isa], precision)
+              for make, isa, precision in each if _runs(make, isa, precision)),
+            *(programs.range_artefact(make, [isa]) for make, isa in ranged if _runs(make, isa)),
             programs.whole_artefact()]
+
+
+def _runs(make: Callable[[], Graph], isa: str, precision: str = "f32") -> bool:
+    """Whether this CPU has what the program of a graph for an instruction set needs."""
+    features = _core.cpu_features()
+    needs = ["avx512bf16"] if precision == "bf16" else []
+    if make is programs.quantized and isa == "avx512":
+        needs.append("avx512vnni")
+    return isa in supported(features) and all(features[need] for need in needs)
 
 
 def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
