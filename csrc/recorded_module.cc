@@ -1,7 +1,10 @@
 #include "recorded_module.h"
 
+#include <memory>
 #include <tuple>
+#include <utility>
 
+#include <pybind11/gil_safe_call_once.h>
 #include <pybind11/stl.h>
 
 #include "array_view.h"
@@ -54,16 +57,56 @@ bool move_given(const std::vector<std::uintptr_t>& moving, const std::vector<std
   return statistics.empty() || move_statistics(statistics, ArrayView(statistics.front().moving).device());
 }
 
-py::object call(RecordedCalls& self, int step, bool checked, const py::args& handles) {
+// A step that was taken: it is given back unless a call takes it over.
+class TakenStep {
+ public:
+  TakenStep(std::shared_ptr<RecordedCalls> calls, int step) : calls_(std::move(calls)), step_(step) {}
+  TakenStep(const TakenStep&) = delete;
+  TakenStep& operator=(const TakenStep&) = delete;
+  ~TakenStep() {
+    if (step_ >= 0) calls_->steps().give_back(step_);
+  }
+
+  int number() const { return step_; }
+  int take_over() { return std::exchange(step_, -1); }
+
+ private:
+  std::shared_ptr<RecordedCalls> calls_;
+  int step_;
+};
+
+std::unique_ptr<TakenStep> take(const std::shared_ptr<RecordedCalls>& self) {
+  const int step = self->steps().take();
+  return step < 0 ? nullptr : std::make_unique<TakenStep>(self, step);
+}
+
+// An NDArray that owns the handle. No line of Python runs meanwhile, so that no signal can part the two.
+py::object owner_of(engine::Handle handle) {
+  struct Types {
+    py::object array, pointer;
+  };
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Types> storage;
+  const Types& types = storage.call_once_and_store_result([] {
+    return Types{py::module_::import("mxnet.ndarray").attr("NDArray"), py::module_::import("ctypes").attr("c_void_p")};
+  }).get_stored();
+  auto* type = reinterpret_cast<PyTypeObject*>(types.array.ptr());
+  auto array = py::reinterpret_steal<py::object>(type->tp_new(type, py::tuple().ptr(), nullptr));
+  if (!array) throw py::error_already_set();
+  array.attr("handle") = types.pointer(reinterpret_cast<std::uintptr_t>(handle));
+  array.attr("writable") = true;
+  return array;
+}
+
+py::object call(RecordedCalls& self, TakenStep& taken, bool checked, const py::args& handles) {
   std::vector<engine::Handle> arguments, outputs;
   for (const auto& handle : handles) arguments.push_back(reinterpret_cast<engine::Handle>(handle.cast<std::uintptr_t>()));
   {
     const GilReleased released;
-    outputs = self.call(step, arguments, checked);
+    outputs = self.call(taken.take_over(), arguments, checked);
   }
   if (outputs.empty()) return py::none();
   py::list made;
-  for (engine::Handle output : outputs) made.append(reinterpret_cast<std::uintptr_t>(output));
+  for (engine::Handle output : outputs) made.append(owner_of(output));
   return std::move(made);
 }
 
@@ -72,6 +115,8 @@ engine::Handle handle(std::uintptr_t array) { return reinterpret_cast<engine::Ha
 }  // namespace
 
 void define_recorded(py::module_& m) {
+  py::class_<TakenStep>(m, "TakenStep", "Given back when it is dropped, unless a call has taken it over.")
+      .def_property_readonly("number", &TakenStep::number);
   py::class_<RecordedCalls, std::shared_ptr<RecordedCalls>>(
       m, "RecordedCalls", "Calls of a block under autograd.record: both halves, on NDArrays, and the nodes on MXNet's tape.")
       .def(py::init(&make), py::arg("forward"), py::arg("backward"), py::arg("forward_inputs"), py::arg("backward_inputs"),
@@ -84,11 +129,10 @@ void define_recorded(py::module_& m) {
       .def("set_predicting", [](const RecordedCalls& self, std::shared_ptr<CompiledGraph> graph, const Sources& inputs) {
              self.steps().set_predicting(std::move(graph), to_sources(inputs));
            }, py::arg("graph"), py::arg("inputs"), "What goes back in predict mode: the gradients, of these sources.")
-      .def("take", [](const RecordedCalls& self) { return self.steps().take(); }, "The number of a step that is free; -1: there is none.")
-      .def("give_back", [](const RecordedCalls& self, int step) { self.steps().give_back(step); }, py::arg("step"))
+      .def("take", &take, "A TakenStep that was free; None: there is none.")
       .def("call", &call, py::arg("step"), py::arg("checked"),
-           "Takes handles of arrays. `checked`: not where gradients by arguments are wanted of others than at first. Handles of the outputs, which are the caller's to free; None: nothing was done, and the "
-           "step is free again.");
+           "Takes handles of arrays. `checked`: not where gradients by arguments are wanted of others than at first. The "
+           "outputs; None: nothing was done, and the step is free again.");
   m.def("recording_mode", &recorded::mode, "Whether this thread is in training mode; None: it does not record.");
   m.def("is_any_recorded", &tape::is_any, "Whether any call can still be gone back through.");
   m.def("is_any_moving", &tape::is_any_moving, "Whether any such call moves statistics when it is gone back through.");

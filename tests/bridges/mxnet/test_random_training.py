@@ -93,6 +93,9 @@ class ByExecutor:
             self.made = symbol.simple_bind(mx.cpu(), grad_req=requests, data=shape)
 
     def step(self, arrays: Arrays, heads: list[np.ndarray], before: Arrays) -> Arrays:
+        if self.made.arg_dict["data"].shape != arrays["data"].shape:
+            with backend("NGRAPH"):
+                self.made = self.made.reshape(allow_up_sizing=True, data=arrays["data"].shape)
         for name, array in {**self.made.arg_dict, **self.made.aux_dict}.items():
             array[:] = arrays[name]
         for name, array in before.items():
@@ -118,10 +121,16 @@ class ByGluon:
                 parameter.grad_req = requests[name]
         self.net.initialize()
         self.net.hybridize()
+        self._request = requests["data"]
+        self._set_shape(shape)
+
+    def _set_shape(self, shape: tuple[int, ...]) -> None:
         self.data = mx.nd.zeros(shape)
-        self.data.attach_grad(requests["data"])
+        self.data.attach_grad(self._request)
 
     def step(self, arrays: Arrays, heads: list[np.ndarray], before: Arrays) -> Arrays:
+        if self.data.shape != arrays["data"].shape:
+            self._set_shape(arrays["data"].shape)
         values = {name: parameter.data() for name, parameter in self.net.collect_params().items()}
         values["data"] = self.data
         for name, array in values.items():

@@ -296,3 +296,24 @@ def plain(net: gluon.nn.HybridSequential, data: mx.nd.NDArray) -> mx.nd.NDArray:
         data = mx.nd.FullyConnected(data, weight, bias, num_hidden=len(bias), flatten=False)
         data = data if layer.act is None else mx.nd.relu(data)
     return data
+
+
+def test_a_step_that_nobody_calls_is_given_back() -> None:
+    """As where a signal comes between the two; and outputs own their memory from the first moment on."""
+    net = network()
+    x = data()
+    with autograd.record():
+        net(x)
+    (calls,) = of_block(net).training.calls.values()
+    native, made = calls.steps._native, calls.steps.made
+    numbers = []
+    for _ in range(3 * recorded.MOST_STEPS):
+        step = native.take()
+        numbers.append(step.number)
+        del step
+    assert len(set(numbers)) == 1
+    with autograd.record():
+        (y,) = native.call(native.take(), False, x.handle.value)
+    assert type(y) is mx.nd.NDArray and y.writable and y.handle is not None and calls.steps.made == made
+    del y
+    assert not _core.is_any_recorded()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
@@ -65,7 +64,7 @@ class RecordedSteps:
             ones = [mx.nd.ones(type_.shape, dtype=type_.element.numpy) for type_ in program.outputs]
         self._sources = _sources(program, arguments, parameters)
         self._native = _native(program, self._sources, parameters, trained, ones)
-        self._is_plain = STATE not in program.forward.inputs
+        self._draws = STATE in program.forward.inputs
         self._predicts = not program.statistics
         if program.statistics:
             _moving.add(self)
@@ -79,23 +78,13 @@ class RecordedSteps:
             checked: whether to look for arguments that are trained but not recorded, or the other way round.
         """
         native = self._native
-        while (step := native.take()) < 0:
+        while (step := native.take()) is None:
             if not self._add():
                 return None
-        if self._is_plain:
-            outputs = native.call(step, checked, *handles)
-        else:
-            outputs = self._call(step, checked, handles)
-        return None if outputs is None else [NDArray(ctypes.c_void_p(handle)) for handle in outputs]
-
-    def _call(self, step: int, checked: bool, handles: Sequence[int]) -> Any:
-        """With random numbers before it."""
-        try:
-            self._random[step].draw()
-        except BaseException:
-            self._native.give_back(step)
-            raise
-        return self._native.call(step, checked, *handles)
+        if self._draws:
+            self._random[step.number].draw()
+        outputs: list[NDArray] | None = native.call(step, checked, *handles)
+        return outputs
 
     def prepare_predicting(self) -> None:
         """For a backward pass in predict mode.

@@ -1,4 +1,4 @@
-"""Training steps of random MXNet models, with parts that are frozen."""
+"""Training steps of random MXNet models, with parts that are frozen, on shapes that change or stay."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def training(draw: Draw) -> Trial:
     requests = {name: "null" if place < frozen else pick(draw, *REQUESTS) for place, name in enumerate(names)}
     if all(request == "null" for request in requests.values()):
         requests[names[-1]] = "write"
-    shapes = all_shapes(symbol, {"data": shape})
-    _, sizes, _ = symbol.infer_shape(data=shape)
     calls = []
-    for number in range(pick(draw, 2, 2, 3)):
+    for number, of_data in enumerate(_shapes(draw, symbol, shape)):
+        shapes = all_shapes(symbol, {"data": of_data})
+        _, sizes, _ = symbol.infer_shape(data=of_data)
         feeds = {name: values_for(name, size, number + integer(draw, 0, 2**10)) for name, size in shapes.items()}
         feeds |= {f"head {place}": rng.uniform(-1, 1, size).astype(np.float32) for place, size in enumerate(sizes)}
         feeds |= {f"before {name}": rng.uniform(-1, 1, shapes[name]).astype(np.float32) for name in names}
@@ -43,3 +43,24 @@ def training(draw: Draw) -> Trial:
     # Sums of gradients over images are long; what is left of those that cancel is rounding.
     return Trial("training", symbol.tojson().encode(), calls, setup, Closeness(5e-3, 5e-3, floor=5e-4),
                  operators_of(symbol), {"requests": requests, "way": way})
+
+
+def _shapes(draw: Draw, symbol: mx.sym.Symbol, first: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Of the data of each step: all the same, or with another batch or length from step to step, as far as the weights
+    allow."""
+    count = pick(draw, 2, 2, 3)
+    if chance(draw):
+        return [first] * count
+    own, found = _weights(symbol, first), [first]
+    for _ in range(pick(draw, 2, 3, 4)):
+        shape = tuple(integer(draw, 1, 2 * size + 1) if axis != 1 and chance(draw) else size
+                      for axis, size in enumerate(first))
+        if shape != found[-1] and is_bindable(symbol, shape) and _weights(symbol, shape) == own:
+            found.append(shape)
+    return found if len(found) > 1 else [first] * count
+
+
+def _weights(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    shapes = all_shapes(symbol, {"data": shape})
+    del shapes["data"]
+    return shapes
