@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -478,3 +479,30 @@ def test_forward_takes_arrays_of_any_kind(value):
         executor.forward(is_train=False, nothing=mx.nd.zeros(CONV_SHAPE))
     with pytest.raises(ValueError, match="only accept"):
         executor.forward(is_train=False, data=1.0)
+
+
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_what_replaces_a_method_on_mxnets_class_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For executors that are there, too, in training and inference; once for each call."""
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3), name="softmax")
+    with backend("NGRAPH"):
+        executor = fill(symbol.simple_bind(mx.cpu(), data=(2, 4)))
+        executor.forward(is_train=True)
+        executor.backward()
+        known, calls = getattr(mx.executor.Executor, name), []
+
+        def logged(self: mx.executor.Executor, *args: Any, **kwargs: Any) -> Any:
+            calls.append((args, kwargs))
+            return known(self, *args, **kwargs)
+
+        monkeypatch.setattr(mx.executor.Executor, name, logged)
+        for _ in range(2):
+            executor.forward(is_train=True)
+            executor.backward()
+        assert len(calls) == 2
+        count = executor.training.ran
+        executor.forward()
+        assert len(calls) == 2 + (name == "forward")
+        monkeypatch.undo()
+        executor.forward(is_train=True)
+        assert len(calls) == 2 + (name == "forward") and executor.training.ran and count

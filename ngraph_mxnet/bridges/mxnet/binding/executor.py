@@ -14,9 +14,10 @@ the twin computes is copied there.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,28 @@ from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import is_whole
 
 logger = logging.getLogger("ngraph_mxnet")
+
+
+_stock_forward, _stock_backward = Executor.forward, Executor.backward
+
+
+def _replaceable(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that counts what the program puts in its place on MXNet's class, where a function stands that whoever
+    replaces it may go on to."""
+    name = own.__name__
+    stock = getattr(Executor, name)
+
+    @functools.wraps(stock)
+    def going_on(self: Executor, *args: Any, **kwargs: Any) -> Any:
+        return (own if isinstance(self, NGraphExecutor) else stock)(self, *args, **kwargs)
+
+    @functools.wraps(own)
+    def looked_up(self: NGraphExecutor, *args: Any, **kwargs: Any) -> Any:
+        found = getattr(Executor, name)
+        return (own if found is going_on else found)(self, *args, **kwargs)
+
+    setattr(Executor, name, going_on)
+    return looked_up
 
 
 class NGraphExecutor(Executor):
@@ -65,6 +88,7 @@ class NGraphExecutor(Executor):
         executor.training = training.Training()
         return executor
 
+    @_replaceable
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
         self.training.forget()
         if is_train and self.monitor is None and self.training.wanted(self):
@@ -79,9 +103,10 @@ class NGraphExecutor(Executor):
         self._native_is_stale = self.is_compiled == (twin is None)
         # The twin is bound over the same arrays.
         kwargs = {name: array for name, array in kwargs.items() if not _set_quickly(self.arg_dict.get(name), array)}
+        outputs: list[NDArray] = _stock_forward(twin or self, is_train, **kwargs)
         if twin is None:
-            return super().forward(is_train, **kwargs)
-        self._publish(twin.forward(is_train, **kwargs))
+            return outputs
+        self._publish(outputs)
         return self.outputs
 
     def copy_params_from(
@@ -110,17 +135,17 @@ class NGraphExecutor(Executor):
             if not _set_quickly(known[name], array):
                 known[name][:] = array
 
+    @_replaceable
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         if self.training.backward(self, out_grads, is_train):
             return
         twin = self._twin_for(is_train=True)
-        native: Any = super() if twin is None else twin
         if self._native_is_stale:
-            native.forward(is_train=False)
+            _stock_forward(twin or self, is_train=False)
             self._native_is_stale = False
             if twin is not None:
                 self._publish(twin.outputs)
-        native.backward(out_grads, is_train)
+        _stock_backward(twin or self, out_grads, is_train)
         uncounted.touch(self.aux_arrays)
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
