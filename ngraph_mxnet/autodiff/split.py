@@ -78,7 +78,8 @@ def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.
 def _take_apart(graph: Graph, blocks: int) -> set[Node]:
     """A batch norm of images is its statistics, factors for each channel, and a `scale_shift`, as targets compute it.
     The last two, which are returned, are cheap to compute again of saved statistics. With fewer channels than `blocks`
-    a target's layout, and so its kernel, may differ from half to half."""
+    a target's layout, and so its kernel, may differ from half to half. A norm of one value a channel stays whole: what
+    it gives is beta, which a rounded shift would hide."""
     found: dict[Value, Value] = {}
     affine: set[Node] = set()
     builder = Builder(graph)
@@ -86,7 +87,7 @@ def _take_apart(graph: Graph, blocks: int) -> set[Node]:
     for node in nodes:
         x = node.inputs[0] if node.inputs else None
         if x is None or node.op.name != "batch_norm_training" or x.type.element is not f32 or x.shape[1] < blocks \
-                or not 3 <= x.type.rank <= 5 or not x.type.size:
+                or not 3 <= x.type.rank <= 5 or x.type.size in (0, x.shape[1]):
             graph.nodes.append(node)
             continue
         builder.origin = node.origin

@@ -142,6 +142,18 @@ def test_images_that_are_read_between_their_pixels() -> None:
     same_state(*made)
 
 
+@pytest.mark.parametrize("shape", [(1, 32, 1, 1), (1, 5, 1), (1, 16)])
+def test_a_batch_norm_of_one_value_a_channel_gives_beta(shape: tuple[int, ...]) -> None:
+    """Whatever the value's size: scale and shift would leave a sixteenth of it here."""
+    made = executor(mx.sym.BatchNorm(mx.sym.var("data"), fix_gamma=False, eps=1e-5, name="norm"), "NGRAPH", data=shape)
+    made.arg_dict["data"][:] = 12345.678
+    made.arg_dict["norm_beta"][:] = 0.1
+    [y] = made.forward(is_train=True)
+    assert ran(made) and (y.asnumpy() == np.float32(0.1)).all()
+    made.backward(mx.nd.ones(shape))
+    assert not made.grad_dict["data"].asnumpy().any() and not made.grad_dict["norm_gamma"].asnumpy().any()
+
+
 def test_inference_and_training_take_turns() -> None:
     made = both(conv_net(), data=(2, 3, 16, 16))
     for each in made:

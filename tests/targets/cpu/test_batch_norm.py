@@ -101,9 +101,10 @@ def test_nodes(seed: int, n: int, c: int, size: list[int], masked: bool, threads
     arrays = [rng.standard_normal(p.type.shape).astype(np.float32) + np.float32(i == 0)
               for i, p in enumerate(graph.parameters)]
     executable = compile(graph, "CPU", threads=threads)
-    kernels = {instruction.name for instruction in executable.main.instructions}
-    assert {"batch_norm_statistics", "batch_norm_gradient_sums", "batch_norm_gradient_data"} <= kernels
-    assert not {"select", "greater"} & kernels
+    if x.type.size > c:
+        kernels = {instruction.name for instruction in executable.main.instructions}
+        assert {"batch_norm_statistics", "batch_norm_gradient_sums", "batch_norm_gradient_data"} <= kernels
+        assert not {"select", "greater"} & kernels
     for found, wanted in zip(executable(*arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
         close(found, wanted)
 
