@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Run MXNet 1.9.1's own unit tests with and without NGRAPH, and print a table of files and every difference.
 
-CHECKOUT is any clone of apache/mxnet at 1.9.1; nothing is written into it. Each file runs four times in processes of
-its own: on MXNet alone, under NGRAPH, with training compiled, too, and under NGRAPH with each compiled inference
-compared with MXNet's operators (mxnet_tests_plugin.py). All but the last give outcomes and CPU seconds. A process that
-dies costs the test that it ran; a further one runs the others. scripts/mxnet_tests.sh makes the environment first.
-Exit status: 0; 1 when a test passes without NGRAPH and not with it, or inference differs; 2 for a wrong command line.
+CHECKOUT is any clone of apache/mxnet at 1.9.1; nothing is written into it. Each file runs five times in processes of
+its own: on MXNet alone; under NGRAPH; with training compiled, too; under NGRAPH with each compiled inference compared
+with MXNet's operators; with training compiled and each step compared, too (mxnet_tests_plugin.py). All but the last two
+give outcomes and CPU seconds. A process that dies costs the test that it ran; a further one runs the others.
+scripts/mxnet_tests.sh makes the environment first.
+Exit status: 0; 1 when a test passes without NGRAPH and not with it, or a result differs; 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ FILES = ("test_operator test_gluon test_gluon_rnn test_gluon_contrib test_gluon_
          "test_subgraph_op test_numpy_gluon test_numpy_op test_higher_order_grad").split()
 WAYS = {"alone": {}, "ngraph": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "0"},
         "trained": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "1"},
-        "compared": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "0", "NGRAPH_TESTS_COMPARE": "1"}}
+        "compared": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "0", "NGRAPH_TESTS_COMPARE": "1"},
+        "stepped": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "1", "NGRAPH_TESTS_COMPARE": "1"}}
 BAD = ("mismatch", "failed", "error", "died", "timed out")
 
 
@@ -128,15 +130,14 @@ def _children_cpu() -> float:
 def table(runs: dict[str, dict[str, Run]]) -> str:
     """A row a file, as Markdown."""
     lines = ["| file | alone: passed, failed, errors | CPU s | NGRAPH: passed, failed, errors | CPU s | ratio | "
-             "trained: passed, failed, errors | CPU s | compared calls | tests that differ |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
+             "trained: passed, failed, errors | CPU s | compared calls | tests that differ | compared, with steps | "
+             "tests that differ |",
+             "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for file, ways in runs.items():
-        alone, ngraph, trained, compared = (ways.get(way) for way in WAYS)
+        alone, ngraph, trained, *compared = (ways.get(way) for way in WAYS)
         ratio = f"{ngraph.cpu / alone.cpu:.2f}" if alone and ngraph and alone.cpu else "-"
-        calls = sum(test.get("compared", 0) for test in compared.tests.values()) if compared else "-"
-        differ = sum(bool(test["mismatches"]) for test in compared.tests.values()) if compared else "-"
-        lines.append(f"| {file} | {_counts(alone)} | {_counts(ngraph)} | {ratio} | {_counts(trained)} | {calls} | "
-                     f"{differ} |")
+        lines.append(f"| {file} | {_counts(alone)} | {_counts(ngraph)} | {ratio} | {_counts(trained)} | "
+                     f"{' | '.join(map(_compared, compared))} |")
     return "\n".join(lines)
 
 
@@ -145,6 +146,13 @@ def _counts(run: Run | None) -> str:
         return "- | -"
     failed, errors = run.count("failed", "mismatch"), run.count("error", "died", "timed out")
     return f"{run.count('passed')}, {failed}, {errors}{' (stopped)' if run.problem else ''} | {run.cpu:.0f}"
+
+
+def _compared(run: Run | None) -> str:
+    if run is None:
+        return "- | -"
+    tests = run.tests.values()
+    return f"{sum(test.get('compared', 0) for test in tests)} | {sum(bool(test['mismatches']) for test in tests)}"
 
 
 def differences(runs: dict[str, dict[str, Run]]) -> tuple[list[str], bool]:
@@ -160,7 +168,7 @@ def differences(runs: dict[str, dict[str, Run]]) -> tuple[list[str], bool]:
                     lines.append(f"{file}::{test}, {way}: {entry['outcome']}, alone {before}; {entry['message']}")
                     worse |= before == "passed" and entry["outcome"] in BAD
                 texts = Counter(entry["mismatches"])
-                lines += [f"{file}::{test}, inference differs: {text}" + (f" ({count} times)" if count > 1 else "")
+                lines += [f"{file}::{test}, {way}: {text}" + (f" ({count} times)" if count > 1 else "")
                           for text, count in texts.items()]
                 worse |= bool(texts)
     return lines, worse

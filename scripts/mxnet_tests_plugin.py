@@ -1,107 +1,24 @@
-"""A plug-in of pytest for MXNet's own unit tests: keeps a log, and compares compiled inference with MXNet's operators.
+"""A plug-in of pytest for MXNet's own unit tests: keeps a log, and compares what is compiled with MXNet's operators.
 
 `mxnet_tests.py` loads it. Each test adds two lines of JSON to the file that NGRAPH_TESTS_LOG names, one at its start:
 so the log tells which test was running when a process died. With NGRAPH_TESTS_COMPARE=1 each compiled forward of an
-executor and of a Gluon block is run by MXNet's own operators too, on the same arrays. A test in which they differ
-fails with `InferenceMismatchError`, whatever it asserts itself. Not compared are graphs that draw random numbers, write
-their inputs or call Python, since a second run would change what the test sees.
+executor and of a Gluon block is run by MXNet's own operators too, on the same arrays; where training is compiled, each
+step is, on copies. A test in which they differ fails with `MismatchError`, whatever it asserts itself. Not compared are
+graphs that draw random numbers, write their inputs or call Python, since a second run would change what the test sees.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-
-#: What a second run would disturb: random numbers, updates in place, Python's side effects.
-_DRAWS = "bernoulli|choice|exponential|gamma|gumbel|laplace|logistic|normal|pareto|powerd|rayleigh|uniform|weibull"
-_NOT_TWICE = re.compile(r'"op": "([^"]*(?:random|sample|shuffle|multinomial|_update)[^"]*|Custom\w*|'
-                        rf'_npi_(?:{_DRAWS})\w*)"|"mode": "(always)"')
-#: Greatest difference: of its own size, of the greatest element, and whatever the sizes: terms may cancel.
-_TOLERANCES = {"float16": (2e-2, 1e-2, 1e-3), "float32": (1e-4, 2e-5, 1e-5), "float64": (1e-6, 1e-8, 1e-9)}
-
-
-class InferenceMismatchError(AssertionError):
-    """Compiled inference gave what MXNet's own operators do not give."""
-
-
-class Recorder:
-    """Comparisons of the running test."""
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        self.compared = 0
-        self.left_out = 0
-        self.mismatches: list[str] = []
-
-    def compare(self, what: str, found: Sequence[Any], reference: Callable[[], Sequence[Any]]) -> None:
-        """`found`: the compiled outputs, perhaps still to be computed; `reference` computes MXNet's.
-
-        An error of the compiled run is raised here, where a test would meet it later.
-        """
-        self.compared += 1
-        expected, problem = _values(reference)
-        try:
-            values = [array.asnumpy() for array in found]
-        except Exception as error:
-            if problem is None:
-                self.mismatches.append(f"{what}: the compiled graph raised {_line(error)}, MXNet's own does not")
-            raise
-        if problem is not None:
-            self.mismatches.append(f"{what}: MXNet's own raised {problem}, the compiled graph gave a result")
-        elif len(values) != len(expected):
-            self.mismatches.append(f"{what}: found {len(values)} outputs, expected {len(expected)}")
-        else:
-            differences = (difference(*pair) for pair in zip(values, expected, strict=True))
-            self.mismatches += [f"{what}, output {number}: {text}" for number, text in enumerate(differences) if text]
-
-
-def _values(reference: Callable[[], Sequence[Any]]) -> tuple[list[np.ndarray], str | None]:
-    from mxnet import autograd
-
-    try:
-        with autograd.pause(train_mode=False):
-            return [array.asnumpy() for array in reference()], None
-    except Exception as error:
-        return [], _line(error)
-
-
-def _line(error: BaseException) -> str:
-    """An error in a line: MXNet's end with what matters, others begin with it."""
-    lines = str(error).strip().splitlines() or [""]
-    line = lines[-1] if type(error).__name__ == "MXNetError" else lines[0]
-    return f"{type(error).__name__}: {line[:300]}"
-
-
-def difference(found: np.ndarray, expected: np.ndarray) -> str | None:
-    """How two outputs differ beyond rounding; None if they don't."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return f"found {found.dtype}{list(found.shape)}, expected {expected.dtype}{list(expected.shape)}"
-    if found.dtype.kind != "f":
-        wrong = found != expected
-    else:
-        relative, of_largest, least = _TOLERANCES[found.dtype.name]
-        finite = expected[np.isfinite(expected)]
-        largest = float(np.abs(finite).max()) if finite.size else 0.0
-        wrong = ~np.isclose(found, expected, relative, max(of_largest * largest, least), equal_nan=True)
-    if not wrong.any():
-        return None
-    first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (f"{int(wrong.sum())} of {wrong.size} elements of {found.dtype}{list(found.shape)} differ, the first at "
-            f"{list(first)}: found {found[first]!r}, expected {expected[first]!r}")
-
-
-def _repeatable(symbol: Any) -> bool:
-    return _NOT_TWICE.search(symbol.tojson()) is None
-
+from mxnet_tests_comparison import MismatchError, Recorder, one_line, repeatable
+from mxnet_tests_steps import watch_executor_steps, watch_recorded_steps
 
 # ---- the comparisons --------------------------------------------------------------------------------------
 
@@ -116,7 +33,7 @@ def watch_executors(recorder: Recorder) -> None:
         """MXNet's executor over the same arrays, or False if the graph can't run twice."""
         kept = executor.__dict__.get("_reference")
         if kept is None:
-            kept = _repeatable(executor._symbol)
+            kept = repeatable(executor._symbol.tojson())
             if kept:
                 kept = environment.as_written(lambda: compiled_bind.stock_bind(
                     executor._symbol, executor._ctx, executor.arg_arrays, None, "null", executor.aux_arrays))
@@ -141,7 +58,7 @@ def watch_blocks(recorder: Recorder) -> None:
     """Compare each call of a Gluon block that a compiled body serves."""
     from mxnet.gluon.block import HybridBlock, _flatten
 
-    from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, quick_call
+    from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, lookups, quick_call
 
     stock, own_call = gluon_patch.stock_call_cached_op, HybridBlock._call_cached_op
     ran: list[Any] = []
@@ -152,10 +69,10 @@ def watch_blocks(recorder: Recorder) -> None:
             ran.append(body)
         return result
 
-    def repeatable(block: Any) -> bool:
+    def is_repeatable(block: Any) -> bool:
         cached_op, answer = block.__dict__.get("_ngraph_repeatable", (None, False))
         if cached_op is not block._cached_op:
-            answer = _repeatable(block._cached_graph[1])
+            answer = repeatable(block._cached_graph[1].tojson())
             block.__dict__["_ngraph_repeatable"] = block._cached_op, answer
         return answer
 
@@ -164,7 +81,7 @@ def watch_blocks(recorder: Recorder) -> None:
         result = own_call(self, *args)
         if not ran:
             return result
-        if repeatable(self):
+        if is_repeatable(self):
             recorder.compare(f"block {self.name}", _flatten(result, "output")[0],
                              lambda: _flatten(stock(self, *args), "output")[0])
         else:
@@ -173,7 +90,7 @@ def watch_blocks(recorder: Recorder) -> None:
 
     quick_call.remember = lambda *_: None  # every call comes here
     gluon_patch.stock_call_cached_op = run
-    HybridBlock._call_cached_op = call
+    HybridBlock._call_cached_op = lookups.ours = call
 
 
 # ---- pytest -----------------------------------------------------------------------------------------------
@@ -189,6 +106,8 @@ def pytest_configure() -> None:
     if os.environ.get("NGRAPH_TESTS_COMPARE") == "1":
         watch_executors(RECORDER)
         watch_blocks(RECORDER)
+        watch_executor_steps(RECORDER)
+        watch_recorded_steps(RECORDER)
 
 
 def _log(**entry: Any) -> None:
@@ -217,7 +136,7 @@ _SEVERITY = ("skipped", "passed", "mismatch", "failed", "error")
 def pytest_runtest_call() -> Iterator[None]:
     result = yield
     if RECORDER.mismatches:
-        raise InferenceMismatchError("\n".join(RECORDER.mismatches))
+        raise MismatchError("\n".join(RECORDER.mismatches))
     return result
 
 
@@ -227,8 +146,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call" or report.outcome != "passed":
         kind, message = report.outcome, ""
         if call.excinfo is not None and report.outcome == "failed":
-            mismatch = isinstance(call.excinfo.value, InferenceMismatchError)
+            mismatch = isinstance(call.excinfo.value, MismatchError)
             kind = "mismatch" if mismatch else "failed" if call.when == "call" else "error"
-            message = _line(call.excinfo.value)
+            message = one_line(call.excinfo.value)
         item.stash.setdefault(_OUTCOMES, []).append((kind, message))
     return report

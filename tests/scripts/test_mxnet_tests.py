@@ -11,7 +11,7 @@ import mxnet_tests
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from mxnet_tests_plugin import difference
+from mxnet_tests_comparison import difference
 
 import ngraph_mxnet
 
@@ -70,7 +70,8 @@ def test_outcomes_of_all_ways(checkout: Path, tmp_path: Path) -> None:
     outcomes = {way: [test["outcome"] for test in tests.values()] for way, tests in runs.items()}
     failing = ["passed", "failed", "died", "skipped"]
     alone = ["passed", "passed", "died", "skipped"]
-    assert outcomes == {"alone": alone, "ngraph": failing, "trained": failing, "compared": failing}, output
+    assert outcomes == {"alone": alone, "ngraph": failing, "trained": failing, "compared": failing,
+                        "stepped": failing}, output
     assert runs["compared"]["test_right"]["compared"] == 2 and runs["ngraph"]["test_right"]["compared"] == 0
     told = "test_few::test_wrong_under_ngraph, ngraph: failed, alone passed; AssertionError: only under NGRAPH"
     assert told in output
@@ -94,7 +95,64 @@ NGraphExecutor.forward = forward
     status, output = run(checkout, "--ways", "compared", "-k", "not test_right")
     assert status == 1
     assert "test_few, compared: {'failed': 1, 'died': 1, 'skipped': 1}" in output
-    assert "inference differs: executor of exp0, output 0: 4096 of 4096 elements of float32[64, 64] differ" in output
+    assert "compared: executor of exp0, output 0: 4096 of 4096 elements of float32[64, 64] differ" in output
+
+
+STEPS = """
+import mxnet as mx
+from mxnet import autograd
+from mxnet.gluon import loss, nn
+
+def net_of(*layers):
+    net = nn.HybridSequential()
+    net.add(*layers)
+    net.initialize()
+    net.hybridize()
+    return net
+
+def test_executor():
+    net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=4, name="fc")
+    executor = mx.sym.BatchNorm(net, name="bn").simple_bind(mx.cpu(), x=(8, 3), grad_req="add")
+    executor.arg_dict["x"][:] = mx.nd.random.normal(shape=(8, 3))
+    executor.arg_dict["fc_weight"][:] = mx.nd.random.normal(shape=(4, 3))
+    executor.forward(is_train=True)
+    executor.backward(mx.nd.random.normal(shape=(8, 4)))
+
+def test_block():
+    net, of_two = net_of(nn.Dense(4), nn.BatchNorm(), nn.Dense(2)), loss.L2Loss()
+    with autograd.record():
+        found = of_two(net(mx.nd.random.normal(shape=(8, 3))), mx.nd.ones((8, 2)))
+    found.backward()
+
+def test_that_drops():
+    net = net_of(nn.Dense(4), nn.Dropout(0.5), nn.Dense(2))
+    with autograd.record():
+        found = net(mx.nd.ones((8, 3)))
+    found.backward()
+"""
+
+
+def test_steps_are_compared(checkout: Path, tmp_path: Path) -> None:
+    """Passes of an executor, calls of a block and of a loss; but none that draw. A spoilt gradient is found in each."""
+    folder = checkout / "tests" / "python" / "unittest"
+    (folder / "test_few.py").write_text(STEPS)
+    status, output = run(checkout, "--ways", "stepped", "--json", str(tmp_path / "all.json"))
+    [tests] = [entry["tests"] for entry in json.loads((tmp_path / "all.json").read_text())]
+    counts = {name: (test["outcome"], test["compared"], test["left_out"]) for name, test in tests.items()}
+    assert status == 0, output
+    assert counts == {"test_executor": ("passed", 2, 0), "test_block": ("passed", 2, 0),
+                      "test_that_drops": ("passed", 0, 1)}
+    (folder / "conftest.py").write_text("""
+import mxnet_tests_comparison
+right = mxnet_tests_comparison.difference
+def difference(found, expected):
+    return right(found * 1.01 if found.shape == (4, 3) else found, expected)
+mxnet_tests_comparison.difference = difference
+""")
+    status, output = run(checkout, "--ways", "stepped")
+    assert status == 1
+    assert "test_few::test_executor, stepped: step of bn, gradient of fc_weight: 12 of 12 elements" in output
+    assert "dense0_weight: 12 of 12 elements of float32[4, 3] differ" in output
 
 
 def test_wrong_command_lines(tmp_path: Path) -> None:
