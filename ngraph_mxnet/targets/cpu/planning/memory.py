@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -83,12 +83,12 @@ def _plan_region(wanted: list[Lifetime]) -> tuple[list[int], int]:
 
 
 class _Placed:
-    """Requests that have their place. Most live for a few levels and meet few others. Those are found by level, so
-    that a plan for thousands takes no time for each pair of them."""
+    """Requests that have their place. Most live for a few levels. Those are found by level, neighbours as one, so that
+    a plan for thousands takes no time for each pair of them."""
 
     def __init__(self) -> None:
         self._short: dict[int, list[tuple[int, int]]] = {}
-        """By each of their levels: begin and end."""
+        """By each of their levels: begin and end, sorted, with gaps between them."""
         self._all: list[tuple[int, int, int, int]] = []
         self._long: list[tuple[int, int, int, int]] = []
         """Begin, end, first and last level, sorted."""
@@ -97,13 +97,13 @@ class _Placed:
         first, last = request.first, request.last
         if last - first < _SHORT:
             for level in range(first, last + 1):
-                self._short.setdefault(level, []).append((begin, end))
+                _fill(self._short.setdefault(level, []), begin, end)
         else:
             insort(self._long, (begin, end, first, last))
         insort(self._all, (begin, end, first, last))
 
     def met_by(self, request: Lifetime) -> Iterable[tuple[int, int]]:
-        """Begin and end of those that live when the request does, sorted."""
+        """Begin and end of those that live when the request does, or of neighbours among these, sorted."""
         first, last = request.first, request.last
         is_short = last - first < _SHORT
         met = ((low, high) for low, high, from_level, to_level in (self._long if is_short else self._all)
@@ -111,6 +111,17 @@ class _Placed:
         if not is_short:
             return met
         return sorted({*met, *(each for level in range(first, last + 1) for each in self._short.get(level, ()))})
+
+
+def _fill(taken: list[tuple[int, int]], begin: int, end: int) -> None:
+    """Add what lies in a gap, or at an end."""
+    at = bisect_left(taken, (begin, end))
+    if at < len(taken) and taken[at][0] == end:
+        _, end = taken.pop(at)
+    if at and taken[at - 1][1] == begin:
+        at -= 1
+        begin, _ = taken.pop(at)
+    taken.insert(at, (begin, end))
 
 
 _SHORT = 8
