@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -118,21 +119,9 @@ def _region(view: View) -> _Region | None:
     return _Region(first, last, start, counts, strides, run, places) if first >= 0 and last <= whole else None
 
 
-@dataclass(eq=False, slots=True)
-class _Use:
-    """An instruction's of a view."""
-
-    instruction: Instruction
-    view: View
-    _found: _Region | None = None
-    _asked: bool = False
-
-    @property
-    def region(self) -> _Region | None:
-        """See `_region`; asked once."""
-        if not self._asked:
-            self._found, self._asked = _region(self.view), True
-        return self._found
+_FIRST = itemgetter(0)
+_Use = tuple[Instruction, View]
+"""An instruction's of a view."""
 
 
 @dataclass(eq=False, slots=True)
@@ -157,6 +146,7 @@ class Promises:
         self._before = before
         self._memory: dict[Buffer, _Memory] = {}
         self._places: dict[Instruction, int] = {}
+        self._regions: dict[View, _Region | None] = {}
 
     def emitted(self, instruction: Instruction, reads: Sequence[View], writes: Sequence[View],
                 around: Collection[View] = ()) -> None:
@@ -182,12 +172,13 @@ class Promises:
             if memory.view is not None and memory.view.writers is not view.writers:
                 self._written_over(instruction, view, memory)
             memory.view = view
-            memory.writes.append(_Use(instruction, view))
+            memory.writes.append((instruction, view))
 
     def close(self) -> None:
         """Forget the instructions: all are emitted."""
         self._memory.clear()
         self._places.clear()
+        self._regions.clear()
 
     def require_written(self, view: View, what: str) -> None:
         """That what a result is, or a part of what is joined, was written where it lies."""
@@ -208,7 +199,7 @@ class Promises:
             for border in self._missing(reader, memory.border):
                 raise _broken(reader, what, view, f"and does not wait for {_name(border)}, which writes its border")
         if reader is not None:
-            memory.reads.append(_Use(reader, view))
+            memory.reads.append((reader, view))
 
     def _require_place(self, reader: Instruction | None, view: View, memory: _Memory, what: str) -> None:
         """That the view was written, in elements of its size, and by whom it says."""
@@ -216,18 +207,18 @@ class Promises:
         if written is None:
             raise _broken(reader, what, view, _UNWRITTEN)
         if _differ(view.type.element, written.type.element):
-            last = memory.writes[-1].instruction
+            last, _ = memory.writes[-1]
             raise _broken(reader, what, view, f"which {_name(last)} stores as {written.type.element}")
         if memory.alike and written.writers is view.writers:
             return
-        own, count, found = _region(view), 0, []
-        for use in reversed(memory.writes):
-            region = use.region
+        own, count, found = self._region(view), 0, []
+        for instruction, place in reversed(memory.writes):
+            region = self._region(place)
             if own is None or region is None:
-                found.append(use.instruction)
+                found.append(instruction)
                 own = None
             elif region.meets(own):
-                found.append(use.instruction)
+                found.append(instruction)
                 count += region.bytes
                 if region.covers(own):
                     count = own.bytes
@@ -235,30 +226,41 @@ class Promises:
         if not found or (own is not None and count < own.bytes):
             raise _broken(reader, what, view, "of which only a part is written" if found else _UNWRITTEN)
         strangers = set(view.writers).difference(found)
-        for writer in strangers.difference((use.instruction for use in memory.writes), memory.border, memory.gone):
+        for writer in strangers.difference(map(_FIRST, memory.writes), memory.border, memory.gone):
             raise _broken(reader, what, view, f"made by {_name(writer)}, which writes elsewhere")
         for writer in (self._missing(reader, found) if reader is not None else set(found).difference(view.writers)):
             raise _broken(reader, what, view, f"and does not wait for {_name(writer)}, which writes there")
 
     def _written_over(self, writer: Instruction, view: View, memory: _Memory) -> None:
         """That what writes there, beside others that do, waits for who uses what it writes over."""
-        own = _region(view)
+        own = self._region(view)
         if memory.alike:
-            memory.alike, memory.ends = False, _ends(use.region for use in memory.writes)
+            memory.alike, memory.ends = False, _ends(self._region(place) for _, place in memory.writes)
         first, last = memory.ends
         memory.ends = _ends((own,), memory.ends)
         if own is not None and (own.last <= first or last <= own.first):
             return
-        met = [use.instruction for use in (*memory.writes, *memory.reads)
-               if use.instruction is not writer and (own is None or use.region is None or own.meets(use.region))]
+        at = [(instruction, self._region(place)) for instruction, place in (*memory.writes, *memory.reads)]
+        met = [instruction for instruction, region in at
+               if instruction is not writer and (own is None or region is None or own.meets(region))]
         for each in self._missing(writer, met):
             raise BrokenPromiseError(f"{_name(writer)} writes {_text(view)} and does not wait for {_name(each)}, which "
                                      f"uses that. {DEFECT}")
         if own is not None:
-            memory.gone.update(use.instruction for use in memory.writes)
-            memory.writes, memory.reads = ([use for use in found if use.region is None or not own.covers(use.region)]
+            memory.gone.update(map(_FIRST, memory.writes))
+            memory.writes, memory.reads = ([use for use in found if not self._is_covered(use, own)]
                                            for found in (memory.writes, memory.reads))
             memory.alike = not memory.writes
+
+    def _is_covered(self, use: _Use, own: _Region) -> bool:
+        region = self._region(use[1])
+        return region is not None and own.covers(region)
+
+    def _region(self, view: View) -> _Region | None:
+        """See the function; asked once."""
+        if view not in self._regions:
+            self._regions[view] = _region(view)
+        return self._regions[view]
 
     def _missing(self, reader: Instruction, wanted: Iterable[Instruction]) -> list[Instruction]:
         """Those of `wanted` that may still run when the reader does."""
