@@ -17,9 +17,10 @@ class Recent:
 
     def get(self, key: Any) -> Any:
         with self._lock:
-            if key in self._found:
+            found = self._found.get(key)
+            if found is not None:
                 self._found.move_to_end(key)
-            return self._found.get(key)
+            return found
 
     def take(self, key: Any) -> Any:
         """`get`, once."""

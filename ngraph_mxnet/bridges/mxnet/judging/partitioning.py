@@ -137,7 +137,10 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
 
 def with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
-    graph = graph_of(nameless.root)
+    return _as_it_is(graph_of(nameless.root), symbol, nameless, types)
+
+
+def _as_it_is(graph: SymbolGraph, symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     internals = symbol.get_internals()
     if len(internals.list_outputs()) > len(graph.nodes):  # whose they are names tell, and the user's need not
         return _with_types(graph, nameless, types, mx_symbol.load_json(nameless.text).get_internals())
@@ -164,7 +167,7 @@ def inlined_with_types(symbol: Symbol, nameless: NamelessGraph, types: Types, le
         found = inline(graph, left)
         left |= found.reasons
         if not found.outputs:
-            typed = with_types(symbol, nameless, types)
+            typed = _as_it_is(graph, symbol, nameless, types)
             return TypedGraph(typed, replace(found, graph=typed))
         named = tuple(replace(node, name=name_of(node.index)) for node in found.graph.nodes)
         root = replace(found.graph, nodes=named).to_json()
