@@ -34,7 +34,10 @@ class Derivation:
         self._known: dict[Value, Changes] = {}
 
     def of(self, value: Value) -> Changes:
-        known, stack = self._known, [value]
+        known = self._known
+        if value in known:
+            return known[value]
+        stack = [value]
         while stack:
             top = stack[-1]
             if top in known:

@@ -23,6 +23,9 @@ class ElementType:
     name: str
     numpy: np.dtype
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def size(self) -> int:
         """Bytes of one element."""
@@ -49,6 +52,8 @@ ELEMENT_TYPES: dict[str, ElementType] = {
     t.name: t for t in (boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)
 }
 
+_BY_DTYPE = {t.numpy: t for t in ELEMENT_TYPES.values()}
+
 
 def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
     """The element type named `of` (`"f32"`) or equal to a NumPy dtype.
@@ -60,10 +65,9 @@ def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
         return of
     if isinstance(of, str) and of in ELEMENT_TYPES:
         return ELEMENT_TYPES[of]
-    dtype = np.dtype(of)
-    for candidate in ELEMENT_TYPES.values():
-        if candidate.numpy == dtype:
-            return candidate
+    found = _BY_DTYPE.get(np.dtype(of))
+    if found is not None:
+        return found
     raise KeyError(f"no element type for {of!r}; known: {listed(ELEMENT_TYPES, str(of))}")
 
 
@@ -78,7 +82,10 @@ class TensorType:
         """Whether they are known to be the same: sizes that only may be are not."""
         if not isinstance(other, TensorType):
             return NotImplemented
-        return self.element == other.element and are_same_shape(self.shape, other.shape)
+        if self is other:
+            return True
+        alike = self.element is other.element or self.element == other.element
+        return alike and are_same_shape(self.shape, other.shape)
 
     def __hash__(self) -> int:
         return hash((self.element, self.shape))
@@ -99,7 +106,7 @@ class TensorType:
     @property
     def is_symbolic(self) -> bool:
         """Whether a size is not known yet."""
-        return any(isinstance(size, Dim) for size in self.shape)
+        return Dim in map(type, self.shape)
 
     def at(self, binding: Mapping[str, int]) -> TensorType:
         """The type where each symbol has a value."""

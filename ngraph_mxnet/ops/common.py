@@ -11,7 +11,7 @@ import numpy as np
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.attributes import Attribute, Bool, Float
 from ngraph_mxnet.ir.opdef import Arity, Attrs, OpDef, Reference, TypeRule, register_op
-from ngraph_mxnet.ir.sizes import are_same_shape, is_one
+from ngraph_mxnet.ir.sizes import are_same_shape, cached, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
 
 Types = Sequence[TensorType]
@@ -94,10 +94,15 @@ def common_element(types: Types, first: int = 0) -> ElementType:
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """NumPy's broadcasting: right-aligned, a 1 stretches."""
+    return _broadcast(*map(tuple, shapes))
+
+
+@cached(1024)
+def _broadcast(*shapes: Shape) -> Shape:
     if all(are_same_shape(shape, shapes[0]) for shape in shapes):
-        return tuple(shapes[0])
+        return shapes[0]
     rank = max(len(shape) for shape in shapes)
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
     for dims in zip(*padded, strict=True):
         wide = list(dict.fromkeys(dim for dim in dims if not is_one(dim)))

@@ -100,7 +100,8 @@ def multiply_zero(node: Node, rw: Rewriter) -> Answer:
 
 def product_of_nothing(node: Node, rw: Rewriter) -> Answer:
     """A sum over no elements is 0, whatever the shape of the sums."""
-    if not any(is_zero(size) for value in node.inputs[:2] for size in value.type.shape):
+    a, b = node.inputs[:2]
+    if not any(map(is_zero, (*a.shape, *b.shape))):
         return None
     zero = rw.constant(np.zeros((), node.output.type.element.numpy))
     return rw.make("broadcast", zero, shape=node.output.type.shape)

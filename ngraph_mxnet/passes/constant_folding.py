@@ -34,7 +34,7 @@ class ConstantFolding:
         for node in graph.nodes:
             if node.op.name == "constant":
                 arrays[node.output] = node.attrs["value"]
-            elif node.inputs and all(v in arrays for v in node.inputs):
+            elif node.inputs and all(map(arrays.__contains__, node.inputs)):
                 for output, array in zip(node.outputs, self._fold(node, arrays), strict=False):
                     constant = make_node("constant", [], {"value": array}, node.origin)
                     # Nodes further down still read the old value: they find its array under it.

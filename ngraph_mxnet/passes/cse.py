@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 _COMPARED_BYTES = 1 << 16
 """Constants up to this size are compared by content, larger ones by identity: hashing weights costs more
 than two equal copies of them do, and bridges make each large constant once."""
+
+_HEAD = 16
+"""Elements."""
 
 
 class Cse:
@@ -23,10 +27,15 @@ class Cse:
     name = "cse"
 
     def run(self, graph: Graph) -> bool:
+        heads = {node: _head(node.attrs["value"]) for node in graph.nodes if node.op.name == "constant"}
+        alike = Counter(heads.values())
         seen: dict[tuple[Any, ...], Node] = {}
         replaced: dict[Value, Value] = {}
         nodes: list[Node] = []
         for node in graph.nodes:
+            if node in heads and alike[heads[node]] == 1:
+                nodes.append(node)
+                continue
             if replaced:
                 node.inputs = [replaced.get(v, v) for v in node.inputs]
             operands = [id(v) for v in node.inputs]
@@ -42,6 +51,11 @@ class Cse:
             graph.nodes = nodes
             graph.replace(replaced)
         return bool(replaced)
+
+
+def _head(array: np.ndarray) -> tuple[Any, ...]:
+    """What equal constants share; to hash all of each would take longer than the rest."""
+    return array.dtype.str, array.shape, array.reshape(-1)[:_HEAD].tobytes()
 
 
 def _key(value: Any) -> Any:

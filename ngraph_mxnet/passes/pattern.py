@@ -16,6 +16,7 @@ A rewrite's answer is one of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ Rewrite = Callable[[Node, "Rewriter"], Answer]
 _MAX_CHAIN = 32
 
 
+_OP_NAME = attrgetter("op.name")
+
+
 class RewritePass:
     """A pass made of a table: op name -> rewrites tried in order at every node of that op.
 
@@ -48,7 +52,7 @@ class RewritePass:
 
     def run(self, graph: Graph) -> bool:
         self.misses = []
-        if not any(node.op.name in self.table for node in graph.nodes):
+        if self.table.keys().isdisjoint(map(_OP_NAME, graph.nodes)):
             return False
         rewriter = Rewriter(graph, self.table)
         self.misses = list(dict.fromkeys(rewriter.sweep()))

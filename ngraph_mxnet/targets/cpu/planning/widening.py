@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.integer_sums import MOST_TERMS
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
@@ -17,6 +17,7 @@ from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_others
 
 _EXACT_IN_F32 = frozenset({i8, i16, u8, u16})
+_CONCERNED = frozenset({f16, f64}) | _EXACT_IN_F32
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
 _SUMS = {"integer_convolution": "convolution", "integer_matmul": "matmul"}
@@ -36,9 +37,18 @@ def unlowered(node: Node) -> str | None:
     return f"{node.op.name} has no CPU kernel" if rule is None else rule.check(node)
 
 
+class _Widening(RewritePass):
+    """It concerns graphs with such types only."""
+
+    def run(self, graph: Graph) -> bool:
+        self.misses = []
+        elements = {value.type.element for value in graph.values()}
+        return not elements.isdisjoint(_CONCERNED) and super().run(graph)
+
+
 def widening() -> RewritePass:
     """The pass."""
-    return RewritePass("widening", dict.fromkeys((*RULES, *_BECOMES, *GRADIENTS), (_widened, _taken_apart)))
+    return _Widening("widening", dict.fromkeys((*RULES, *_BECOMES, *GRADIENTS), (_widened, _taken_apart)))
 
 
 def runs_widened(node: Node) -> bool:
@@ -67,7 +77,7 @@ def _is_double_softmax(node: Node) -> bool:
 
 def _widened(node: Node, rw: Rewriter) -> Answer:
     """op(x) -> convert(op(convert(x)))."""
-    if unlowered(node) is None or not _narrow(node):
+    if not _narrow(node) or unlowered(node) is None:
         return None
     operands = [rw.make("convert", value, element=f32) if _wide(node, value.type) != value.type else value
                 for value in node.inputs]
