@@ -15,6 +15,9 @@ class UnknownSize(NGraphError):  # noqa: N818  (it is named for what is unknown)
 class Answers(Protocol):
     """What knows values of sizes; see `guards.Guards`."""
 
+    remembered: dict[Any, Any]
+    """What functions gave while it answered: see `sizes.cached`."""
+
     def answer(self, size: Any) -> int:
         """The value, which is relied on from now on."""
 

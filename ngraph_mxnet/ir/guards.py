@@ -7,7 +7,7 @@ and the answer is written down as a guard: what was made holds for all sizes for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,8 @@ class Guards:
     found: dict[Dim, Guard] = field(default_factory=dict)
     why: str = ""
     """What is at work: it becomes the reason of the guards that it makes."""
+    remembered: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """See `Answers`."""
     _known: dict[Atom, int] = field(default_factory=dict)
 
     @staticmethod
@@ -145,13 +147,17 @@ def relying(guards: Sequence[Guard]) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def because(why: Any) -> Iterator[None]:
+def because(why: Any) -> AbstractContextManager[None]:
     """Within, guards have this reason; without guards in force nothing happens."""
     guards = IN_FORCE.get()
-    if not isinstance(guards, Guards):
-        yield
-        return
+    return _reason(guards, why) if isinstance(guards, Guards) else _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
+@contextmanager
+def _reason(guards: Guards, why: Any) -> Iterator[None]:
     before, guards.why = guards.why, str(why)
     try:
         yield

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ngraph_mxnet.ir.answers import IN_FORCE, UnknownSize
 from ngraph_mxnet.ir.dim_terms import Atom, atom_of
 from ngraph_mxnet.ir.dims import MOST, Dim, bounds, call_of, negated, same
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FUNCTIONS = ("min", "max", "where")
 """Names that text gives a meaning."""
@@ -190,19 +193,25 @@ def are_same(a: Any, b: Any) -> bool:
 
 def are_same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes are known to be the same."""
-    return len(a) == len(b) and all(map(same, a, b))
+    return a is b or (len(a) == len(b) and all(map(same, a, b)))
 
 
-def cached(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`functools.lru_cache` for what may ask of sizes: an answer that is remembered would not be asked for again, so
-    nothing is remembered while sizes are symbols."""
+def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`functools.lru_cache` for what may ask of sizes. While somebody answers, what is asked is asked of him once: what
+    follows from it is remembered there."""
 
-    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
         remembered = lru_cache(most)(function)
 
         @wraps(function)
-        def called(*args: Any) -> Any:
-            return (remembered if IN_FORCE.get() is None else function)(*args)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            answers = IN_FORCE.get()
+            if answers is None:
+                return remembered(*args, **kwargs)  # type: ignore[arg-type]
+            key = (function, args, *kwargs.items())
+            if key not in answers.remembered:
+                answers.remembered[key] = function(*args, **kwargs)
+            return answers.remembered[key]
 
         return called
 

@@ -342,7 +342,7 @@ def test_pack_matrices(
     )
     packed = np.full_like(wanted, np.nan)
     between, *strides = element_strides(matrices)
-    ints = packed_matrices((columns, depth), strides, count=count, between=between, oc_tile=oc_tile)
+    ints = packed_matrices((columns, depth), tuple(strides), count=count, between=between, oc_tile=oc_tile)
     run(isa, "pack_contraction", [matrices, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
     check_pairs(isa, matrices, wanted, ints, splits)

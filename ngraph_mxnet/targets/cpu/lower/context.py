@@ -297,15 +297,13 @@ class Lowering:
         """
         record = KERNELS[kernel]
         given = {name: view for name, view in operands.items() if view is not None}
-        required = {name for name in record.tensors if name not in record.optional}
-        if not required <= given.keys() <= {*record.tensors} or params.record is not record:
+        if not record.required <= given.keys() <= record.all or params.record is not record:
             raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
                             "numbers of its own")
         views, ints = [given.get(name, given[record.tensors[0]]) for name in record.tensors], params.ints()
         require_types(kernel, record.elements(kernel, ints), given, self.origin)
         self.builder.emit(self.settings.symbol(kernel), [view.operand for view in views], ints,
-                          params.floats(), params.tasks, reads=[given[name] for name in record.tensors
-                                               if name in given and name not in record.written],
+                          params.floats(), params.tasks, reads=[given[name] for name in record.reads if name in given],
                           writes=[given[name] for name in record.written if name in given], after=after,
                           around=[given[name] for name in around], origin=self.origin, bytes=bytes,
                           operations=operations, exact=exact)
@@ -314,7 +312,7 @@ class Lowering:
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
         """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""
         operands = [*reads, out]
-        for part, offsets, strides in strided_parts(shape, [strides for _, strides in operands]):
+        for part, offsets, strides in strided_parts(tuple(shape), tuple([tuple(strides) for _, strides in operands])):
             views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
                      for (view, _), at in zip(operands, offsets, strict=True)]
             # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_RESIDUAL_NARROW,
     contraction_params,
 )
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import Kind
 from ngraph_mxnet.targets.cpu.params import Params
@@ -286,7 +286,7 @@ def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
 
 def zeros(ctx: Lowering, out: BlockedView, source: Input, oc_tile: int) -> View:
     size = _channel_bytes(out.type.shape[1], source, oc_tile)
-    return View(out.type, ctx.builder.constant(np.zeros(size // 4, np.float32)), 0)
+    return View(out.type, ctx.builder.constant(zero_table(size // 4)), 0)
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,6 @@ class Packing:
             view = arrange(context, view)
             if source.kind == "depthwise":
                 view = wide.converted(context, view, f32)
-            first = replace(view, offset=view.offset + view.type.element.size * self.first)
-            context.emit(kernel, params, weights=first, packed=destination)
+            context.emit(kernel, params, weights=view.moved(view.type.element.size * self.first), packed=destination)
 
         return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit, contiguous=self.contiguous)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
-
-import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, at_hand, is_one, is_zero
@@ -15,7 +14,7 @@ from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
@@ -119,12 +118,11 @@ def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
     out = ctx.new_plain(TensorType(f32, (prod(batch) * matrix,)))
     dims = merged_dims(batch, [seen.strides[:-2], contiguous_strides((*batch, matrix))[:-1]]) or [(1, (0, 0))]
     *outer, (count, (step, to)) = dims
-    for index in np.ndindex(*(size for size, _ in outer)):
+    for index in product(*(range(size) for size, _ in outer)):
         at, target = (sum(i * steps[k] for i, (_, steps) in zip(index, outer, strict=True)) for k in (0, 1))
         params = TO_BLOCKED(n=count, c=depth, h=1, w=rows, in_n=step, in_c=seen.strides[-1], in_row=0,
                             in_column=seen.strides[-2], out_n=to, out_c=rows * BLOCK, out_row=0, out_column=BLOCK)
-        ctx.emit("to_blocked", params, input=replace(seen, offset=seen.offset + 4 * at),
-                 output=replace(out, offset=out.offset + 4 * target))
+        ctx.emit("to_blocked", params, input=seen.moved(4 * at), output=out.moved(4 * target))
     strides = (*contiguous_strides((*batch, matrix))[:-1], BLOCK, 1)
     return Left(PlainView(seen.type, out.buffer, out.offset, out.writers, strides), rows * BLOCK)
 
@@ -174,15 +172,14 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     matrices, rights = group.size * image.size, 1 if is_zero(group.b) else group.size
     touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
-        ctx.emit(choice.kernel, params, input=replace(view, offset=view.offset + a * size),
-                 weights=replace(packed, offset=packed.offset + b * matrix_bytes), bias=bias,
-                 output=replace(out, offset=out.offset + o * 4), pixels=ctx.table(pixels),
-                 steps=ctx.table(steps), operations=2 * matrices * rows * channels * depth, bytes=touched, exact=True)
+        ctx.emit(choice.kernel, params, input=view.moved(a * size), weights=packed.moved(b * matrix_bytes), bias=bias,
+                 output=out.moved(o * 4), pixels=ctx.table(pixels), steps=ctx.table(steps),
+                 operations=2 * matrices * rows * channels * depth, bytes=touched, exact=True)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
     """The offsets of a, b and the result at every index of `axes`."""
-    for index in np.ndindex(*(axis.size for axis in axes)):
+    for index in product(*(range(axis.size) for axis in axes)):
         yield tuple(sum(i * getattr(axis, name) for i, axis in zip(index, axes, strict=True))
                     for name in ("a", "b", "out"))
 
@@ -202,11 +199,11 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
             between, count = (step, size) if is_one(count) else (between, count * size)
         params = packed_matrices((shape[channels], shape[depth]), (strides[channels], strides[depth]), count=count,
                                  between=between, oc_tile=oc_tile)
-        for number, index in enumerate(np.ndindex(*batch)):
-            offset = source.offset + 4 * sum(i * step for i, step in zip(index, steps, strict=True))
+        for number, index in enumerate(product(*map(range, batch))):
+            first = source.moved(4 * sum(i * step for i, step in zip(index, steps, strict=True)))
             part = View(destination.type, destination.buffer, destination.offset + number * count * matrix_bytes,
                         destination.writers)
-            context.emit(kernel, params, weights=replace(source, offset=offset), packed=part)
+            context.emit(kernel, params, weights=first, packed=part)
 
     kernel = "pack_contraction_bf16" if bf16 else "pack_contraction"
     size = prod(b.shape[:-2]) * matrix_bytes
@@ -217,7 +214,7 @@ def _bias(ctx: Lowering, value: Value | None, channels: int, oc_tile: int) -> Vi
     """The bias as packed channels, or zeros."""
     size = -(-channels // oc_tile) * oc_tile * 4
     if value is None:
-        return ctx.table(np.zeros(size // 4, np.float32))
+        return ctx.table(zero_table(size // 4))
     params = packed_channels(channels, groups=1, oc_tile=oc_tile)
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:

@@ -66,6 +66,6 @@ def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
     for node in ctx.graph.nodes:
         ctx.origin = str(node)
         ctx.builder.node += 1
-        with because(f"lowering of {node}"):
+        with because(f"lowering of {ctx.origin}"):
             RULES[node.op.name].lower(ctx, node)
             require_made(ctx, node)

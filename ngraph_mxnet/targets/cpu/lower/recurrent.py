@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.record import by_name
@@ -219,7 +217,7 @@ class _Product:
                             contiguous=False)
         vector_params = packed_channels(channels, groups=1, oc_tile=tile)
         if bias is None:
-            vector = ctx.table(np.zeros(padded, np.float32))
+            vector = ctx.table(zero_table(padded))
         else:
             vector = ctx.packed(bias, ("channels", *vector_params.ints()), padded * 4, pack_bias)
         return _Product(choice, packed, vector, rows, channels, depth)
@@ -276,7 +274,7 @@ def _set_empty(ctx: Lowering, node: Node) -> None:
 
 def _zeros(ctx: Lowering, type_: TensorType) -> PlainView:
     """A matrix of zeros, whose rows are one."""
-    row = ctx.table(np.zeros(type_.shape[1], np.float32))
+    row = ctx.table(zero_table(type_.shape[1]))
     return PlainView(type_, row.buffer, row.offset, row.writers, (0, 1))
 
 

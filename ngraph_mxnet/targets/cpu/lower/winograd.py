@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -20,7 +18,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packi
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
 from ngraph_mxnet.targets.cpu.lower.promised import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
@@ -79,7 +77,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
     bias, scale, shift = (channel_blocks(ctx, value) if value is not None else None
                           for value in (epilogue.bias, epilogue.scale, epilogue.shift))
-    bias = bias or ctx.table(np.zeros(out.blocks * BLOCK, np.float32))
+    bias = bias or ctx.table(zero_table(out.blocks * BLOCK))
     tile_bytes = (tile + 2) ** 2 * (source.blocks + out.blocks) * BLOCK * 4
     most = max(_FEWEST_TILES, _CACHE * max(2, ctx.settings.threads) // tile_bytes)
     phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
@@ -152,7 +150,7 @@ class _Products:
             **fields, steps=steps.size, pixel_stride=BLOCK * 4, in_group_stride=self.in_stride * 4,
             out_block_stride=self.block * 4,
         )
-        zeros = np.zeros(self.choice.oc_groups * self.choice.oc_tile, np.float32)
+        zeros = zero_table(self.choice.oc_groups * self.choice.oc_tile)
         ctx.emit(self.choice.kernel, params, input=matrices, weights=packed, output=results, bias=ctx.table(zeros),
                  pixels=ctx.table(pixels), steps=ctx.table(steps), operations=operations,
                  bytes=matrices.type.bytes + packed.buffer.bytes + results.type.bytes)

@@ -64,7 +64,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import is_symbolic, where
+from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
 
@@ -247,21 +247,27 @@ QUANTIZED_CONTRACTION = Kernels(
 """Those of u8: what they share with `CONTRACTION` has the same places."""
 _FLAGS = CONTRACTION.ints.index("flags")
 
-_DEFAULTS = {
-    **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),
-    "lower2": float("-inf"), "upper2": float("inf"), "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0,
-}
+_INTS = {**dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1}
+_NUMBERS = {"lower": float("-inf"), "upper": float("inf"), "lower2": float("-inf"), "upper2": float("inf"),
+            "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0}
 
 
 def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
                        steps: int, out_block_stride: int, **others: Any) -> Params:
     """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
     groups' blocks follow each other. With `least` among the others it is for a variant of u8."""
-    given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
-             "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
-             **others}
+    floats = {name: others.pop(name) for name in QUANTIZED_CONTRACTION.floats if name in others}
+    ints = _ints(oc_groups=oc_groups, out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=row_tiles,
+                 chunk_tiles=chunk_tiles, steps=steps, out_block_stride=out_block_stride, **others)
+    record = QUANTIZED_CONTRACTION if "least" in floats else CONTRACTION
+    return record(**ints, **{**_NUMBERS, **floats})
+
+
+@cached(1024)
+def _ints(*, out_blocks: int, steps: int, **others: int) -> dict[str, int]:
+    given = {**_INTS, "out_blocks": out_blocks, "steps": steps, **others}
     given["step_block"] = where(given["step_block"] > 0, given["step_block"], steps)
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
-    return QUANTIZED_CONTRACTION(**given) if "least" in given else CONTRACTION(**given)
+    return given

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import Binding, evaluate, is_symbolic, least
+from ngraph_mxnet.ir.sizes import Binding, cached, evaluate, is_symbolic, least
 
-__all__ = ["PIXEL_TENSORS", "PixelRecipe", "Plane", "StepRecipe", "TableRecipe", "pixel_table", "step_table"]
+__all__ = ["PIXEL_TENSORS", "PixelRecipe", "Plane", "StepRecipe", "TableRecipe", "pixel_table", "step_table",
+           "zero_table"]
 
 PIXEL_TENSORS = ("input", "output", "residual", "output2")
 """The tensors in which the pixel table says where a pixel lies: a row of offsets each, in this order."""
@@ -116,6 +117,14 @@ class StepRecipe(TableRecipe):
         axes = [(-(-channels // lanes), channel_stride), (least(channels, lanes), 4), (kh, down * row),
                 (kw, right * pixel), (slices, slice_stride)]
         return 0, sum((size - 1) * step for size, step in axes)
+
+
+@cached(64)
+def zero_table(count: int) -> np.ndarray:
+    """float32 `[count]`, where a kernel has no other bias."""
+    zeros = np.zeros(count, np.float32)
+    zeros.flags.writeable = False
+    return zeros
 
 
 def _narrow(offsets: np.ndarray) -> np.ndarray:

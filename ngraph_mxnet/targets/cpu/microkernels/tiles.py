@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngraph_mxnet.ir.dims import negated
-from ngraph_mxnet.ir.sizes import at_hand, both, either, greatest, least, where
+from ngraph_mxnet.ir.sizes import at_hand, both, cached, either, greatest, least, where
 from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
@@ -105,6 +105,7 @@ class ContractionSize:
                                flat_input=True)
 
 
+@cached(1024)  # chains of layers ask for the same again and again
 def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False, u8: bool = False,
                  vnni: bool = False, short: bool = False, splits: bool = True) -> TileChoice:
     """Tiles for a contraction of this size.

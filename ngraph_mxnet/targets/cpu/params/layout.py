@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from ngraph_mxnet.ir.sizes import cached
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span, whole
 
 _LAYOUT = "n c h w in_n in_c in_row in_column out_n out_c out_row out_column"
@@ -96,7 +97,8 @@ PACK_CHANNELS = Kernels(
 )
 
 
-def packed_contraction(shape: Sequence[int], strides: Sequence[int], *, groups: int, supers: int, oc_tile: int,
+@cached(1024)
+def packed_contraction(shape: tuple[int, ...], strides: tuple[int, ...], *, groups: int, supers: int, oc_tile: int,
                        lanes: int, fours: bool = False) -> Params:
     """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups.
 
@@ -109,7 +111,8 @@ def packed_contraction(shape: Sequence[int], strides: Sequence[int], *, groups: 
         super_stride=merged * outputs * strides[0])
 
 
-def packed_matrices(shape: Sequence[int], strides: Sequence[int], *, count: int, between: int, oc_tile: int,
+@cached(1024)
+def packed_matrices(shape: tuple[int, ...], strides: tuple[int, ...], *, count: int, between: int, oc_tile: int,
                     fours: bool = False) -> Params:
     """`count` matrices of `shape` [N][K] at element `strides` and `between` each other, as weights of k16."""
     return (PACK_FOURS if fours else PACK_CONTRACTION)(
@@ -123,6 +126,7 @@ def packed_depthwise(shape: Sequence[int], strides: Sequence[int]) -> Params:
                           kh_stride=strides[2], kw_stride=strides[3])
 
 
+@cached(1024)
 def packed_channels(channels: int, *, groups: int, oc_tile: int) -> Params:
     """A contiguous vector of `channels` values."""
     return PACK_CHANNELS(groups=groups, per_group=channels // groups, oc_tile=oc_tile, stride=1)

@@ -33,7 +33,8 @@ class Params:
     """The numbers of a call, filled by name."""
 
     def __init__(self, record: Kernels, ints: Iterable[int], floats: Iterable[float]) -> None:
-        self.record, self._ints, self._floats = record, [number(i) for i in ints], list(floats)
+        self.record, self._floats = record, list(floats)
+        self._ints = [i if type(i) is int else number(i) for i in ints]
 
     def ints(self) -> list[int]:
         """The ints, in the kernel's order."""
@@ -86,6 +87,9 @@ class Kernels:
         self.tensors = tuple(name.strip(">?") for name in marked)
         self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
         self.optional = tuple(name.strip(">?") for name in marked if name[-1] == "?")
+        self.reads = tuple(name for name in self.tensors if name not in self.written)
+        self.all = frozenset(self.tensors)
+        self.required = self.all.difference(self.optional)
         self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
         self.tasks, self.reach, self.keeps, self.more, self.aligned = tasks, reach, tuple(keeps.split()), more, aligned
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)

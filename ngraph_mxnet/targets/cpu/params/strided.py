@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from ngraph_mxnet.ir.sizes import are_same, at_hand, greatest, is_one, least, where
+from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, greatest, is_one, least, where
 from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
 
 Ints = Sequence[int]
+Shape = tuple[int, ...]
 SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
@@ -128,7 +129,8 @@ def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[i
     return dims
 
 
-def strided_parts(shape: Ints, strides: Sequence[Ints]) -> Iterator[tuple[list[int], list[int], list[list[int]]]]:
+@cached(1024)
+def strided_parts(shape: Shape, strides: tuple[Shape, ...]) -> list[tuple[Shape, Shape, tuple[Shape, ...]]]:
     """Loops over `shape` that each fit a strided kernel: shape, first element and strides of each tensor.
 
     Mostly one. When more than five dimensions remain, the smallest are walked here.
@@ -138,13 +140,15 @@ def strided_parts(shape: Ints, strides: Sequence[Ints]) -> Iterator[tuple[list[i
     by_size = sorted(range(len(dims)), key=lambda i: at_hand(dims[i][0]))
     walked = sorted(by_size[:max(len(dims) - 5, 0)])
     inner = [dims[i] for i in range(len(dims)) if i not in walked]
-    part, steps = [size for size, _ in inner], [[steps[i] for _, steps in inner] for i in range(count)]
-    for place in product(*(range(dims[i][0]) for i in walked)):
-        yield part, [sum(at * dims[i][1][tensor] for at, i in zip(place, walked, strict=True))
-                     for tensor in range(count)], steps
+    part = tuple([size for size, _ in inner])
+    steps = tuple([tuple([steps[i] for _, steps in inner]) for i in range(count)])
+    return [(part, tuple([sum(at * dims[i][1][tensor] for at, i in zip(place, walked, strict=True))
+                          for tensor in range(count)]), steps)
+            for place in product(*(range(dims[i][0]) for i in walked))]
 
 
-def loops(shape: Ints, *strides: Ints, grain: int = GRAIN) -> dict[str, int]:
+@cached(1024)
+def loops(shape: Shape, *strides: Shape, grain: int = GRAIN) -> dict[str, int]:
     """The ints of a loop over `shape` with each tensor's strides; `strides[-1]` is the output's.
 
     Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
@@ -167,4 +171,4 @@ def loops(shape: Ints, *strides: Ints, grain: int = GRAIN) -> dict[str, int]:
 def strided(kernel: str, shape: Ints, *strides: Ints, floats: Sequence[float] = (), grain: int = GRAIN) -> Params:
     """The call of an elementwise kernel over `shape`."""
     record = KERNELS[kernel]
-    return record(**loops(shape, *strides, grain=grain), **by_name(record.floats, floats))
+    return record(**loops(tuple(shape), *map(tuple, strides), grain=grain), **by_name(record.floats, floats))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import are_same, is_one
+from ngraph_mxnet.ir.sizes import are_same, is_one, is_zero
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction
 
@@ -39,6 +40,9 @@ class Halo:
         return any((self.top, self.bottom, self.left, self.right))
 
 
+Each = TypeVar("Each", bound="View")
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Common part of both layouts: `offset` is the byte offset of the first logical element in `buffer`.
@@ -54,6 +58,10 @@ class View:
     @property
     def operand(self) -> tuple[Buffer, int]:
         return self.buffer, self.offset
+
+    def moved(self: Each, bytes: int) -> Each:
+        """A tensor of the same layout so many bytes further on, which shares the writers; itself for 0."""
+        return self if is_zero(bytes) else replace(self, offset=self.offset + bytes)
 
 
 @dataclass(frozen=True, eq=False)

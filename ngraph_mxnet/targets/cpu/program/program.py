@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import both, greatest, is_symbolic, number, symbol, where
+from ngraph_mxnet.ir.sizes import both, greatest, is_symbolic, symbol, where
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.planning.memory import Lifetime, align, peak, plan
@@ -145,7 +145,7 @@ class ProgramBuilder:
         waits = [writer for view in (*reads, *after) for writer in view.writers]
         if bytes is None:
             bytes = sum(view.type.bytes for view in (*reads, *writes))
-        instruction = Instruction(kernel, list(operands), [number(i) for i in ints], list(floats), tasks, waits,
+        instruction = Instruction(kernel, list(operands), list(ints), list(floats), tasks, waits,
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
         instruction.loop = self._loop
