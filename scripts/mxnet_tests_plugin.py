@@ -115,6 +115,12 @@ def _log(**entry: Any) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Not the tests that an earlier process has run; `--deselect` takes all that begin with a name."""
+    done = set(json.loads(os.environ["NGRAPH_TESTS_DONE"]))
+    items[:] = [item for item in items if item.nodeid.partition("::")[2] not in done]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     name = item.nodeid.partition("::")[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,12 @@ from mxnet_tests_comparison import Recorder, repeatable_step
 _Copy = Callable[[Any], Any]
 _NEAR = 6
 """Runs near by; each takes a rectifier's other side by chance."""
+_MOST_BYTES = 1 << 28
+"""Of a step's arrays: several copies are held at once."""
+
+
+def _is_small(arrays: Iterable[Any]) -> bool:
+    return sum(array.size * np.dtype(array.dtype).itemsize for array in arrays) <= _MOST_BYTES
 
 
 def _copy(array: Any) -> Any:
@@ -59,11 +65,12 @@ def watch_executor_steps(recorder: Recorder) -> None:
         return [*executor.arg_arrays, *executor.aux_arrays, *gradients]
 
     def before(executor: Any) -> list[Any] | None:
-        """Copies of the arrays; None: there is no compiled step, or it can't run twice."""
+        """Copies of the arrays; None: there is no compiled step, or it can't run twice, or is too large."""
         if not executor.training.ran:
             return None
         arrays = arrays_of(executor)
-        if not (repeatable_step(executor._symbol.tojson()) and all(array.stype == "default" for array in arrays)):
+        dense = all(array.stype == "default" for array in arrays)
+        if not (repeatable_step(executor._symbol.tojson()) and dense and _is_small(arrays)):
             recorder.left_out += 1
             return None
         with _paused():
@@ -178,13 +185,13 @@ def watch_recorded_steps(recorder: Recorder) -> None:
 
     def call(self: Any, handles: Sequence[int], checked: bool = False) -> Any:
         program, arguments, parameters, _ = self.made_of
-        repeatable = repeatable_step(program.text)
+        arrays = {**dict(zip(arguments, map(_array, handles), strict=True)), **parameters}
+        compared = repeatable_step(program.text) and _is_small(arrays.values())
         with _paused():  # the call itself may write a gamma
-            given = {**dict(zip(arguments, map(_array, handles), strict=True)), **parameters} if repeatable else {}
-            given = {name: array.copy() for name, array in given.items()}
+            given = {name: array.copy() for name, array in arrays.items()} if compared else {}
         outputs = own_call(self, handles, checked)
         if outputs is not None:
-            if repeatable:
+            if compared:
                 compare(self, given, outputs)
             else:
                 recorder.left_out += 1
