@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,8 +119,9 @@ def test_executor():
     executor = mx.sym.BatchNorm(net, name="bn").simple_bind(mx.cpu(), x=(8, 3), grad_req="add")
     executor.arg_dict["x"][:] = mx.nd.random.normal(shape=(8, 3))
     executor.arg_dict["fc_weight"][:] = mx.nd.random.normal(shape=(4, 3))
-    executor.forward(is_train=True)
-    executor.backward(mx.nd.random.normal(shape=(8, 4)))
+    for _ in range(2):
+        executor.forward(is_train=True)
+        executor.backward(mx.nd.random.normal(shape=(8, 4)))
 
 def test_block():
     net, of_two = net_of(nn.Dense(4), nn.BatchNorm(), nn.Dense(2)), loss.L2Loss()
@@ -143,19 +145,19 @@ def test_steps_are_compared(checkout: Path, tmp_path: Path) -> None:
     [tests] = [entry["tests"] for entry in json.loads((tmp_path / "all.json").read_text())]
     counts = {name: (test["outcome"], test["compared"], test["left_out"]) for name, test in tests.items()}
     assert status == 0, output
-    assert counts == {"test_executor": ("passed", 2, 0), "test_block": ("passed", 2, 0),
+    assert counts == {"test_executor": ("passed", 4, 0), "test_block": ("passed", 2, 0),
                       "test_that_drops": ("passed", 0, 1)}
     (folder / "conftest.py").write_text("""
 import mxnet_tests_comparison
 right = mxnet_tests_comparison.difference
 def difference(found, expected):
-    return right(found * 1.01 if found.shape == (4, 3) else found, expected)
+    return right(found * 2 if found.shape == (4, 3) else found, expected)
 mxnet_tests_comparison.difference = difference
 """)
     status, output = run(checkout, "--ways", "stepped")
     assert status == 1
-    assert "test_few::test_executor, stepped: step of bn, gradient of fc_weight: 12 of 12 elements" in output
-    assert "dense0_weight: 12 of 12 elements of float32[4, 3] differ" in output
+    assert "test_few::test_executor, stepped: step of bn, gradient of fc_weight: " in output
+    assert re.search(r"test_few::test_block, stepped: recorded .*, gradient of dense0_weight: ", output)
 
 
 def test_wrong_command_lines(tmp_path: Path) -> None:
