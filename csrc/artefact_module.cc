@@ -64,7 +64,7 @@ std::shared_ptr<PackagedGraph> make_graph(const Artefact& artefact, std::size_t 
   for (const auto& [element, shape] : inputs) input_specs.emplace_back(element, shape);
   for (const NamedSpec& output : shapes.outputs) output_specs.push_back(output.spec);
   const auto again = [call = share(std::move(compile))](std::size_t input) {
-    return with_gil([&] { return (*call)(input).cast<std::shared_ptr<CompiledGraph>>(); });
+    return with_gil([&] { return called(*call, input).cast<std::shared_ptr<CompiledGraph>>(); });
   };
   return std::make_shared<PackagedGraph>(shapes.program, std::move(places), to_weights(weights), std::move(input_specs),
                                          std::move(output_specs), threads, name, again);

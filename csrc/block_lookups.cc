@@ -8,6 +8,8 @@
 
 #include <pybind11/stl.h>
 
+#include "python_runtime.h"
+
 namespace py = pybind11;
 
 namespace ngraph_mxnet {
@@ -56,7 +58,7 @@ class JudgedTypes {
     _PyType_Lookup(type, any);  // gives it a tag
     const unsigned int tag = type->tp_version_tag;
     const bool is_tagged = has_tag(type);
-    const bool accepted = judge_(py::handle(reinterpret_cast<PyObject*>(type))).cast<bool>();
+    const bool accepted = called(judge_, py::handle(reinterpret_cast<PyObject*>(type))).cast<bool>();
     if (!is_tagged) return accepted;
     if (known_.size() >= kMost) known_.clear();
     known_.emplace_back(tag, accepted);
@@ -159,7 +161,7 @@ class BlockLookups {
     static PyObject* const own = interned("__dict__");
     static PyObject* const value = interned("value");
     const py::object found = attribute(scope_.ptr(), own);
-    return (!PyDict_Check(found.ptr()) || entry(found.ptr(), value) != nullptr) && is_numpy_().cast<bool>();
+    return (!PyDict_Check(found.ptr()) || entry(found.ptr(), value) != nullptr) && called(is_numpy_).cast<bool>();
   }
 
   static bool has_no_hooks(PyObject* own) {

@@ -11,7 +11,7 @@
 
 namespace ngraph_mxnet {
 
-// Runs `take`, which waits for the GIL.
+// Runs `take`, which waits for the GIL, as all Python code does from time to time.
 template <class Take>
 auto take_gil(Take take) noexcept {
   try {
@@ -39,7 +39,10 @@ class GilReleased {
 class GilHeld {
  public:
   GilHeld() : state_(take_gil([] { return PyGILState_Ensure(); })) {}
-  ~GilHeld() { PyGILState_Release(state_); }
+  ~GilHeld() {
+    while (!PyGILState_Check()) pause();  // Python has ended this thread, whose stack is unwound
+    PyGILState_Release(state_);
+  }
   GilHeld(const GilHeld&) = delete;
   GilHeld& operator=(const GilHeld&) = delete;
 

@@ -246,10 +246,10 @@ CachedWeightsOption cached_weights(const py::object& cached) {
   option.key = hash_key(cached.attr("key"));
   option.seal = [call = share(cached.attr("seal"))](const std::string& text) {
     std::string seal;
-    with_gil([&] { seal = (*call)(py::bytes(text)).cast<std::string>(); });
+    with_gil([&] { seal = called(*call, py::bytes(text)).cast<std::string>(); });
     return seal;
   };
-  option.on_save = [call = share(cached.attr("on_save"))] { with_gil([&] { (*call)(); }); };
+  option.on_save = [call = share(cached.attr("on_save"))] { with_gil([&] { called(*call); }); };
   return option;
 }
 

@@ -139,7 +139,7 @@ std::shared_ptr<Observer> make(std::uint64_t graph, std::vector<std::size_t> wei
         py::list views;
         for (std::size_t i = 0; i < inputs.size(); ++i) views.append(view(inputs[i].data, graph->inputs()[i]));
         const py::object borrowed = py::cast(graph, py::return_value_policy::reference);
-        return (*call)(borrowed, views, output, listed(statistics)).cast<std::string>();
+        return called(*call, borrowed, views, output, listed(statistics)).cast<std::string>();
       });
     };
   }
@@ -181,7 +181,7 @@ void run_steps(Executable& graph, const py::sequence& inputs, const py::sequence
       ++next;
       const GilHeld gil;
       try {
-        after(step, reinterpret_cast<std::uintptr_t>(arena));
+        called(after, step, reinterpret_cast<std::uintptr_t>(arena));
       } catch (...) {
         error = std::current_exception();
       }

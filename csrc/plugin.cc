@@ -27,7 +27,9 @@ using mxnet::ext::MXTensor;
 using Attributes = std::unordered_map<std::string, std::string>;
 
 py::object callback(const char* name) {
-  return py::module_::import("ngraph_mxnet.bridges.mxnet.callbacks").attr(name);
+  PyObject* module = take_gil([] { return PyImport_ImportModule("ngraph_mxnet.bridges.mxnet.callbacks"); });
+  if (module == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(module).attr(name);
 }
 
 // Regions are found in Python (bridges/mxnet/judging/partitioning.py), before libmxnet sees a graph: it needs to know
@@ -42,7 +44,7 @@ CompileCache::Compiled compile(const CompileKey& key) {
   return with_gil([&] {
     py::list shapes;
     for (const auto& shape : key.shapes) shapes.append(py::tuple(py::cast(shape)));
-    const py::object compiled = callback("compile_subgraph")(key.graph_json, shapes, key.types, key.attrs);
+    const py::object compiled = called(callback("compile_subgraph"), key.graph_json, shapes, key.types, key.attrs);
     if (py::isinstance<py::tuple>(compiled)) {
       const auto [graph, range] =
           compiled.cast<std::pair<CompileCache::Result, std::shared_ptr<ProgramTemplate>>>();

@@ -19,7 +19,7 @@ void PythonExecutable::run(const std::vector<InputTensor>& in, const std::vector
     for (std::size_t i = 0; i < in.size(); ++i) views.append(view(in[i].data, inputs()[i]));
     const py::object asarray = py::module_::import("numpy").attr("asarray");
     py::list results;
-    for (py::handle result : (*callable_)(views)) results.append(asarray(result, py::arg("order") = "C"));
+    for (py::handle result : called(*callable_, views)) results.append(called(asarray, result, py::none(), "C"));
     const std::vector<char*> pointers = data_pointers(results, outputs(), "result", false);
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (const std::size_t bytes = outputs()[i].bytes()) std::memcpy(out[i], pointers[i], bytes);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <pybind11/pybind11.h>
 
@@ -45,6 +46,16 @@ bool is_interrupted();
 // raised as soon as this thread runs Python code again, for libmxnet has returned. False if it is none, or if no Python code
 // waits for this thread. Call it with the GIL.
 bool keep_interruption(const pybind11::error_already_set& error);
+
+// What the function returns. With the GIL; where the thread outlives Python it stands still within the call, so that
+// nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
+template <class... Args>
+pybind11::object called(pybind11::handle function, Args&&... args) {
+  const pybind11::tuple given = pybind11::make_tuple(std::forward<Args>(args)...);
+  PyObject* result = take_gil([&] { return PyObject_CallObject(function.ptr(), given.ptr()); });
+  if (result == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(result);
+}
 
 // Runs `body` with the GIL held; every Python exception leaves as a std::runtime_error, which may then
 // travel where there is no GIL. Throws Interrupted at once while this thread is interrupted.

@@ -190,7 +190,14 @@ def trained():
         with mx.autograd.record(): loss = net(mx.nd.ones((3, 8)))
         loss.backward()
         mx.nd.waitall()
-for work in (compiled, compiled, interpreted, gluon, trained):
+def compiling():  # in a callback of MXNet's most of the time
+    for units in range(1, 10000):
+        one = mx.gluon.nn.HybridSequential()
+        one.add(mx.gluon.nn.Dense(units, activation="tanh", in_units=8), mx.gluon.nn.Dense(8, in_units=units))
+        one.initialize()
+        one.hybridize()
+        one(mx.nd.ones((2, 8))).wait_to_read()
+for work in (compiled, compiled, interpreted, gluon, trained, compiling):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(SECONDS)
 """
