@@ -29,6 +29,10 @@ DEPARTURES: tuple[Departure, ...] = (
               "Of -8 and -1 it is -0.9991, which is 0 when it is cut off. ONNX Runtime says -1: it cuts the logarithm "
               "off before it adds the largest element.",
               lambda trial, error: ", int" in error.detail),
+    Departure("infinities where nothing is clipped", "ONNX Runtime", ("Clip",),
+              "By ONNX's text a bound that is not given is the type's lowest or largest number, to which ONNX Runtime "
+              "turns an infinity; ours lets it through, as what PyTorch and NumPy clip (docs/onnx.md).",
+              lambda trial, error: "found inf" in error.detail or "found -inf" in error.detail),
     Departure("weights of n-grams in another order", "ONNX Runtime", ("TfIdfVectorizer",),
               "ONNX's reference evaluator, which tests/bridges/onnx/test_against_reference.py asks, takes them by "
               "the column of the result. ONNX Runtime takes them by the place in the pool."),
