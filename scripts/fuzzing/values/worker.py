@@ -92,7 +92,8 @@ class Session:
         assert drawn.best is not None
         known = departures.known(*drawn.best)
         if known is None:
-            raw = findings.signature(error, family)
+            ops = set(drawn.best[0].ops)
+            raw = findings.signature(error, family) + (ops.pop() if len(ops) == 1 else "")
             self._alike[raw] += 1
             if self._alike[raw] > _MOST_OF_A_KIND:
                 self._outcome = "wrong, as others"
