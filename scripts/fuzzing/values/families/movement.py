@@ -66,7 +66,7 @@ def arg(net: Net, op: str) -> Drawn:
 @operators("Transpose")
 def transpose(net: Net, op: str) -> Drawn:
     x = _data(net, op, 0)
-    order = list(net.rng.permutation(x.rank)) if chance(net.draw, 4) is False else None
+    order = list(net.rng.permutation(x.rank)) if x.rank and not chance(net.draw, 4) else None
     return [net.node(op, x, perm=order)], EXACT
 
 
