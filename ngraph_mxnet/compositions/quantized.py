@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
+from ngraph_mxnet.ir.types import ElementType, boolean, f32, i8, i32, u8
 
 _BYTES = (u8, i8)
 _LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
@@ -19,7 +19,9 @@ def widened(b: Builder, x: Value) -> Value:
 
 
 def limits(element: ElementType) -> tuple[float, float]:
-    """The least and greatest number of an integer type, as float32 holds them within its range."""
+    """The least and greatest number of an integer type, as float32 holds them within its range; 0 and 1 of bool."""
+    if element is boolean:
+        return 0.0, 1.0
     bounds = np.iinfo(element.numpy)
     return float(bounds.min), _LARGEST_I32 if element is i32 else float(bounds.max)
 

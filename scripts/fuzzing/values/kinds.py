@@ -94,7 +94,8 @@ def _cache_in(folder: str) -> Any:
 
 
 def _compare(trial: Trial, against: str, found: list[list[Any]], expected: list[list[Any]]) -> None:
-    closeness = trial.closeness.of_bf16() if trial.setup.emulates_bf16 else trial.closeness
+    is_rounded = trial.setup.options.get("precision") == "bf16"
+    closeness = trial.closeness.of_bf16() if is_rounded else trial.closeness
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         try:
             closeness.check(against, one, other)
