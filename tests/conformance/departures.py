@@ -28,7 +28,7 @@ _SUMS = ("sum", "mean", "nansum", "norm", "moments", "_np_sum", "_npi_mean", "_n
 _STATISTICS = ("norm", "_npi_norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU",
                "moments", "LRN", "_npi_var", "_npi_std", "L2Normalization")
 _PRODUCTS = ("Convolution*", "Deconvolution", "FullyConnected", "dot", "batch_dot", "linalg_*", "_linalg_*",
-             "_npi_*dot", "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN",
+             "_npi_*dot", "_npi_tensordot*", "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN",
              "_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution",
              "khatri_rao", "_sg_mkldnn_*", "_contrib_*attention*")
 DEPARTURES: tuple[Departure, ...] = (
@@ -64,6 +64,12 @@ DEPARTURES: tuple[Departure, ...] = (
               (*_ENDLESS, "NaN"), tensor="the gradient*"),
     Departure(("*BatchNorm*",), "whether a mean of infinities is NaN depends on what is subtracted first",
               _ENDLESS, tensor="the state*"),
+    Departure(("*BatchNorm*",), "a norm is factors for each channel: which products of infinities and zeros are formed "
+              "differs", _ENDLESS),
+    Departure(("*arccosh",), "MXNet's gradient squares x, beyond the range", _BEYOND, tensor="the gradient*"),
+    Departure(("SpatialTransformer", "BilinearSampler", "GridGenerator"), "at whole pixels there are two gradients, "
+              "and rounding decides which", ("corners", "ties", "zeros"), tensor="the gradient*"),
+    Departure(("_contrib_AdaptiveAvgPooling2D",), "whether a weight of 0 meets an infinite neighbour", _ENDLESS),
     Departure(("_npi_*copysign*",), "MXNet compares with 0, by which -0 is positive and NaN negative; NumPy and C read "
               "the sign. At 0 the gradient is that of an absolute value", ("zeros", "NaN")),
     Departure(("_linalg_sumlogdiag",), "the reciprocal of a denormal number is infinite, a quotient by it need not be",

@@ -39,7 +39,8 @@ SAMPLE: list[tuple[str, Case, tuple[str, ...]]] = [
     *(("_npi_norm", Case([MATRIX], {"flag": -1, "ord": order, "axis": "(0, 1)", "keepdims": True}), ("as drawn",))
       for order in (1, -1)),
     ("_npi_average", Case([MATRIX, MATRIX], {"axis": 0}), ("as drawn", "ties")),
-    ("softmax_cross_entropy", Case([Operand((5, 5)), Operand((5,), values=[0, 1, 2, 3, 4])]), ("as drawn", "huge")),
+    ("softmax_cross_entropy", Case([Operand((5, 5)), Operand((5,), values=[0, 1, 2, 3, 4])]),
+     ("as drawn", "huge", "masks")),
     ("Pooling_v1", Case([IMAGE], {"kernel": "(2, 1)"}), ("ties",)),
     ("Pooling_v1", Case([IMAGE], {"kernel": "(2, 1)", "global_pool": True}), ("ties",)),
     ("_contrib_quadratic", Case([VECTOR], {"a": 2, "b": -3, "c": 1}), ("one infinity", "enormous")),

@@ -316,7 +316,8 @@ def _softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: 
     places = iota(b, x.shape[1], 0, 1, x.type.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
     logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), scalar(b, 0, x))
-    nothing = b.reduce_sum(b.subtract(b.stop_gradient(logs), logs), axes=(0, 1))
+    zeros, back = (b.broadcast(scalar(b, number, x), shape=x.shape) for number in (0, -1))
+    nothing = b.reduce_sum(b.own_gradient(zeros, logs, back, scaled=True), axes=(0, 1))
     return b.add(b.stop_gradient(y), b.reshape(nothing, shape=y.shape))
 
 
