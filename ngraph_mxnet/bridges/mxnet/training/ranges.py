@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.range_text import described
 from ngraph_mxnet.package.pack import pack, unpack
 from ngraph_mxnet.package.template_package import TemplatePackage
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import load_template
 from ngraph_mxnet.runtime.changing import ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, Port
@@ -86,7 +86,10 @@ class StepPackage:
             raise PackageError(f"this is no training step for a range of sizes: {error!r}") from error
 
 
-_templates: WeakKeyDictionary[ChangingShapes, list[StepTemplate]] = WeakKeyDictionary()
+MOST_KEPT = 32
+"""Of so many symbols that have trained the templates are kept; those used longest ago go first."""
+_templates = Recent(MOST_KEPT)
+"""Lists of them by what found out which sizes change."""
 _lock = ForkSafeLock()
 
 
@@ -129,10 +132,10 @@ def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Fa
         attempt, found = for_range(hint, kept, lambda _: shapes, "a training step", changing)
         ranges.add_named("a training step", named, attempt)
         if isinstance(attempt.template, StepTemplate) and found is not None:
-            _templates.setdefault(changing, []).append(attempt.template)
+            _templates.put(changing, [*(_templates.get(changing) or ()), attempt.template])
         return found
 
 
 def _bound_to(changing: ChangingShapes, shapes: Shapes) -> tuple[Facts, list[Executable]] | None:
-    bound = (template.bind(shapes) for template in tuple(_templates.get(changing, ())))
+    bound = (template.bind(shapes) for template in _templates.get(changing) or ())
     return next((found for found in bound if found is not None), None)
