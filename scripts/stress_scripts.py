@@ -278,6 +278,8 @@ class Run:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            autograd.set_recording(False)  # MXNet's scopes may have been left on the way out of them
+            autograd.set_training(False)
         self.own.train("a step behind an interrupt")
 
     def fork(self) -> None:
