@@ -356,3 +356,12 @@ def test_memory_is_planned_against_naive() -> None:
     assert long.prepared > short.prepared >= 4 * 32 * 32 * 4
     for use in (short, long):
         assert use.least <= use.planned < use.separate
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_a_softmax_of_float64_over_no_elements(op: str, shape: tuple[int, ...]) -> None:
+    b = Builder()
+    graph = b.results(b.apply(op, b.parameter("x", shape, "f64"), axis=0))
+    (found,) = compile(graph, "CPU")(np.zeros(shape))
+    assert found.shape == shape and found.dtype == np.float64

@@ -10,6 +10,7 @@ from math import prod
 
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.integer_sums import MOST_TERMS
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
@@ -93,6 +94,8 @@ def _taken_apart(node: Node, rw: Rewriter) -> Answer:
         return None
     axes = (node.attrs["axis"],)
     x = node.inputs[0]
+    if is_zero(x.type.size):
+        return x  # no elements have no greatest
     shifted = rw.make("subtract", x, rw.make("reduce_max", x, axes=axes, keep_dims=True))
     power = rw.make("exp", shifted)
     total = rw.make("reduce_sum", power, axes=axes, keep_dims=True)
