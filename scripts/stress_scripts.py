@@ -33,7 +33,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn, rnn
-from stress_weights import HANG_SECONDS, Interrupted, resident
+from stress_weights import HANG_SECONDS, interrupted, resident
 
 TOLERANCE = 2e-3
 WORDS, CLASSES = 40, 6
@@ -263,23 +263,10 @@ class Run:
             time.sleep(0)
 
     def interrupt(self) -> None:
-        def alarm(*_: object) -> None:
-            raise Interrupted
-
-        before = signal.signal(signal.SIGALRM, alarm)
-        try:
-            # Again and again: what a handler raises within MXNet's `NDArray.__del__` Python reports and drops.
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.2), 0.3)
-            while True:
-                x, label = self.own.kind.draw()
-                self.own.step(self.own.net, x, label)
-        except Interrupted:
-            self.done["an interrupt"] += 1
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            autograd.set_recording(False)  # MXNet's scopes may have been left on the way out of them
-            autograd.set_training(False)
+        interrupted(lambda: self.own.step(self.own.net, *self.own.kind.draw()), random.uniform(0.001, 0.2), 0.3)
+        self.done["an interrupt"] += 1
+        autograd.set_recording(False)  # MXNet's scopes may have been left on the way out of them
+        autograd.set_training(False)
         self.own.train("a step behind an interrupt")
 
     def fork(self) -> None:

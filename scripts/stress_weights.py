@@ -276,6 +276,24 @@ class Interrupted(BaseException):
     """What the alarm raises in the main thread."""
 
 
+def interrupted(work: Callable[[], object], first: float, again: float) -> None:
+    """Work over and over until an alarm ends it, after `first` seconds."""
+    def alarm(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    try:
+        # Again and again: what a handler raises within MXNet's `NDArray.__del__` Python reports and drops.
+        signal.setitimer(signal.ITIMER_REAL, first, again)
+        while True:
+            work()
+    except Interrupted:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Run:
     def __init__(self, models: list[Model], threads: int) -> None:
         self.models = models
@@ -343,20 +361,8 @@ class Run:
             self.stale[f"fork, status {status}, {type(model).__name__}"] += 1
 
     def interrupt(self) -> None:
-        def alarm(*_: object) -> None:
-            raise Interrupted
-
-        before = signal.signal(signal.SIGALRM, alarm)
-        try:
-            # Again and again: what a handler raises within MXNet's `NDArray.__del__` Python reports and drops.
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.03), 1)
-            while True:
-                Executor()
-        except Interrupted:
-            self.done["interrupt"] += 1
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        interrupted(Executor, random.uniform(0.001, 0.03), 1)
+        self.done["interrupt"] += 1
 
     def hung(self) -> bool:
         return any(time.monotonic() - latest > HANG_SECONDS for latest in self.latest)

@@ -168,16 +168,19 @@ def stepped(net: gluon.HybridBlock, loss: losses.Loss, inputs: list[mx.nd.NDArra
     return found
 
 
+def drawn(make: Callable[[], gluon.HybridBlock]) -> gluon.HybridBlock:
+    """Hybridized, with the same weights each time."""
+    mx.random.seed(4)
+    net = make()
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_a_range_gives_what_mxnet_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, loss, data = NETS[name]
-    nets = []
-    for _ in range(2):
-        mx.random.seed(4)
-        net = make()
-        net.initialize(mx.init.Xavier())
-        net.hybridize()
-        nets.append(net)
+    nets = [drawn(make) for _ in range(2)]
     loss.hybridize()
     # Over one word there is nothing to convolve, and MXNet's max is over no elements.
     sizes = [one for one in SIZES if name not in ("words", "images") or one[1] > 2]
@@ -232,10 +235,7 @@ def test_another_process_takes_the_template(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(program, "is_small", lambda text: False)
     results = []
     for _ in range(2):
-        mx.random.seed(4)
-        net = made()
-        net.initialize(mx.init.Xavier())
-        net.hybridize()
+        net = drawn(made)
         RNG.bit_generator.state = np.random.default_rng(8).bit_generator.state
         results.append([stepped(net, loss, *data(4, t, 0)) for t in (5, 6, 13)])
         ranges.forget()

@@ -40,30 +40,25 @@ def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True
     """What the backward pass gives; `by_all`: by all variables that have a gradient.
 
     Raises:
-        UnsupportedError: as `_waited_for`.
-    """
-    result = run() if train_mode and by_all else _waited_for(run, train_mode)
-    uncounted.touch_recorded()
-    return result
-
-
-def _waited_for(run: Callable[[], _Result], train_mode: bool) -> _Result:
-    """A backward pass that may meet calls which move statistics.
-
-    Raises:
         UnsupportedError: predict mode's way can't be compiled.
     """
-    from ngraph_mxnet import _core
-
-    if not _core.is_any_moving():
-        return run()
-    if not train_mode:
+    waits = not (train_mode and by_all) and _may_move()
+    if waits and not train_mode:
         from ngraph_mxnet.bridges.mxnet.training.recorded import prepare_predicting
 
         prepare_predicting()
     result = run()
-    mx.nd.waitall()
+    if waits:
+        mx.nd.waitall()
+    uncounted.touch_recorded()
     return result
+
+
+def _may_move() -> bool:
+    """Whether a backward pass may meet calls which move statistics."""
+    from ngraph_mxnet import _core
+
+    return bool(_core.is_any_moving())
 
 
 @functools.wraps(stock_backward)
