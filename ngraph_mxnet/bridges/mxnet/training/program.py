@@ -141,7 +141,7 @@ def _for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wante
 
 
 def _kind(recorded: bool) -> tuple[Any, ...]:
-    return "training", "step", recorded, config.get("NGRAPH_REMATERIALIZE")
+    return "training", "halves", recorded, config.get("NGRAPH_REMATERIALIZE")
 
 
 def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
