@@ -113,6 +113,8 @@ def refusal(backend_name: str, node: Node) -> str | None:
         assert reason == expected, f"{backend_name} is to refuse what {', '.join(parts)} all refuse"
     elif reason is not None and not may_refuse(backend_name, op, reason):
         pytest.fail(f"{backend_name} refuses {node}: {reason}. If rightly so, list it in tests/backend/refusals.py")
+    elif reason is not None and backend_name == "CPU":
+        assert "has no CPU kernel" in reason, "scripts/fuzzing/values/kinds.py knows by these words that none is missed"
     return reason
 
 

@@ -47,7 +47,7 @@ _MOST_SINGLE = 1024
 def _check(node: Node) -> str | None:
     reason = check_rank(node)
     if reason is None and any(step > 1 for step in node.attrs["data_dilations"]) and phases_of(node) is None:
-        reason = (f"{node.op.name} with data_dilations={list(node.attrs['data_dilations'])} has a CPU kernel only in "
+        reason = (f"{node.op.name} with data_dilations={list(node.attrs['data_dilations'])} has no CPU kernel but in "
                   "one and two dimensions, for strides of 1")
     return reason
 

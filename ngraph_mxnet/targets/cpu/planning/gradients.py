@@ -42,7 +42,7 @@ def without_kernel(node: Node) -> str | None:
     if not groups == channels == head.shape[1]:
         return f"{name} of {groups} groups for {channels} and {head.shape[1]} channels has no CPU kernel"
     if attrs["kernel"] not in [(side, side) for side in DEPTHWISE_GRADIENTS] or attrs["dilations"] != (1, 1):
-        return f"{name} of depthwise kernels has a CPU kernel only for 3x3, 5x5 and 7x7 without dilation"
+        return f"{name} of depthwise kernels has no CPU kernel but for 3x3, 5x5 and 7x7 without dilation"
     return None
 
 
@@ -213,7 +213,7 @@ def _number(rw: Rewriter, value: Value) -> float | None:
 def clamp_gradient_without_kernel(node: Node) -> str | None:
     """Why a clamp's gradient is made of other ops; None if a kernel computes it."""
     if node.inputs[0].type.rank < 3:
-        return f"{node.op.name} has a CPU kernel only for images"
+        return f"{node.op.name} has no CPU kernel but for images"
     return _unlike_images(node, rank=4)
 
 
