@@ -17,15 +17,35 @@ namespace {
 // Of the main thread, on which Python runs the handlers of signals; guarded by the GIL.
 PyObject* kept = nullptr;
 unsigned long kept_on = 0;
+// The frame of Python's that called libmxnet then.
+PyObject* kept_for = nullptr;
 
 std::atomic<int> visits{0};
 std::atomic<bool> ended{false};
 // The child of a fork has none of the counted threads.
 [[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] { visits = 0; });
 
+py::object borrowed(PyFrameObject* frame) {
+  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(frame));
+}
+
+// Whether libmxnet is still to return to the frame that called it, and what runs is a finalizer on top of it, called by the
+// collector or by a weak reference: there Python drops exceptions, and the caller would get libmxnet's error alone.
+bool within_libmxnet() {
+  py::object frame = borrowed(PyEval_GetFrame());
+  if (frame.ptr() == kept_for) return false;
+  while (frame && frame.ptr() != kept_for) {
+    PyFrameObject* caller = PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()));
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(caller));
+  }
+  return static_cast<bool>(frame);
+}
+
 // Python calls it on the main thread between two instructions: the exception is raised there.
 int raise_kept(void*) {
   if (kept == nullptr) return 0;
+  if (within_libmxnet() && Py_AddPendingCall(raise_kept, nullptr) == 0) return 0;
+  Py_CLEAR(kept_for);
   const py::object error = py::reinterpret_steal<py::object>(std::exchange(kept, nullptr));
   try {
     const py::module_ interrupts = py::module_::import("ngraph_mxnet.bridges.mxnet.binding.interrupts");
@@ -73,6 +93,7 @@ bool keep_interruption(const py::error_already_set& error) {
   if (Py_AddPendingCall(raise_kept, nullptr) != 0) return false;
   kept = error.value().inc_ref().ptr();
   kept_on = thread;
+  kept_for = borrowed(PyEval_GetFrame()).release().ptr();
   return true;
 }
 

@@ -117,7 +117,7 @@ def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
 
 
 #: What calls libmxnet, holds locks or turns things off, and what such things are made with.
-MOMENTS_IN = {module.__file__ for module in (environment, interrupts, garbage, compiled_bind, contextlib)}
+MOMENTS_IN = {module.__file__ for module in (environment, interrupts, garbage, compiled_bind, contextlib, signal)}
 
 
 def alarm_at(moment: int) -> Callable[[Any, str, Any], None]:
@@ -155,11 +155,76 @@ def test_an_exception_that_the_program_keeps_holds_nothing_of_ours():
                     assert other.submit(environment.lock.acquire, timeout=1).result(), moment
                     other.submit(environment.lock.release).result()
                 assert gc.isenabled(), moment
+                assert signal.getsignal(signal.SIGALRM) is raise_alarm, moment
         assert len(kept) > 20
         with backend("NGRAPH"):
             close(bind(), expected)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+class Finalized:
+    """Garbage for the collector, whose finalizer is Python code and leaves more of it."""
+
+    ends = False
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        if not Finalized.ends:
+            Finalized()
+
+
+def test_a_finalizer_that_runs_within_libmxnet_does_not_swallow_it(monkeypatch):
+    """What is kept is raised in what called libmxnet, not in what the collector calls in the meantime."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        Finalized()
+        gc.set_threshold(1)
+        signal.raise_signal(signal.SIGALRM)
+
+    before, threshold = signal.signal(signal.SIGALRM, raise_alarm), gc.get_threshold()
+    monkeypatch.setattr(compile_module, "bind_weights", interrupted)
+    monkeypatch.setattr(Finalized, "ends", False)
+    forget_graphs()
+    try:
+        with backend("NGRAPH"), pytest.raises(AlarmError):
+            bind()
+    finally:
+        gc.set_threshold(*threshold)
+        signal.signal(signal.SIGALRM, before)
+        Finalized.ends = True
+        gc.collect()
+
+
+@pytest.mark.parametrize("call", range(4))
+@pytest.mark.parametrize("late", [False, True])
+def test_handlers_are_put_back_whenever_the_signal_comes(call, late, monkeypatch):
+    """Of two signals: before or after this one of the calls that replace their handlers and put them back."""
+    before = signal.signal(signal.SIGALRM, raise_alarm), signal.signal(signal.SIGUSR1, leave)
+    stock, calls = signal.signal, iter(range(99))
+
+    def replacing(number: int, handler: Any) -> Any:
+        now = next(calls) == call
+        if now and not late:
+            signal.raise_signal(signal.SIGALRM)
+        found = stock(number, handler)
+        if now and late:
+            signal.raise_signal(signal.SIGALRM)
+        return found
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", replacing)
+            with pytest.raises(AlarmError):
+                interrupts.delivering(interrupts.told_apart(lambda: None))()
+        assert signal.getsignal(signal.SIGALRM) is raise_alarm
+        assert signal.getsignal(signal.SIGUSR1) is leave
+        assert interrupts.told_apart(lambda: 3)() == 3
+    finally:
+        signal.signal(signal.SIGALRM, before[0])
+        signal.signal(signal.SIGUSR1, before[1])
 
 
 @pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])

@@ -31,10 +31,16 @@ class Interruption(BaseException):
         self.raised = raised
 
 
+Handlers = dict[int, tuple[Callable[..., Any], Callable[..., Any]]]
+"""By a signal's number, the program's handler and ours that stands for it."""
+
+
 class _Within(threading.local):
     delivering = 0
     """Calls of `delivering` functions that this thread is in."""
     told_apart = False
+    late: list[BaseException] | None = None
+    """What handlers raise while they are put back. It ends nothing before all are."""
 
 
 _within = _Within()
@@ -82,8 +88,26 @@ def told_apart(function: Function) -> Function:
 
 
 def _told_apart(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    replaced: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+    replaced: Handlers = {}
+    late: list[BaseException] = []
     _within.told_apart = True
+    try:
+        _replace(replaced)
+        return function(*args, **kwargs)
+    finally:
+        # Handlers run where something is called or has returned. Outside of `_put_back` nothing is.
+        _within.late = late
+        try:
+            _put_back(replaced, late)
+        except BaseException as error:
+            late += [error]
+        _within.late = None
+        _within.told_apart = False
+        if late:
+            raise Interruption(late[0]) from None
+
+
+def _replace(replaced: Handlers) -> None:
     try:
         # Not by `signal`, which makes two enums of each of 62 signals: this stands around every callback.
         for number in _signal.valid_signals():
@@ -92,12 +116,19 @@ def _told_apart(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             if callable(handler) and handler is not signal.default_int_handler:
                 replaced[number] = handler, _telling(handler)
                 signal.signal(number, replaced[number][1])
-        return function(*args, **kwargs)
-    finally:
-        _within.told_apart = False
-        for replaced_number, (handler, ours) in replaced.items():
-            if signal.getsignal(replaced_number) is ours:  # else it has installed another one
-                signal.signal(replaced_number, handler)
+    except Exception as error:  # of a handler that is not replaced yet
+        raise Interruption(error) from None
+
+
+def _put_back(replaced: Handlers, late: list[BaseException]) -> None:
+    while replaced:
+        try:
+            for number, (handler, ours) in replaced.items():
+                if signal.getsignal(number) is ours:  # else it has installed another one
+                    signal.signal(number, handler)
+            replaced.clear()
+        except BaseException as error:  # of a handler that is put back already
+            late.append(error)
 
 
 def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,6 +136,9 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
         try:
             handler(number, frame)
         except BaseException as error:
+            if _within.late is not None:
+                _within.late.append(error)
+                return
             if not _within.told_apart:
                 raise
             raise Interruption(error) from None
