@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph

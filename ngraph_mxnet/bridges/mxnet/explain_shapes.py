@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.explain import DTypes, Shapes, all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types

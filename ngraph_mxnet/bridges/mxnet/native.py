@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.options import BACKEND, PREFIX
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.errors import ModelError

@@ -16,7 +16,8 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.binding import direct, environment, interrupts
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
 stock_bind = Symbol.bind

@@ -10,22 +10,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.errors import CalibrationError, ConfigError, ModelError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger("ngraph_mxnet")
 
-OWN_ERROR = "NGraphSubgraphOp: "
-"""What the plugin begins its errors with."""
-
 Made = TypeVar("Made")
 
-_MOST_LENGTH = 500
-_PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
 _NUMBER = re.compile(r"\d+")
 _OURS = {kind.__name__: kind for kind in (UnsupportedError, ConfigError, CalibrationError, ModelError, PackageError)}
 """Errors whose texts tell of the model or its settings. Those of other types are defects."""
-_TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 
 
 @dataclass(frozen=True)
@@ -95,11 +90,3 @@ def reason_of(error: BaseException, doing: str = "compiling it") -> str:
     if colon and name in _OURS:
         return rest
     return text if isinstance(error, tuple(_OURS.values())) else f"{doing} failed: {text}"
-
-
-def brief(error: BaseException) -> str:
-    """What an error says, without the traces, the times and the list of arguments that MXNet writes around it."""
-    text = str(error).rpartition(OWN_ERROR)[2].partition("\nAt:\n")[0]
-    lines = [_PLACE.sub("", line.strip()) for line in text.splitlines()]
-    said = next((line for line in lines if line and not line.startswith(_TRACE)), "")
-    return (said or repr(error))[:_MOST_LENGTH]

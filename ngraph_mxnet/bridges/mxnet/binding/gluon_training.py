@@ -17,9 +17,10 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, lookups, quick_training
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or_refused, reason_of
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused, reason_of
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import A_SPARSE_GRADIENT
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol

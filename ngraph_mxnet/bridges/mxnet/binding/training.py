@@ -10,7 +10,8 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, fallbacks
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.errors import UnsupportedError
 

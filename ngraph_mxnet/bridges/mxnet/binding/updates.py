@@ -20,7 +20,8 @@ from mxnet.optimizer import Optimizer, Updater
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule, flags_of, rates, rule_of
 from ngraph_mxnet.errors import UnsupportedError
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.dim_terms import Atom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import ModelError, listed

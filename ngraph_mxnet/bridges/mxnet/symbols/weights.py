@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
