@@ -177,4 +177,7 @@ RECORDS = [
     Record("_np_roll", typed(_roll), numpy=True),
     Record("_npi_rot90", typed(_rot90), numpy=True),
 ]
-LEFT: list[Left] = []
+LEFT: list[Left] = [
+    Left("_npi_ediff1d", Case([Operand((5,)), Operand((2,))], {"to_begin_arr_given": True, "to_begin_scalar": 2.0}),
+         "a tensor and a number for one side", numpy=True),
+]

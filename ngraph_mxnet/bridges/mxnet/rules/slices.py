@@ -180,12 +180,15 @@ def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Differences of neighbours in the flat tensor, between what is to come before and after: a tensor or a number."""
     x, given = inputs[0], list(inputs[1:])
+    tensors = {side: attrs.bool(f"to_{side}_arr_given", False) for side in ("begin", "end")}
+    numbers = {side: attrs.float(f"to_{side}_scalar", None) for side in ("begin", "end")}
+    if sum(tensors.values()) == 1 and numbers["begin" if tensors["begin"] else "end"] is not None:
+        raise UnsupportedError("a tensor and a number for one side: MXNet's result leaves room for both")
     size = x.type.size
     flat = reshaped(b, x, (size,))
     parts = [b.subtract(slice_axis(b, flat, 0, 1, size), slice_axis(b, flat, 0, 0, size - 1))] if size > 1 else []
-    for side in ("begin", "end"):
-        number = attrs.float(f"to_{side}_scalar", None)
-        if attrs.bool(f"to_{side}_arr_given", False):
+    for side, number in numbers.items():
+        if tensors[side]:
             more = given.pop(0)
         elif number is not None:
             more = scalar(b, number, x)
