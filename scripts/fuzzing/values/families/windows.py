@@ -13,25 +13,31 @@ from fuzzing.values.nets import Net, Value, normal
 from fuzzing.values.operators import NEAR, SUMS, Drawn, allowed, draw_axis, draw_shape, draw_type, elements, operators
 
 
-def _image(net: Net, op: str, rank: int | None = None, least: int = 1, *, opens: bool = True, most: int = 14,
+def _image(net: Net, op: str, rank: int | None = None, least: int = 1, *, opens: int = 4, most: int = 14,
            types: bool = True) -> Value:
+    """`opens`: its sizes are open once in so many times, never for 0."""
     draw = net.draw
     rank = rank or pick(draw, 2, 2, 2, 1, 3)
     dtype = draw_type(draw, allowed(op, net.opset)) if types else np.dtype(np.float32)
     shape = (pick(draw, 1, 2), sizes.draw_channels(draw, 48), *(integer(draw, least, max(least, most // rank + 5))
                                                                for _ in range(rank)))
-    axes = {axis: f"S{axis}" for axis in range(2, rank + 2) if chance(draw)} if opens and chance(draw, 4) else {}
+    axes = {axis: f"S{axis}" for axis in range(2, rank + 2) if chance(draw)} if opens and chance(draw, opens) else {}
     return net.input(shape, elements(dtype, low=-9, high=99 if dtype.kind in "iu" else 9), axes)
 
 
 @operators("MaxPool", "AveragePool", "LpPool", weight=6)
 def pool(net: Net, op: str) -> Drawn:
+    """Of any shape; often as in nets that halve their images, whose sizes are open."""
     draw = net.draw
-    x = _image(net, op, least=3)
+    x = _image(net, op, least=3, opens=2)
     rank = x.rank - 2
+    if chance(draw, 3):
+        kernel = [pick(draw, 2, 3)] * rank
+        attrs = {"kernel_shape": kernel, "strides": [2] * rank, "pads": [pick(draw, 0, 1)] * 2 * rank}
+        return _pooled(net, op, x, attrs)
     kernel = [pick(draw, 2, 3, 1, min(5, size)) for size in x.shape[2:]]
     kernel = [min(k, size) for k, size in zip(kernel, x.shape[2:], strict=True)]
-    attrs: dict[str, Any] = {"kernel_shape": kernel}
+    attrs = {"kernel_shape": kernel}
     if chance(draw):
         attrs["strides"] = [pick(draw, 1, 2, 3) for _ in range(rank)]
     if chance(draw, 3):
@@ -42,7 +48,12 @@ def pool(net: Net, op: str) -> Drawn:
         attrs.pop("dilations", None)
     elif chance(draw):
         attrs["pads"] = [integer(draw, 0, k // 2) for _ in range(2) for k in kernel]
-    if chance(draw, 3):
+    return _pooled(net, op, x, attrs)
+
+
+def _pooled(net: Net, op: str, x: Value, attrs: dict[str, Any]) -> Drawn:
+    draw = net.draw
+    if chance(draw):
         attrs["ceil_mode"] = 1
     if op == "AveragePool" and chance(draw):
         attrs["count_include_pad"] = 1
@@ -62,9 +73,9 @@ def global_pool(net: Net, op: str) -> Drawn:
 
 @operators("Resize", weight=16)
 def resize(net: Net, op: str) -> Drawn:
-    """Every mode; scales or sizes, of some axes."""
+    """Every mode; scales or sizes, of some axes. Open ones often by scales that nets have."""
     draw = net.draw
-    x = _image(net, op, rank=pick(draw, 2, 2, 2, 1), least=1)
+    x = _image(net, op, rank=pick(draw, 2, 2, 2, 1), least=1, opens=2)
     attrs: dict[str, Any] = {
         "mode": pick(draw, "nearest", "linear", "cubic"),
         "coordinate_transformation_mode": pick(draw, "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
@@ -78,7 +89,8 @@ def resize(net: Net, op: str) -> Drawn:
     axes = list(range(2, x.rank))
     all_axes = chance(draw)
     if chance(draw):
-        scales = [pick(draw, 2.0, 0.5, 1.0, 1.5, 3.0, 0.7, 0.6) for _ in axes]
+        factors = (2.0, 0.5, 0.25) if chance(draw) else (2.0, 0.5, 1.0, 1.5, 3.0, 0.7, 0.6)
+        scales = [pick(draw, *factors) for _ in axes]
         scales = [max(s, 1.0 / size) for s, size in zip(scales, x.shape[2:], strict=True)]
         operands = [None, net.constant([*([1.0, 1.0] if all_axes else []), *scales], np.float32)]
     else:
@@ -104,7 +116,7 @@ def upsample(net: Net, op: str) -> Drawn:
 @operators("GridSample")
 def grid_sample(net: Net, op: str) -> Drawn:
     draw = net.draw
-    x = _image(net, op, 2, types=False, opens=False)
+    x = _image(net, op, 2, types=False, opens=0)
     size = integer(draw, 1, 6), integer(draw, 1, 6)
     grid = net.input((x.shape[0], *size, 2), elements(np.float32, low=-1.4, high=1.4))
     return [net.node(op, x, grid, mode=pick(draw, "linear", "nearest", "cubic"), align_corners=integer(draw, 0, 1),
@@ -114,7 +126,7 @@ def grid_sample(net: Net, op: str) -> Drawn:
 @operators("RoiAlign", "MaxRoiPool")
 def regions(net: Net, op: str) -> Drawn:
     draw, count = net.draw, 3
-    x = _image(net, op, 2, least=4, types=False, opens=False)
+    x = _image(net, op, 2, least=4, types=False, opens=0)
 
     def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         corners = rng.uniform(0, 4, (count, 2))
