@@ -107,3 +107,15 @@ def test_nothing_is_written_and_nothing_is_unique() -> None:
     nothing = np.zeros((0, 4), np.float32)
     assert_same("ScatterND", [nothing, np.zeros((0, 1), np.int64), nothing], domain="")
     assert_same("Unique", [nothing], outputs=("y", "first", "inverse", "counts"), domain="")
+
+
+@pytest.mark.parametrize("size", [5, 1, 0])
+@pytest.mark.parametrize("step", [-3, -1, 1, 2])
+def test_slices_begin_within_the_data(step: int, size: int) -> None:
+    """Backward, too: by ONNX's text a start before the first element is the first one; NumPy takes none."""
+    x = np.arange(size, dtype=np.float32)
+    for start in (-9, -6, -5, -1, 0, 4, 5, 9):
+        for end in (-2**31, -9, -6, -5, -1, 0, 3, 9):
+            if size or step > 0:  # ONNX Runtime clamps a start to the element before the first of none
+                assert_same("Slice", [x, *(np.array([number]) for number in (start, end, 0, step))], held=(1, 2, 3, 4),
+                            domain="")

@@ -62,6 +62,8 @@ def slice_(b: Builder, call: Call) -> Value:
     first, last, strides = [0] * rank, list(x.shape), [1] * rank
     for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
         place = normal_axis(axis, rank)
+        if step < 0 and begin < 0:
+            begin = max(begin, -x.shape[place])  # NumPy begins before the first element then, and takes none
         span = range(*slice(begin, end, step).indices(x.shape[place]))
         if not span:
             first[place], last[place], strides[place] = 0, 0, 1
