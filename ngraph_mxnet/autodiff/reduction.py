@@ -33,7 +33,7 @@ def _(at: Reverse) -> Gradients:
 
 @adjoint("reduce_prod")
 def _(at: Reverse) -> Gradients:
-    return [_kept(at.head * at.result, at) / at.operands[0]]
+    return [_kept(at.head, at) * (_kept(at.result, at) / at.operands[0])]  # the quotient is within the range
 
 
 @adjoint("reduce_max", "reduce_min")
