@@ -22,6 +22,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.ir.types import f16, f32
 
 Unary = Callable[[Builder, Value], Value]
@@ -156,7 +157,10 @@ def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
     if gamma.type.rank == 1 and len(x.shape) > 1:
         gamma = along_axis(b, gamma, 1, len(x.shape))
     zero = scalar(b, 0, x)  # gamma meets no number above it, not even an infinite one
-    return b.select(b.greater(x, zero), x, b.multiply(b.minimum(x, zero), gamma))
+    out = b.select(b.greater(x, zero), x, b.multiply(b.minimum(x, zero), gamma))
+    if not are_same_shape(out.shape, x.shape):  # MXNet's result is like x
+        raise UnsupportedError(f"gamma of {gamma.type} for data of {x.type}")
+    return out
 
 
 @rule("hard_sigmoid", operands=1, types=FLOATS)
