@@ -25,15 +25,16 @@ def _image(net: Net, op: str, rank: int | None = None, least: int = 1, *, opens:
     return net.input(shape, elements(dtype, low=-9, high=99 if dtype.kind in "iu" else 9), axes)
 
 
-@operators("MaxPool", "AveragePool", "LpPool", weight=6)
+@operators("MaxPool", "AveragePool", "LpPool", weight=16)
 def pool(net: Net, op: str) -> Drawn:
     """Of any shape; often as in nets that halve their images, whose sizes are open."""
     draw = net.draw
-    x = _image(net, op, least=3, opens=2)
+    usual = chance(draw)
+    x = _image(net, op, least=3, opens=1 if usual else 4)
     rank = x.rank - 2
-    if chance(draw, 3):
-        kernel = [pick(draw, 2, 3)] * rank
-        attrs = {"kernel_shape": kernel, "strides": [2] * rank, "pads": [pick(draw, 0, 1)] * 2 * rank}
+    if usual:
+        kernel = [pick(draw, 2, 2, 3)] * rank
+        attrs = {"kernel_shape": kernel, "strides": [2] * rank, "pads": [pick(draw, 0, 1, 1)] * 2 * rank}
         return _pooled(net, op, x, attrs)
     kernel = [pick(draw, 2, 3, 1, min(5, size)) for size in x.shape[2:]]
     kernel = [min(k, size) for k, size in zip(kernel, x.shape[2:], strict=True)]
@@ -73,9 +74,15 @@ def global_pool(net: Net, op: str) -> Drawn:
 
 @operators("Resize", weight=16)
 def resize(net: Net, op: str) -> Drawn:
-    """Every mode; scales or sizes, of some axes. Open ones often by scales that nets have."""
+    """Every mode; scales or sizes, of some axes. Often as in nets, of images whose sizes are open."""
     draw = net.draw
-    x = _image(net, op, rank=pick(draw, 2, 2, 2, 1), least=1, opens=2)
+    if chance(draw, 3):
+        x = _image(net, op, 2, least=4, opens=1, types=False)
+        scales = [1.0, 1.0, *(pick(draw, 2.0, 0.5, 0.5, 0.25) for _ in range(2))]
+        return [net.node(op, x, None, net.constant(scales, np.float32), mode=pick(draw, "linear", "linear", "nearest"),
+                         coordinate_transformation_mode=pick(draw, "half_pixel", "pytorch_half_pixel", "asymmetric",
+                                                             "align_corners"))], SUMS
+    x = _image(net, op, rank=pick(draw, 2, 2, 2, 1), least=1)
     attrs: dict[str, Any] = {
         "mode": pick(draw, "nearest", "linear", "cubic"),
         "coordinate_transformation_mode": pick(draw, "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
@@ -89,8 +96,7 @@ def resize(net: Net, op: str) -> Drawn:
     axes = list(range(2, x.rank))
     all_axes = chance(draw)
     if chance(draw):
-        factors = (2.0, 0.5, 0.25) if chance(draw) else (2.0, 0.5, 1.0, 1.5, 3.0, 0.7, 0.6)
-        scales = [pick(draw, *factors) for _ in axes]
+        scales = [pick(draw, 2.0, 0.5, 1.0, 1.5, 3.0, 0.7, 0.6) for _ in axes]
         scales = [max(s, 1.0 / size) for s, size in zip(scales, x.shape[2:], strict=True)]
         operands = [None, net.constant([*([1.0, 1.0] if all_axes else []), *scales], np.float32)]
     else:
