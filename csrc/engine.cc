@@ -1,11 +1,15 @@
 #include "engine.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
 #include <utility>
+
+#include <pthread.h>
+#include <unistd.h>
 
 namespace ngraph_mxnet {
 namespace engine {
@@ -22,8 +26,47 @@ struct {
 
 constexpr int kAsync = 4;  // MXNet's FnProperty: what may run on the thread that pushes it
 
+// Stands around what uses MXNet's engine, which is destroyed when the process exits, while daemon threads of Python may still
+// be in calls of ours. What they are doing is waited for first; who comes later stands still until the process is gone.
+class EngineUse {
+ public:
+  EngineUse() {
+    if (depth++ > 0) return;
+    threads.fetch_add(1, std::memory_order_seq_cst);
+    if (!over.load(std::memory_order_seq_cst) || std::this_thread::get_id() == exiting) return;
+    threads.fetch_sub(1, std::memory_order_seq_cst);
+    for (;;) pause();
+  }
+  ~EngineUse() {
+    if (--depth > 0) return;
+    threads.fetch_sub(1, std::memory_order_seq_cst);
+    // The engine has begun by now, so it ends behind this.
+    static const int registered = std::atexit(end) + pthread_atfork(nullptr, nullptr, forget);
+    static_cast<void>(registered);
+  }
+  EngineUse(const EngineUse&) = delete;
+  EngineUse& operator=(const EngineUse&) = delete;
+
+ private:
+  static void end() {
+    exiting = std::this_thread::get_id();
+    over.store(true, std::memory_order_seq_cst);
+    // Not for ever: a thread may stand still in Python, which has ended before.
+    for (int i = 0; i < kMilliseconds && threads.load(std::memory_order_seq_cst) > 0; ++i) usleep(1000);
+  }
+  // The child has none of the other threads.
+  static void forget() { threads.store(depth > 0, std::memory_order_relaxed); }
+
+  static constexpr int kMilliseconds = 1000;
+  inline static thread_local int depth = 0;
+  inline static std::atomic<int> threads{0};
+  inline static std::atomic<bool> over{false};
+  inline static std::thread::id exiting;
+};
+
 bool push(Function function, void* argument, Deleter deleter, const std::vector<Handle>& read,
           const std::vector<Handle>& written, Device device, const char* name) {
+  const EngineUse use;
   return mxnet.push(function, argument, deleter, &device, const_cast<Handle*>(read.data()),
                     static_cast<int>(read.size()), const_cast<Handle*>(written.data()),
                     static_cast<int>(written.size()), &kAsync, 0, name, false) == 0;
