@@ -46,12 +46,9 @@ Hash128 hash_of_piece(const char* data, std::size_t bytes, std::size_t piece) {
 // Whether the pieces have these hashes, as far as they are wanted. By all cores: it is most of what loading takes.
 bool pieces_have(const char* data, std::size_t bytes, const std::vector<Hash128>& hashes,
                  const std::vector<bool>& wanted) {
-  std::atomic<std::size_t> next{0};
   std::atomic<bool> same{true};
-  run_on_team(usable_cores(), [&](int, int) {
-    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      if (wanted[i] && hash_of_piece(data, bytes, i) != hashes[i]) same = false;
-    }
+  run_on_team(usable_cores(), hashes.size(), [&](int i) {
+    if (wanted[i] && hash_of_piece(data, bytes, i) != hashes[i]) same = false;
   });
   return same;
 }

@@ -119,12 +119,7 @@ CachedWeights::Buffer CachedWeights::get_or_make(const std::vector<const char*>&
 
 std::string CachedWeights::path(const std::vector<const char*>& inputs) const {
   std::vector<Hash128> hashes(inputs_.size());
-  std::atomic<std::size_t> next{0};
-  run_on_team(threads_, [&](int, int) {
-    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      hashes[i] = hasher_(inputs[inputs_[i]], sizes_[i]);
-    }
-  });
+  run_on_team(threads_, hashes.size(), [&](int i) { hashes[i] = hasher_(inputs[inputs_[i]], sizes_[i]); });
   const std::string text = "weights" + bytes_of(&bytes_, 1) + bytes_of(hashes.data(), hashes.size());
   return option_.prefix + hex(option_.seal(text).substr(0, kNameBytes));
 }
@@ -133,17 +128,14 @@ std::string CachedWeights::path(const std::vector<const char*>& inputs) const {
 template <class Visit>
 std::string CachedWeights::seal_of_chunks(const std::string& path, Visit chunk) const {
   std::vector<Hash128> hashes((bytes_ + kChunk - 1) / kChunk);
-  std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
-  run_on_team(threads_, [&](int, int) {
-    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      const std::size_t begin = i * kChunk, size = std::min(kChunk, bytes_ - begin);
-      const char* const data = chunk(begin, size);
-      if (data == nullptr) {
-        failed = true;
-      } else {
-        hashes[i] = hasher_(data, size);
-      }
+  run_on_team(threads_, hashes.size(), [&](int i) {
+    const std::size_t begin = i * kChunk, size = std::min(kChunk, bytes_ - begin);
+    const char* const data = chunk(begin, size);
+    if (data == nullptr) {
+      failed = true;
+    } else {
+      hashes[i] = hasher_(data, size);
     }
   });
   if (failed) return "";
@@ -159,7 +151,7 @@ CachedWeights::Buffer CachedWeights::load(const std::string& path) const {
   if (file.is_own(AlignedBuffer::kPage + bytes_) && file.read_all(reinterpret_cast<char*>(&header), sizeof header, 0) &&
       std::memcmp(header.format, kFormat, sizeof kFormat) == 0 && header.bytes == bytes_) {
     auto buffer = std::make_shared<AlignedBuffer>(bytes_);
-    run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
+    run_on_team(threads_, threads_, [&](int share) { buffer->populate(share, threads_); });
     const std::string seal = seal_of_chunks(path, [&](std::size_t begin, std::size_t size) -> const char* {
       char* const data = buffer->data() + begin;
       return file.read_all(data, size, AlignedBuffer::kPage + begin) ? data : nullptr;

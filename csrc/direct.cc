@@ -295,7 +295,6 @@ BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<s
     : given_bytes_(given && !graph->inputs().empty() ? graph->inputs().front().bytes() : 0) {
   if (!graph->runs_anywhere() || outputs.empty() || !direct::possible()) return;
   if (given && given_bytes_ == 0) return;
-  graph->choose_team();  // MXNet's own operators run between those of a training step
   auto bound = std::make_shared<DirectExecutor>(std::move(graph), std::make_shared<ArrayHolder>());
   if (bound->take(inputs, outputs, in_place, given)) bound_ = std::move(bound);
 }

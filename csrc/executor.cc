@@ -103,7 +103,7 @@ Preparation::Prepared Preparation::get(const std::vector<InputTensor>& inputs, A
 Preparation::Prepared Preparation::prepare(const std::vector<InputTensor>& inputs) {
   runs_.fetch_add(1);
   auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
-  run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
+  run_on_team(threads_, threads_, [&](int share) { buffer->populate(share, threads_); });
   Bindings bindings;
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
   bindings.prepared = buffer->data();

@@ -47,9 +47,6 @@ class CompiledGraph {
   // What makes them: those of one maker need not all be asked. Null if there is none.
   virtual const void* maker() const { return nullptr; }
 
-  // From now on short runs are on one thread where that has been faster; results do not depend on it.
-  virtual void choose_team() {}
-
   // Whether any thread may run it, with no regard to the GIL.
   virtual bool runs_anywhere() const { return true; }
 
@@ -121,7 +118,6 @@ class Executable : public CompiledGraph {
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
-  void choose_team() override { main_.choose_team(); }
 
   // Runs the instructions one by one; the time that each took.
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,

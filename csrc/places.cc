@@ -16,12 +16,19 @@ int place_of(int thread, int team, int places) {
   return spread ? static_cast<int>(static_cast<long>(thread) * places / team) : thread;
 }
 
+int bound_places() {
+  static const int places = omp_get_proc_bind() == omp_proc_bind_false ? 0 : omp_get_num_places();
+  return places;
+}
+
 }  // namespace
 
 int usable_cores() { return std::max(omp_get_num_procs(), 1); }
 
+bool binds_threads() { return bound_places() > 0; }
+
 void bind_to_place(int thread, int team, int* place) {
-  static const int places = omp_get_proc_bind() == omp_proc_bind_false ? 0 : omp_get_num_places();
+  const int places = bound_places();
   if (places == 0) return;
   const int chosen = place_of(thread, team, places);
   if (*place == chosen + 1) return;

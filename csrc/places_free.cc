@@ -12,6 +12,8 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
 }
 
+bool binds_threads() { return false; }
+
 void bind_to_place(int, int, int*) {}
 
 }  // namespace ngraph_mxnet

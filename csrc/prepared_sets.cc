@@ -122,11 +122,8 @@ std::size_t PreparedSets::most_sets() const {
 PreparedSets::Hashes PreparedSets::all_hashes(const std::vector<InputTensor>& weights,
                                               const std::vector<std::optional<Hash128>>& known) const {
   Hashes hashes(known.size());
-  std::atomic<std::size_t> next{0};
-  run_on_team(threads_, [&](int, int) {
-    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      hashes[i] = known[i] ? *known[i] : hash_(weights[i].data, bytes_[i]);
-    }
+  run_on_team(threads_, hashes.size(), [&](int i) {
+    hashes[i] = known[i] ? *known[i] : hash_(weights[i].data, bytes_[i]);
   });
   return hashes;
 }

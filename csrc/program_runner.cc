@@ -26,6 +26,19 @@ constexpr std::size_t kMostArenas = 256;
 // Beside the arenas of the shape in use, those of the graph's other shapes that fit in so many bytes with them.
 constexpr std::size_t kGraphBytes = std::size_t{8} << 20;
 
+// How many threads pay for instructions of a level: a thread that is awake comes a microsecond later, and its caches are
+// others. Rates of a core that reads its second cache; what names neither operations nor bytes may be long.
+constexpr double kWorthAThread = 1e-6, kOperationsPerSecond = 5e10, kBytesPerSecond = 2e10;
+
+int width_of(const Level& level, int threads) {
+  double seconds = 0;
+  for (const Instruction& each : level) {
+    if (each.operations == 0 && each.bytes == 0) return threads;
+    seconds += std::max(each.operations / kOperationsPerSecond, each.bytes / kBytesPerSecond);
+  }
+  return static_cast<int>(std::clamp(seconds / kWorthAThread, 1.0, static_cast<double>(threads)));
+}
+
 void announce(char* const* tensors, const std::int64_t*, const double*, std::int64_t, std::int64_t) {
   announce_result(tensors[0]);
 }
@@ -49,19 +62,39 @@ std::vector<std::vector<std::size_t>> final_outputs(const std::vector<Level>& le
 
 // What one call owns while it runs.
 struct ProgramRunner::Frame {
-  struct alignas(kAlignment) Counter {
-    std::atomic<std::size_t> next{0};
-  };
-
   AlignedBuffer arena;
   std::vector<char*> operands;
-  Barrier barrier;
-  // One a thread, for even and for odd phases: one set counts while the other is reset.
-  std::vector<Counter> counters[2];
   // While the call is traced: its number, and the label of the first step.
   bool traced;
   std::uint64_t call;
   std::uint32_t first_label;
+};
+
+// What a team does in one call.
+class ProgramRunner::Run final : public TeamWork {
+ public:
+  Run(const ProgramRunner* runner, Frame* frame, std::vector<double>* seconds, const AfterStep* after)
+      : runner_(runner), frame_(frame), seconds_(seconds), after_(after), last_(seconds == nullptr ? 0 : now()) {}
+
+  int phases() const override { return static_cast<int>(runner_->phases_.size()); }
+  Phase phase(int number) const override {
+    const auto& [serial, chunks] = runner_->phases_[number];
+    return {static_cast<int>(chunks.size()), serial};
+  }
+  void run(int phase, int chunk) override { runner_->run_chunk(runner_->phases_[phase].chunks[chunk], frame_); }
+  void ended(int phase) override {
+    if (after_ != nullptr) (*after_)(phase, frame_->arena.data());
+    if (seconds_ == nullptr) return;
+    const double end = now();
+    (*seconds_)[phase] += end - std::exchange(last_, end);
+  }
+
+ private:
+  const ProgramRunner* runner_;
+  Frame* frame_;
+  std::vector<double>* seconds_;
+  const AfterStep* after_;
+  double last_;  // when the latest phase ended
 };
 
 // The frames that no call uses, of all runners, the latest first.
@@ -158,18 +191,18 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
   for (std::size_t i = 0; i < levels.size(); ++i) {
     // Threads share each instruction, not the level: where the rows of an image were split before, they are here.
     std::vector<std::vector<Chunk>> shares(threads_);
+    const int width = width_of(levels[i], threads_);
     for (const Instruction& instruction : levels[i]) {
       const std::int64_t tasks = instruction.tasks;
-      const std::int64_t count =
-          threads_ == 1 ? std::min<std::int64_t>(tasks, 1) : std::min(tasks, kChunksPerThread * threads_);
+      const std::int64_t count = std::min(tasks, width == 1 ? 1 : kChunksPerThread * width);
       for (std::int64_t j = 0; j < count; ++j) {
         shares[j * threads_ / count].push_back({steps_.size(), tasks * j / count, tasks * (j + 1) / count});
       }
       add_step(instruction);
-      if (schedule == Schedule::kOneByOne) add_level(&shares, &first, schedule);
+      if (schedule == Schedule::kOneByOne) add_level(&shares, &first, width, schedule);
     }
     if (schedule == Schedule::kOneByOne) continue;
-    add_level(&shares, &first, schedule);
+    add_level(&shares, &first, width, schedule);
     if (i + 1 == levels.size()) {
       for (const Chunk& chunk : first) final_at_end_.push_back(announced[chunk.step - instructions_]);
       final_at_end_.insert(final_at_end_.end(), final_in[i].begin(), final_in[i].end());
@@ -193,7 +226,8 @@ void ProgramRunner::add_step(const Instruction& instruction) {
 
 ProgramRunner::~ProgramRunner() { IdleFrames::instance().forget(this); }
 
-void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, Schedule schedule) {
+void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, int width,
+                              Schedule schedule) {
   std::vector<Chunk> chunks;
   for (std::vector<Chunk>& share : *shares) {
     chunks.insert(chunks.end(), share.begin(), share.end());
@@ -201,8 +235,8 @@ void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, std::vect
   }
   // One-by-one keeps even an empty instruction's phase, so that phases and instructions match.
   if (chunks.empty() && schedule == Schedule::kByLevel) return;
-  const bool serial = chunks.size() <= 1 || threads_ == 1;
-  widest_ = std::max(widest_, static_cast<int>(std::min<std::size_t>(threads_, serial ? 1 : chunks.size())));
+  const bool serial = chunks.size() <= 1 || width == 1;
+  widest_ = std::max(widest_, static_cast<int>(std::min<std::size_t>(width, serial ? 1 : chunks.size())));
   chunks.insert(chunks.begin(), first->begin(), first->end());
   first->clear();
   const bool joins = serial && schedule == Schedule::kByLevel && !phases_.empty() && phases_.back().serial;
@@ -219,7 +253,6 @@ std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
   auto frame = std::make_unique<Frame>();
   frame->arena = new_arena();
   frame->operands.resize(operand_count_);
-  for (auto& counters : frame->counters) counters = std::vector<Frame::Counter>(threads_);
   for (const Patch& patch : fixed_) {
     const bool arena = patch.source.space == Space::kArena;
     // Kernels take all their operands as memory that they may write to; what they write is never a constant.
@@ -264,7 +297,6 @@ void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
 void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds, const AfterStep* after) {
   std::unique_ptr<Frame> frame = take_frame();
   bind(frame.get(), bindings);
-  for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
   frame->traced = trace::enabled();
   if (frame->traced) {
     const std::uint32_t label = trace_labels();
@@ -282,13 +314,13 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds, 
 
 void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds, const AfterStep* after) {
   if (seconds != nullptr) seconds->resize(phases_.size());
-  // Begins here, not on the team: its first thread may be the last to arrive.
-  double last = seconds == nullptr ? 0 : now();
-  const bool chooses = widest_ > 1 && seconds == nullptr && chooses_.load(std::memory_order_relaxed);
-  const bool alone = chooses && choice_.alone();
+  const bool chooses = widest_ > 1 && seconds == nullptr;
+  const bool asleep = chooses && team_sleeps();
+  const bool alone = chooses && choice_.alone(asleep);
   const double begin = chooses ? now() : 0;
-  run_on_team(alone ? 1 : widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last, after); });
-  if (chooses) choice_.learn(alone, now() - begin);
+  Run work(this, frame, seconds, after);
+  run_on_team(alone ? 1 : widest_, &work);
+  if (chooses) choice_.learn(asleep, alone, now() - begin);
 }
 
 std::uint32_t ProgramRunner::trace_labels() {
@@ -302,44 +334,6 @@ std::uint32_t ProgramRunner::trace_labels() {
     first_label_ = trace::add_labels(labels);
   });
   return first_label_;
-}
-
-void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last,
-                         const AfterStep* after) const {
-  for (std::size_t i = 0; i < phases_.size(); ++i) {
-    const Phase& phase = phases_[i];
-    // Last used two barriers ago, next used after the coming one.
-    frame->counters[(i + 1) % 2][thread].next.store(0, std::memory_order_relaxed);
-    if (team == 1 || (phase.serial && thread == 0)) {
-      for (const Chunk& chunk : phase.chunks) run_chunk(chunk, frame);
-    } else if (!phase.serial) {
-      run_shared(phase, i % 2, frame, thread, team);
-    }
-    if (after != nullptr) (*after)(i, frame->arena.data());
-    if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
-    if (seconds != nullptr && thread == 0) {
-      const double end = now();
-      (*seconds)[i] += end - std::exchange(*last, end);
-    }
-  }
-}
-
-// Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before,
-// and then helps the others.
-void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread,
-                               int team) const {
-  const std::size_t count = phase.chunks.size();
-  for (int turn = 0; turn < team; ++turn) {
-    const std::size_t share = (thread + turn) % team;
-    const std::size_t begin = count * share / team;
-    const std::size_t end = count * (share + 1) / team;
-    std::atomic<std::size_t>& next = frame->counters[parity][share].next;
-    for (;;) {
-      const std::size_t i = begin + next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= end) break;
-      run_chunk(phase.chunks[i], frame);
-    }
-  }
 }
 
 void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {

@@ -36,9 +36,6 @@ class ProgramRunner {
   // Before the first run; see CompiledGraph.
   void set_graph(std::uint64_t graph) { graph_ = graph; }
 
-  // From now on short runs are on one thread where that has been faster.
-  void choose_team() { chooses_ = true; }
-
   // Called with the number of an instruction that has run, and the arena's memory.
   using AfterStep = std::function<void(std::size_t step, const char* arena)>;
 
@@ -58,7 +55,7 @@ class ProgramRunner {
     std::size_t step;
     std::int64_t begin, end;
   };
-  // Chunks between two barriers. Serial: in order, on one thread.
+  // Chunks that wait for none of each other. Serial: in order, on one thread.
   struct Phase {
     bool serial;
     std::vector<Chunk> chunks;
@@ -69,9 +66,10 @@ class ProgramRunner {
   };
   struct Frame;
   class IdleFrames;
+  class Run;
 
-  // Takes the chunks of each thread's share, and those that come `first`, on the first thread, and are quick.
-  void add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, Schedule schedule);
+  // Takes the chunks of each thread's share, for at most `width` threads, and those that come `first` and are quick.
+  void add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, int width, Schedule schedule);
   void add_step(const Instruction& instruction);
   std::unique_ptr<Frame> take_frame();
   AlignedBuffer new_arena() const;
@@ -79,10 +77,7 @@ class ProgramRunner {
   void run_on_frame(Frame* frame, std::vector<double>* seconds, const AfterStep* after);
   std::uint32_t trace_labels();
   void bind(Frame* frame, const Bindings& bindings) const;
-  void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last,
-            const AfterStep* after) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
-  void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
 
   std::shared_ptr<const Program> program_;
   int threads_;
@@ -96,7 +91,6 @@ class ProgramRunner {
   std::size_t instructions_ = 0;           // steps that are the Program's; the others announce outputs
   std::size_t operand_count_ = 0;
   int widest_ = 1;  // the most threads that any phase can use
-  std::atomic<bool> chooses_{false};
   TeamChoice choice_;
   std::string name_, category_;
   std::once_flag labelled_;

@@ -39,9 +39,6 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
     }
   }
   if (!whole) throw std::invalid_argument("the halves have other inputs and outputs than the plan says");
-  // MXNet's own operators run between those of a training step.
-  forward_->choose_team();
-  backward_->choose_team();
 }
 
 bool RecordedSteps::add(const std::vector<std::uintptr_t>& arrays, const std::vector<std::uintptr_t>& marks) {
@@ -202,7 +199,6 @@ bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const st
 }
 
 void RecordedSteps::set_predicting(std::shared_ptr<CompiledGraph> graph, std::vector<Source> inputs) {
-  graph->choose_team();
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   predicting_ = std::move(graph);
   predicting_inputs_ = std::move(inputs);

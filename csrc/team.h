@@ -1,4 +1,4 @@
-// Teams of threads: how many a call gets, how they meet, and what a fork changes.
+// Teams of threads: what they work on, how many a call gets, and what a fork changes.
 #pragma once
 
 #include <atomic>
@@ -10,37 +10,49 @@
 
 namespace ngraph_mxnet {
 
-// How long a thread that waits keeps its core busy, before it offers it to others, and before it sleeps. To wake it up
-// then takes 50 microseconds and more.
-struct Patience {
-  std::chrono::nanoseconds spins, yields;
-};
-
 // A number that threads wait to see changed.
 class Signal {
  public:
   std::uint32_t get() const { return word_.load(std::memory_order_acquire); }
-  void set(std::uint32_t value);
-  void wait_while(std::uint32_t value, const Patience& patience);
+  // Wakes who sleeps.
+  void add(std::uint32_t value);
+  // Returns when the number is another than `value`. Keeps the core busy for so long before it sleeps: to be woken up then
+  // takes 50 microseconds and more.
+  void wait_while(std::uint32_t value, std::chrono::nanoseconds spins);
+  bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
 
  private:
   std::atomic<std::uint32_t> word_{0};
   std::atomic<int> sleepers_{0};
 };
 
-class Barrier {
+// Phases, one after the other, each of chunks. The threads that are there take chunks of the phase that is open, and what
+// ends a phase is that its chunks are done: nobody waits for a thread that has not come. Its methods must not throw.
+class TeamWork {
  public:
-  void wait(int team);
+  struct Phase {
+    int chunks;
+    bool serial;  // in order, on one thread
+  };
 
- private:
-  alignas(kAlignment) std::atomic<int> arrived_{0};
-  alignas(kAlignment) Signal generation_;
+  virtual int phases() const = 0;
+  virtual Phase phase(int number) const = 0;
+  virtual void run(int phase, int chunk) = 0;
+  // Called once when a phase is over, before the next begins.
+  virtual void ended(int) {}
+
+ protected:
+  ~TeamWork() = default;
 };
 
-using TeamBody = std::function<void(int thread, int team)>;
+// Returns when all is done, by at most `wanted` threads, this one among them. There are fewer while other calls keep cores
+// busy, or the system gives no more threads, and no more than cores that the process may use.
+void run_on_team(int wanted, TeamWork* work);
 
-// Calls `body` once on each thread of a team of at most `wanted`, this thread among them, and returns when all are done.
-// The team is smaller while other calls keep cores busy, or the system gives no more threads. `body` must not throw.
-void run_on_team(int wanted, const TeamBody& body);
+// Whether the threads that a team would get are asleep.
+bool team_sleeps();
+
+// One phase of so many chunks.
+void run_on_team(int wanted, int chunks, const std::function<void(int chunk)>& run);
 
 }  // namespace ngraph_mxnet

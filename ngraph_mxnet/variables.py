@@ -132,6 +132,15 @@ TABLE = (
         setting_texts.positive,
     ),
     Variable(
+        "NGRAPH_WAIT_US",
+        "integer",
+        None,
+        "0 or a positive integer",
+        "Microseconds for which threads stay awake between calls; unset: 200, or 0 while calls mostly come later than "
+        "that. Wins over OMP_WAIT_POLICY. Read once, when the library is loaded.",
+        setting_texts.natural,
+    ),
+    Variable(
         "NGRAPH_INTER_OP_PARALLELISM",
         "integer",
         0,

@@ -50,7 +50,7 @@ def test_an_affinity_is_translated(told, affinity, advice):
 
 def test_other_variables(told):
     assert "OMP_WAIT_POLICY=passive" in told(KMP_BLOCKTIME="0")
-    assert "OMP_WAIT_POLICY=active" in told(KMP_BLOCKTIME="200")
+    assert "NGRAPH_WAIT_US" in told(KMP_BLOCKTIME="200")
     assert "OMP_DISPLAY_ENV" in told(KMP_SETTINGS="1")
     assert "OMP_PLACES" in told(KMP_HW_SUBSET="1s,4c")
     assert told() == told(KMP_AFFINITY="") == told(KMP_AFFINITY="none") == ""

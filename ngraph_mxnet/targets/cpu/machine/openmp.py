@@ -28,6 +28,7 @@ def ignored(environment: Mapping[str, str]) -> dict[str, str]:
 
 def warn_of_ignored(environment: Mapping[str, str]) -> None:
     """Log a warning for each of them, once a process."""
+    config.get("NGRAPH_WAIT_US")  # C++ reads it, and tells nobody of a text that is not allowed
     for name, sentence in ignored(environment).items():
         if name not in _warned:
             _warned.add(name)
@@ -58,7 +59,7 @@ def _block_time(value: str, environment: Mapping[str, str]) -> str:
         return ""
     if re.fullmatch(r"0(us|ms|s)?", value.lower()):
         return "Set OMP_WAIT_POLICY=passive for threads that sleep at once after a call."
-    return "Threads wait awake for half a millisecond after a call; OMP_WAIT_POLICY=active or passive changes that."
+    return "Threads stay awake between calls that follow each other quickly; NGRAPH_WAIT_US sets for how long."
 
 
 _ADVICE: dict[str, Callable[[str, Mapping[str, str]], str]] = {
