@@ -61,6 +61,7 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
               help="Numbers of threads with commas between them.")
 @click.option("--cpus", callback=command.parse_cpus, metavar="0,2,4-7",
               help="The CPUs to choose from, one for each thread, physical cores first. Default: all allowed.")
+@command.surroundings
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option("--burst", default=10, show_default=True, type=click.IntRange(1), help="Forward passes a turn.")
 @click.option("--compile-runs", default=1, show_default=True, type=click.IntRange(1),
@@ -77,8 +78,9 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
               help="Draw the ratios into a file, such as docs/img/peers.svg.")
 def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], threads: list[int], cpus: list[int],
-         rounds: int, burst: int, compile_runs: int, timeout: float, work: Path | None, record: bool | None,
-         as_json: bool, save: Path | None, results: Path | None, plot: Path | None) -> None:
+         pauses: list[int], busies: list[int], rounds: int, burst: int, compile_runs: int, timeout: float,
+         work: Path | None, record: bool | None, as_json: bool, save: Path | None, results: Path | None,
+         plot: Path | None) -> None:
     """Measure NGRAPH's inference latency beside its peers."""
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("matplotlib is not installed: run `pip install '.[bench]'` in the checkout")
@@ -88,7 +90,8 @@ def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], thre
         peers = _fitting(peers, models)
         _check_modules(peers)
         plan = driver.Plan(tuple(peers), rounds, burst, compile_runs, timeout)
-        report = command.measured("bench_peers.py", command.cases(models, batches, threads, cpus), plan, work, save)
+        cases = command.cases(models, batches, threads, cpus, pauses, busies)
+        report = command.measured("bench_peers.py", cases, plan, work, save)
         record_cases("bench_peers", report, record)
     command.show(report, as_json, WIDTH, print_report)
     if plot is not None:

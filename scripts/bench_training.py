@@ -140,6 +140,7 @@ def _print(report: command.Report, console: Console) -> None:
               help="Numbers of threads with commas between them.")
 @click.option("--cpus", callback=command.parse_cpus, metavar="0,2,4-7",
               help="The CPUs to choose from, one for each thread, physical cores first. Default: all allowed.")
+@command.surroundings
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option("--burst", default=2, show_default=True, type=click.IntRange(1), help="Steps a turn.")
 @click.option("--timeout", default=900.0, show_default=True, type=click.FloatRange(1),
@@ -149,12 +150,13 @@ def _print(report: command.Report, console: Console) -> None:
 @options.record_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
-def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: list[int], cpus: list[int], rounds: int,
-         burst: int, timeout: float, work: Path | None, record: bool | None, as_json: bool, save: Path | None) -> None:
+def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: list[int], cpus: list[int],
+         pauses: list[int], busies: list[int], rounds: int, burst: int, timeout: float, work: Path | None,
+         record: bool | None, as_json: bool, save: Path | None) -> None:
     """Measure NGRAPH's training steps beside its peers'."""
     peers = installed(peers, foreign)
-    cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus)
-             for case in command.cases(models, [1], threads, cpus)]
+    cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus, case.pause, case.busy)
+             for case in command.cases(models, [1], threads, cpus, pauses, busies)]
     plan = driver.Plan(tuple(peers), rounds, burst, 1, timeout, 1, export, partial(program, foreign=foreign), error)
     report = command.measured("bench_training.py", cases, plan, work, save)
     record_cases("bench_training", report, record)

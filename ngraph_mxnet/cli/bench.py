@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ngraph_mxnet.cli.loading import Shapes, draws_for, load_model
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.runs import compared, comparison_table, recorded_store, repeatable
 from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.experiments.neighbours import busy_processes
 from ngraph_mxnet.experiments.processes import SAMPLES, measured
 from ngraph_mxnet.experiments.recording import add_runs, plain
 from ngraph_mxnet.experiments.run import LATENCY, Run
@@ -47,6 +48,10 @@ _WARM_UP = 5
 @click.option("--callers", type=click.IntRange(1), default=1, show_default=True,
               help="Threads that call the model at once, as a server's do: latencies and calls a second are those of "
                    "all.")
+@click.option("--pause", type=click.FloatRange(0), default=0.0, show_default=True, metavar="MS",
+              help="Milliseconds that each caller rests between its calls, as requests of a server come.")
+@click.option("--busy", type=click.IntRange(0), default=0, show_default=True,
+              help="Processes that compute all the time beside the calls.")
 @click.option("--processes", type=click.IntRange(1),
               help=f"Measure in so many new processes; runs are compared by them. By default in this one, or, of what "
                    f"is recorded, in {_RECORDED}.")
@@ -58,7 +63,8 @@ _WARM_UP = 5
 @click.pass_context
 def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
           backend: str | None, threads: int | None, precision: str | None, rounds: int, callers: int,
-          processes: int | None, record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
+          pause: float, busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
+          as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
     tables, lengths, masks), else normal ones, or integers 0 and 1.
 
@@ -69,7 +75,8 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     store = Store(default_path()) if against is not None else recorded_store(record)
     if not samples_only and (store is not None or (processes or 1) > 1):
         settings = plain({name: value for name, value in context.params.items() if name in (
-            "model", "shapes", "params", "backend", "threads", "precision", "rounds", "callers")})
+            "model", "shapes", "params", "backend", "threads", "precision", "rounds", "callers", "pause",
+            "busy")})
         command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
         wanted = Run("bench", Path(model).name, settings=settings, facts={
             **facts.collect(command), "threads": threads or config.threads()})
@@ -83,12 +90,14 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3
-    samples, per_second = _timed(exe, inputs, rounds, callers)
+    with busy_processes(busy):
+        samples, per_second = _timed(exe, inputs, rounds, callers, pause / 1e3)
     if samples_only:
         click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
         return
     _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds, "callers": callers,
-           "first_result_ms": compiled, **_figures(samples[LATENCY]), "per_second": per_second}, as_json)
+           "pause_ms": pause, "busy": busy, "first_result_ms": compiled, **_figures(samples), "per_second": per_second},
+          as_json)
 
 
 def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | None, as_json: bool) -> None:
@@ -98,10 +107,11 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
     if store is not None:
         runs = add_runs(store, runs)
     run = runs[-1]
-    samples = [sample for block in run.samples[LATENCY] for sample in block]
+    samples = {name: [sample for block in run.samples[name] for sample in block] for name in (LATENCY, CPU_TIME)}
     medians = {name: statistics.median(value for _, value in steps) for name, steps in run.metrics.items()}
     found = {"model": run.name, "threads": run.facts["threads"], "rounds": run.settings["rounds"],
-             "callers": run.settings.get("callers", 1), "processes": processes,
+             "callers": run.settings.get("callers", 1), "pause_ms": run.settings.get("pause", 0.0),
+             "busy": run.settings.get("busy", 0), "processes": processes,
              "run": run.id if store is not None else None, "first_result_ms": medians["first_result_ms"],
              **_figures(samples), "per_second": medians[THROUGHPUT]}
     if base is not None:
@@ -109,19 +119,23 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
     _show(found, as_json)
 
 
-def _figures(samples: list[float]) -> dict[str, Any]:
-    ordered = sorted(samples)
+def _figures(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    ordered = sorted(samples[LATENCY])
     return {"min_ms": ordered[0], "median_ms": statistics.median(ordered),
-            "p90_ms": ordered[-(-9 * len(ordered) // 10) - 1]}
+            **{f"p{share}_ms": ordered[-(-share * len(ordered) // 100) - 1] for share in (90, 99)},
+            CPU_TIME: statistics.median(samples[CPU_TIME])}
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table("model", "threads", "callers", "first result ms", "min ms", "median ms", "p90 ms", "a second")
-    table.add_row(str(found["model"]), str(found["threads"]), str(found["callers"]),
-                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
+    table = Table("model", "threads", "callers", "pause ms", "busy", "first result ms", "min ms", "median ms", "p90 ms",
+                  "p99 ms", "CPU ms", "a second")
+    table.add_row(str(found["model"]), str(found["threads"]), str(found["callers"]), f"{found['pause_ms']:g}",
+                  str(found["busy"]),
+                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms",
+                                                    CPU_TIME)),
                   f"{found['per_second']:.1f}")
     shown = console()
     shown.print(table)
@@ -131,16 +145,18 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
         shown.print(comparison_table(found["comparison"]))
 
 
-def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int,
-           callers: int) -> tuple[dict[str, list[float]], float]:
-    """Milliseconds of each call of all callers, after a few that do not count; of CPU time for a call; calls a
-    second."""
+def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int, callers: int,
+           pause: float) -> tuple[dict[str, list[float]], float]:
+    """Milliseconds of each call of all callers, after a few that do not count; of CPU time of all threads for a call;
+    calls a second. Each caller rests for `pause` seconds behind a call."""
     def timed(count: int) -> list[float]:
         found = []
         for _ in range(count):
             start = time.perf_counter()
             exe(inputs)
             found.append((time.perf_counter() - start) * 1e3)
+            if pause:
+                time.sleep(pause)
         return found
 
     with ThreadPoolExecutor(callers) as pool:

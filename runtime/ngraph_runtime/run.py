@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import Any, Sequence
+from time import perf_counter, process_time, sleep
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +50,10 @@ def _parser() -> argparse.ArgumentParser:
                         help="at most so many; 0, the default: as many as there are cores")
     parser.add_argument("--time", type=_count(1), metavar="N", dest="calls",
                         help="the time of N calls, on random inputs if none are given")
+    parser.add_argument("--pause", type=_milliseconds, default=0.0, metavar="MS",
+                        help="milliseconds of rest behind each of them, as requests of a server come")
+    parser.add_argument("--busy", type=_count(0), default=0, metavar="N",
+                        help="processes that compute all the time beside them")
     parser.add_argument("--shape-set", type=_count(0), default=0, metavar="N",
                         help="which set of shapes random inputs have: 0, the default, is the first")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=D,D,...", dest="shapes",
@@ -70,6 +76,16 @@ def _count(least: int) -> Any:
     return count
 
 
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"found {text}, expected milliseconds, a number from 0")
+    return value
+
+
 def _run(options: argparse.Namespace) -> int:
     model = load(options.model, threads=options.threads)
     report: dict[str, Any] = {}
@@ -90,7 +106,8 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError("--output-dir needs inputs: --input NAME=FILE.npy")
     if options.calls:
         drawn_or_read = inputs if options.inputs else _drawn(model, _shapes(model, options))
-        report["time"] = _timed(model, drawn_or_read, options.calls)
+        with _busy_processes(options.busy):
+            report["time"] = _timed(model, drawn_or_read, options.calls, options.pause / 1e3)
     print(json.dumps(report) if options.json else "\n".join(_lines(report)))
     return status
 
@@ -167,14 +184,38 @@ def _drawn(model: Model, shapes: dict[str, tuple[int, ...]]) -> list[np.ndarray[
             else np.zeros(shapes[port.name], port.dtype) for port in model.inputs]
 
 
-def _timed(model: Model, inputs: Any, calls: int) -> dict[str, Any]:
+@contextmanager
+def _busy_processes(count: int) -> Iterator[None]:
+    code = "print(flush=True)\nwhile True: pass"
+    started = [subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def _timed(model: Model, inputs: Any, calls: int, pause: float) -> dict[str, Any]:
+    """`cpu_ms`: of all threads for a call, those that stay awake in the pauses included."""
     times = []
     for call in range(-min(5, calls), calls):  # the first ones, which page the weights in, do not count
+        if call == 0:
+            cpu_began = process_time()
         began = perf_counter()
         model.run(inputs)
         if call >= 0:
             times.append(1e3 * (perf_counter() - began))
-    return {"calls": calls, "median_ms": median(times), "least_ms": min(times), "most_ms": max(times)}
+        if pause:
+            sleep(pause)
+    cpu = 1e3 * (process_time() - cpu_began) / calls
+    times.sort()
+    return {"calls": calls, "median_ms": median(times), "least_ms": times[0],
+            **{f"p{share}_ms": times[-(-share * calls // 100) - 1] for share in (90, 99)}, "most_ms": times[-1],
+            "cpu_ms": cpu}
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -205,7 +246,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if "time" in report:
         time = report["time"]
         lines.append(f"{time['calls']} calls: median {time['median_ms']:.3f} ms, {time['least_ms']:.3f} to "
-                     f"{time['most_ms']:.3f} ms")
+                     f"{time['most_ms']:.3f} ms, 99 of 100 at most {time['p99_ms']:.3f}; CPU time {time['cpu_ms']:.3f} ms")
     return lines
 
 

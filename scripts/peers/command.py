@@ -53,14 +53,26 @@ def parse_cpus(context: click.Context, parameter: click.Parameter, value: str | 
     return cpus
 
 
-def cases(models: list[str], batches: list[int], threads: list[int], cpus: list[int]) -> list[driver.Case]:
-    """Each model with each batch size and number of threads, on some of the CPUs."""
+def surroundings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of how calls come, and beside what."""
+    command = click.option("--busy", "busies", default="0", show_default=True, callback=parsed(spec.parse_counts),
+                           help="Processes that compute beside the calls, on their CPUs; numbers with commas between "
+                                "them.")(command)
+    return click.option("--pause", "pauses", default="0", show_default=True, callback=parsed(spec.parse_counts),
+                        help="Milliseconds of rest behind each call, as a server has them; numbers with commas between "
+                             "them.")(command)
+
+
+def cases(models: list[str], batches: list[int], threads: list[int], cpus: list[int], pauses: Sequence[int] = (0,),
+          busies: Sequence[int] = (0,)) -> list[driver.Case]:
+    """Each model with each batch size and number of threads, on some of the CPUs, with each pause and number of busy
+    processes."""
     try:
         chosen = {count: tuple(machine.choose_cpus(count, cpus)) for count in threads}
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    return [driver.Case(model, batch, count, chosen[count])
-            for model in models for batch in batches for count in threads]
+    return [driver.Case(model, batch, count, chosen[count], pause, busy)
+            for model in models for batch in batches for count in threads for pause in pauses for busy in busies]
 
 
 def measured(script: str, cases: Sequence[driver.Case], plan: driver.Plan, work: Path | None,

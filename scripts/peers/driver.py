@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from workers import SCRIPTS, absolute_path
 
+from ngraph_mxnet.experiments.neighbours import busy_processes
 from peers import stats
 from peers.process import PROGRAM, PeerError, PeerProcess, PeerUnavailable
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
@@ -24,15 +25,19 @@ CACHED = (*OURS, "openvino", "openvino-bf16")
 
 @dataclass(frozen=True)
 class Case:
-    """One model at one batch size and number of threads, on these CPUs."""
+    """One model at one batch size and number of threads, on these CPUs, with so many milliseconds of rest behind each
+    call, beside so many busy processes."""
 
     model: str
     batch: int
     threads: int
     cpus: tuple[int, ...]
+    pause: float = 0.0
+    busy: int = 0
 
     def __str__(self) -> str:
-        return f"{file_prefix(self.model)}, batch {self.batch}, {self.threads} thread{'s' * (self.threads > 1)}"
+        return (f"{file_prefix(self.model)}, batch {self.batch}, {self.threads} thread{'s' * (self.threads > 1)}"
+                + f", pauses of {self.pause:g} ms" * bool(self.pause) + f", beside {self.busy} busy" * bool(self.busy))
 
 
 def export(model: str, batch: int, folder: Path) -> str:
@@ -116,7 +121,7 @@ def measure(case: Case, plan: Plan, models: Path, scratch: Path, advance: Callab
         for process in running.values():
             process.close()
     return {"model": file_prefix(case.model), "batch": case.batch, "threads": case.threads, "cpus": list(case.cpus),
-            "skipped": skipped, "results": list(results.values())}
+            "pause": case.pause, "busy": case.busy, "skipped": skipped, "results": list(results.values())}
 
 
 def _compile(case: Case, plan: Plan, peer: PeerSpec, prefix: str, scratch: Path,
@@ -190,14 +195,15 @@ def _time(case: Case, plan: Plan, running: dict[str, PeerProcess], results: dict
           advance: Callable[[str], None]) -> None:
     """Bursts in turns; adds the statistics, and for others than ours the ratios."""
     for process in running.values():
-        process.ask("burst", count=plan.warm_up, first=0)
+        process.ask("burst", count=plan.warm_up, first=0, pause=case.pause)
         process.pause()
     times: dict[str, list[list[float]]] = {name: [] for name in running}
     cpu_times: dict[str, list[list[float]]] = {name: [] for name in running}
     for index, order in enumerate(turns(list(running), plan.rounds)):
         advance(f"{case}: round {index + 1} of {plan.rounds}")
         for name in order:
-            answer = running[name].ask("burst", count=plan.burst, first=index * plan.burst)
+            with busy_processes(case.busy, case.cpus):
+                answer = running[name].ask("burst", count=plan.burst, first=index * plan.burst, pause=case.pause)
             running[name].pause()
             times[name].append(answer["ms"])
             cpu_times[name].append(answer["cpu_ms"])

@@ -24,17 +24,16 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "peers", "svg.fonttype": "none", "font.size": 9})
     import matplotlib.pyplot as plt
 
-    panels = [(batch, threads, ratios(cases, COMPARED["median latency"]))
-              for batch, threads, cases in groups(report["cases"])]
-    panels = [panel for panel in panels if any(panel[2].values())]
+    panels = [(name, ratios(cases, COMPARED["median latency"])) for name, cases in groups(report["cases"])]
+    panels = [panel for panel in panels if any(panel[1].values())]
     if not panels:
         raise ValueError("found no case with ours and another peer, expected one at least")
-    rows = max(len(table) for _, _, table in panels) + 2
+    rows = max(len(table) for _, table in panels) + 2
     size = (7.5 * len(panels), 1.1 + 0.115 * rows)
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, layout="constrained")
-    for axis, (batch, threads, table) in zip(axes[0], panels, strict=True):
+    for axis, (name, table) in zip(axes[0], panels, strict=True):
         _panel(axis, table)
-        axis.set_title(f"batch {batch}, {threads} thread{'s' * (threads > 1)}")
+        axis.set_title(name)
     figure.suptitle("Latency of NGRAPH over theirs: below 1, NGRAPH is faster")
     handles, labels = max((axis.get_legend_handles_labels() for axis in axes[0]), key=lambda pair: len(pair[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)

@@ -29,7 +29,7 @@ def runs_of(kind: str, report: dict[str, Any]) -> Iterator[Run]:
     """The figures of each peer are its metrics."""
     found = facts.collect(facts.own_command())
     for case in report["cases"]:
-        about = {name: case[name] for name in ("model", "batch", "threads", "cpus")}
+        about = {name: case[name] for name in ("model", "batch", "threads", "cpus", "pause", "busy")}
         for result in case["results"]:
             metrics = {name: [(0, float(value))] for name, value in result.items() if isinstance(value, (int, float))}
             yield Run(kind, f"{case['model']}, {result['label']}", blocks=ROUND, samples=result["samples"],

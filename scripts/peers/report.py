@@ -32,21 +32,29 @@ def _format(result: Result, key: str, form: str) -> str:
     return form.format(result[key]) if key in result else "-"
 
 
+def surroundings(case: Result) -> str:
+    """How calls came and beside what, in words; older results know nothing of it."""
+    pause, busy = case.get("pause", 0), case.get("busy", 0)
+    return (f"{case['threads']} thread(s)" + f", pauses of {pause:g} ms" * bool(pause)
+            + f", beside {busy} busy" * bool(busy))
+
+
 def title(case: Result) -> str:
     """The case in words."""
     cpus = ",".join(map(str, case["cpus"]))
-    return f"{case['model']}, batch {case['batch']}, {case['threads']} thread(s) on CPU {cpus}"
+    return f"{case['model']}, batch {case['batch']}, {surroundings(case)} on CPU {cpus}"
 
 
 def case_table(case: Result) -> Table:
     """One row for each peer."""
     table = Table(title=title(case), title_justify="left")
     table.add_column("peer", no_wrap=True)
-    for name in ("min ms", "median ms", "p90 ms", "CPU ms", "ours/it", "paired", "error", "compile ms", "warm ms",
-                 "peak MiB", "+imports"):
+    for name in ("min ms", "median ms", "p90 ms", "p99 ms", "CPU ms", "ours/it", "paired", "error", "compile ms",
+                 "warm ms", "peak MiB", "+imports"):
         table.add_column(name, justify="right", no_wrap=True)
     columns = (
-        ("min_ms", "{:.2f}"), ("median_ms", "{:.2f}"), ("p90_ms", "{:.2f}"), ("cpu_ms", "{:.2f}"), ("ratio", "{:.3f}"),
+        ("min_ms", "{:.3f}"), ("median_ms", "{:.3f}"), ("p90_ms", "{:.3f}"), ("p99_ms", "{:.3f}"), ("cpu_ms", "{:.3f}"),
+        ("ratio", "{:.3f}"),
         ("paired_ratio", "{:.3f}"), ("relative_error", "{:.0e}"), ("compile_ms", "{:.0f}"),
         ("warm_compile_ms", "{:.0f}"), ("peak_mib", "{:.0f}"), ("imported_mib", "{:.0f}"),
     )
@@ -80,11 +88,11 @@ def ratios(cases: list[Result], figure: Callable[[Result], float | None]) -> dic
     return table
 
 
-def groups(cases: list[Result]) -> Iterator[tuple[int, int, list[Result]]]:
-    """Batch size, threads, and the cases that have both."""
-    keys = dict.fromkeys((case["batch"], case["threads"]) for case in cases)
-    for batch, threads in keys:
-        yield batch, threads, [case for case in cases if (case["batch"], case["threads"]) == (batch, threads)]
+def groups(cases: list[Result]) -> Iterator[tuple[str, list[Result]]]:
+    """Batch size and surroundings in words, and the cases that have both."""
+    named = [(f"batch {case['batch']}, {surroundings(case)}", case) for case in cases]
+    for name in dict.fromkeys(name for name, _ in named):
+        yield name, [case for other, case in named if other == name]
 
 
 def ratio_table(heading: str, table: dict[str, dict[str, float]]) -> Table:
@@ -114,12 +122,12 @@ def print_report(report: dict[str, Any], console: Console, runs: str = "forward 
         console.print(case_table(case))
         for peer, reason in case["skipped"].items():
             console.print(f"{parse_peer(peer, tuple(KINDS)).label} left out: {reason}", markup=False)
-    for batch, threads, cases in groups(report["cases"]):
+    for name, cases in groups(report["cases"]):
         for heading, figure in compared.items():
             table = ratios(cases, figure)
             if any(table.values()):
                 console.print()
-                console.print(ratio_table(f"{heading}, ours over theirs: batch {batch}, {threads} thread(s)", table))
+                console.print(ratio_table(f"{heading}, ours over theirs: {name}", table))
     for failure in report["failures"]:
         console.print(f"failed: {failure['model']}: {failure['reason']}", markup=False)
     console.print()

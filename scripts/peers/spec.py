@@ -170,6 +170,18 @@ def parse_numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def parse_counts(text: str) -> list[int]:
+    """The same, 0 allowed.
+
+    Raises:
+        SpecError: one is neither 0 nor a positive integer.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise SpecError(f"found {text!r}, expected integers from 0 on with commas between them")
+    return [int(part) for part in parts]
+
+
 def bert_length(model: str) -> int | None:
     """The tokens of a sequence, if that is the name of a BERT."""
     match = re.fullmatch(r"bert12_([1-9]\d*)", model)

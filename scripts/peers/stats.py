@@ -23,12 +23,13 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 
 
 def summarise(rounds: Rounds) -> dict[str, float]:
-    """min, median and p90 over all rounds, in milliseconds."""
+    """min, median, p90 and p99 over all rounds, in milliseconds."""
     ordered = flat(rounds)
     return {
         "min_ms": ordered[0],
         "median_ms": statistics.median(ordered),
         "p90_ms": percentile(ordered, 90),
+        "p99_ms": percentile(ordered, 99),
     }
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from workers import requests
@@ -22,6 +22,23 @@ def memory_mib(field: str) -> float:
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) / 1024
     raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+def timed(run: Callable[[Any], Any], inputs: Sequence[Any], count: int, first: int, pause: float) -> dict[str, Any]:
+    """Milliseconds of `count` calls, the inputs in turn from number `first`, with `pause` milliseconds of rest behind
+    each; and of CPU time of all threads, those that stay awake in the rest included."""
+    run(inputs[(first - 1) % len(inputs)])  # not timed: brings this process's weights back into the caches
+    time.sleep(pause / 1e3)
+    milliseconds, cpu_milliseconds = [], []
+    for index in range(first, first + count):
+        value = inputs[index % len(inputs)]
+        start, cpu_start = time.perf_counter(), time.process_time()
+        run(value)
+        milliseconds.append((time.perf_counter() - start) * 1e3)
+        if pause:
+            time.sleep(pause / 1e3)
+        cpu_milliseconds.append((time.process_time() - cpu_start) * 1e3)
+    return {"ms": milliseconds, "cpu_ms": cpu_milliseconds}
 
 
 class Worker:
@@ -62,18 +79,9 @@ class Worker:
         self.numpy.save(path, self.numpy.stack(arrays))
         return {"count": len(arrays)}
 
-    def burst(self, count: int, first: int) -> dict[str, Any]:
-        """Time `count` forward passes, the inputs in turn from number `first`: elapsed and all threads' CPU time."""
-        inputs, run = self.inputs, self.adapter.run
-        run(inputs[(first - 1) % len(inputs)])  # not timed: brings this process's weights back into the caches
-        milliseconds, cpu_milliseconds = [], []
-        for index in range(first, first + count):
-            value = inputs[index % len(inputs)]
-            start, cpu_start = time.perf_counter(), time.process_time()
-            run(value)
-            milliseconds.append((time.perf_counter() - start) * 1e3)
-            cpu_milliseconds.append((time.process_time() - cpu_start) * 1e3)
-        return {"ms": milliseconds, "cpu_ms": cpu_milliseconds}
+    def burst(self, count: int, first: int, pause: float) -> dict[str, Any]:
+        """Time forward passes; see `timed`."""
+        return timed(self.adapter.run, self.inputs, count, first, pause)
 
     def peak(self) -> dict[str, Any]:
         """The largest resident memory so far."""

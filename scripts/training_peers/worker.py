@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from peers.worker import memory_mib, serve
+from peers.worker import memory_mib, serve, timed
 
 from training_peers.spec import TRAININGS, Training
 
@@ -108,17 +108,9 @@ class Worker:
         np.save(path, np.concatenate([first_results(self.adapter, self.losses, self.batches), self.nudged]))
         return {"count": COMPARED, "detail": self.adapter.detail()}
 
-    def burst(self, count: int, first: int) -> dict[str, Any]:
-        """Time `count` steps, the batches in turn from number `first`: elapsed and all threads' CPU time."""
-        batches, step = self.batches, self.adapter.step
-        step(batches[(first - 1) % len(batches)])  # not timed: brings this process's weights back into the caches
-        milliseconds, cpu_milliseconds = [], []
-        for index in range(first, first + count):
-            start, cpu_start = time.perf_counter(), time.process_time()
-            step(batches[index % len(batches)])
-            milliseconds.append((time.perf_counter() - start) * 1e3)
-            cpu_milliseconds.append((time.process_time() - cpu_start) * 1e3)
-        return {"ms": milliseconds, "cpu_ms": cpu_milliseconds}
+    def burst(self, count: int, first: int, pause: float) -> dict[str, Any]:
+        """Time steps; see `timed`."""
+        return timed(self.adapter.step, self.batches, count, first, pause)
 
     def peak(self) -> dict[str, Any]:
         """The largest resident memory so far."""

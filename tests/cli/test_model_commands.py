@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,15 @@ def test_bench(model: str, x: str) -> None:
     assert found["rounds"] == 3 and found["threads"] == 1
     assert 0 < found["min_ms"] <= found["median_ms"] <= found["p90_ms"] and found["first_result_ms"] > 0
     assert "median ms" in succeeds("bench", model, "--input", x, "--shape", "y=1,3", "--rounds", "1")
+
+
+def test_bench_with_pauses_beside_busy_processes(model: str) -> None:
+    start = time.perf_counter()
+    found = succeeds("bench", model, "--shape", "x=2,3", "--shape", "y=2,3", "--rounds", "20", "--pause", "5", "--busy",
+                     "1", "--json")
+    assert time.perf_counter() - start > 0.1
+    assert (found["pause_ms"], found["busy"]) == (5, 1)
+    assert found["median_ms"] <= found["p90_ms"] <= found["p99_ms"] and found["cpu_ms"] > 0
 
 
 def test_bench_of_several_callers(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,13 @@ def test_times_on_random_inputs(fake, capsys):
     path = fake("twice")
     assert main([path, "--time", "2", "--shape-set", "1"]) == 0
     assert "2 calls: median" in capsys.readouterr().out
+    time = report(capsys, path, "--time", 5, "--pause", 2.5, "--busy", 1)["time"]
+    assert time["least_ms"] <= time["median_ms"] <= time["p90_ms"] <= time["p99_ms"] <= time["most_ms"]
+    assert time["cpu_ms"] > 0
+    for wrong in ("-1", "inf", "soon"):
+        with pytest.raises(SystemExit):
+            main([path, "--time", "2", f"--pause={wrong}"])
+        assert f"found {wrong}, expected milliseconds" in capsys.readouterr().err
     assert main([path, "--time", "2", "--shape-set", "2"]) == 2
     assert "--shape-set: found 2, expected one below 2" in capsys.readouterr().err
 

@@ -171,7 +171,7 @@ def test_percentile_is_the_smallest_that_enough_do_not_exceed(times: list[float]
 
 def test_ratios():
     ours, theirs = [[1.0, 1.0, 9.0], [4.0]], [[2.0], [2.0, 2.0]]
-    assert stats.summarise(ours) == {"min_ms": 1.0, "median_ms": 2.5, "p90_ms": 9.0}
+    assert stats.summarise(ours) == {"min_ms": 1.0, "median_ms": 2.5, "p90_ms": 9.0, "p99_ms": 9.0}
     assert stats.ratio_of_medians(ours, theirs) == 1.25
     assert stats.paired_ratio(ours, theirs) == 1.25  # of 0.5 and 2
     assert stats.geometric_mean([0.5, 2.0, 8.0]) == pytest.approx(2.0)
@@ -212,12 +212,12 @@ def some_report() -> dict[str, Any]:
 
 
 def test_ratios_by_model():
-    (_, _, single), (_, threads, double) = report.groups(some_report()["cases"])
+    (_, single), (name, double) = report.groups(some_report()["cases"])
     latency = report.COMPARED["median latency"]
     assert report.ratios(single, latency) == {
         "alexnet": {"MXNet NONE": 0.25, "OpenVINO f32": 0.5}, "vgg16": {"MXNet NONE": 1.0, "OpenVINO f32": 2.0},
     }
-    assert threads == 2 and report.ratios(double, latency)["vgg16"]["OpenVINO f32"] == 0.25
+    assert name == "batch 1, 2 thread(s)" and report.ratios(double, latency)["vgg16"]["OpenVINO f32"] == 0.25
     assert report.ratios(single, report.COMPARED["peak resident memory"])["vgg16"] == {"MXNet NONE": 0.5}
 
 
@@ -309,9 +309,10 @@ def test_bf16_is_left_out_where_there_is_none(tmp_path: Path):
 @pytest.mark.slow
 def test_a_whole_run(tmp_path: Path):
     done = run("--models", "mobilenet0.25", "--peers", "none,ngraph", "--rounds", 2, "--burst", 2, "--json",
-               "--work", tmp_path)
+               "--work", tmp_path, "--pause", "0,3", "--busy", 1)
     assert done.returncode == 0, done.stderr
-    (case,) = json.loads(done.stdout)["cases"]
+    case, paused = json.loads(done.stdout)["cases"]
+    assert (case["pause"], case["busy"], paused["pause"], paused["busy"]) == (0, 1, 3, 1)
     native, ours = case["results"]
     assert native["peer"] == "none" and ours["peer"] == "ngraph"
     assert native["relative_error"] == 0 and ours["relative_error"] < 1e-4
