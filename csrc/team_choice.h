@@ -16,7 +16,8 @@ class TeamChoice {
   // Whether the next run should be on one thread.
   bool alone(bool asleep) {
     Times& times = times_[asleep];
-    if (times.team.load(std::memory_order_relaxed) > kShort) return false;
+    const double team = times.team.load(std::memory_order_relaxed), alone = times.alone.load(std::memory_order_relaxed);
+    if (alone > kShort || team > kLong) return false;
     const unsigned run = times.runs.fetch_add(1, std::memory_order_relaxed);
     if (run < kFirst) return run % 2 == 1;
     const bool better = times.better();
@@ -30,22 +31,29 @@ class TeamChoice {
     const bool before = times.better();
     std::atomic<double>& mean = alone ? times.alone : times.team;
     const double old = mean.load(std::memory_order_relaxed);
-    // A run that something else held up is no lesson: it counts at most double.
-    mean.store(old == 0 ? seconds : old + (std::min(seconds, 2 * old) - old) * kWeight, std::memory_order_relaxed);
+    // One run in hundreds that waits for a thread without a core decides the rate; the system's longest pauses do not.
+    mean.store(old == 0 ? seconds : old + (std::min(seconds, kOutlier * old) - old) * kWeight, std::memory_order_relaxed);
     const bool after = times.better();
-    if (alone == after) return;  // what is usual
-    const unsigned rest = times.rest.load(std::memory_order_relaxed);
-    times.rest.store(after == before ? std::min(rest * 2, kMostRest) : kRest, std::memory_order_relaxed);
+    const unsigned runs = times.runs.load(std::memory_order_relaxed);
+    if (alone == after || runs <= kFirst) return;  // what is usual
+    // What lost is tried again more and more rarely, and never for more than a hundredth of all time.
+    const unsigned rest = after == before ? std::min(2 * times.rest.load(std::memory_order_relaxed), kMostRest) : kRest;
+    times.rest.store(rest, std::memory_order_relaxed);
+    const double usual = (after ? times.alone : times.team).load(std::memory_order_relaxed);
+    const double least = std::min(100 * seconds / std::max(usual, 1e-9), 1e6);
+    times.next.store(runs + std::max(rest, static_cast<unsigned>(least)), std::memory_order_relaxed);
   }
 
  private:
-  static constexpr double kShort = 2e-3;  // seconds: in longer runs the system moves threads to free cores
-  static constexpr double kWeight = 0.25;
+  // Seconds on one thread, above which the team is always right; and on the team, above which nobody need try.
+  static constexpr double kShort = 2e-3, kLong = 2e-2;
+  static constexpr double kWeight = 0.25, kOutlier = 32, kWorthIt = 1.25;
   static constexpr unsigned kFirst = 8, kRest = 32, kMostRest = 4096;  // runs
 
   struct Times {
-    bool better() const {  // alone
-      return alone.load(std::memory_order_relaxed) < team.load(std::memory_order_relaxed);
+    // Alone. Several cores for a little less time are better left to others.
+    bool better() const {
+      return alone.load(std::memory_order_relaxed) < kWorthIt * team.load(std::memory_order_relaxed);
     }
 
     std::atomic<unsigned> runs{0}, next{kFirst}, rest{kRest};

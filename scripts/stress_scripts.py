@@ -246,6 +246,11 @@ class Run:
         self._over, self._running = threading.Event(), threading.Semaphore(threads)
         self._threads, self.latest = threads, [time.monotonic()] * threads
         self.own = Session(Tagger, self.done, self.wrong)
+        for kind in (Tagger, Images):
+            # What first calls import is there then: a signal's exception within Python's import may leave its lock
+            # taken, and all threads wait for it from then on.
+            Session(kind, self.done, self.wrong).train()
+            Session(kind, self.done, self.wrong).predict()
         self.workers = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(threads)]
         for worker in self.workers:
             worker.start()

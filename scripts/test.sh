@@ -2,7 +2,8 @@
 # Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, the site of the
 # documentation (into build/site), pytest.
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
-# The first run takes about 15 minutes on two quiet cores, of which six compile the package; later ones nine.
+# The first run takes about half an hour on two quiet cores, of which eight minutes compile the package. Without paths, files
+# of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, random models of a
 # seed that changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of
 # all Pythons from 3.8 on that are at hand.
@@ -51,7 +52,11 @@ for argument in "$@"; do
     fi
     arguments+=("$argument")
 done
-$has_path || arguments+=("$root/tests")
+if ! $has_path; then
+    # Files in turns on several processes: most tests keep one core busy, compiling. Threads of graphs want the others.
+    processes=$(nproc)
+    arguments=(--numprocesses "$((processes < 4 ? processes : 4))" --dist loadfile "${arguments[@]}" "$root/tests")
+fi
 cd "$root/tests"
 # What the build made must work here: what only its lack would skip fails (tests/conftest.py). -rs tells what is skipped
 # for other reasons.

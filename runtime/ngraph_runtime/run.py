@@ -246,7 +246,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if "time" in report:
         time = report["time"]
         lines.append(f"{time['calls']} calls: median {time['median_ms']:.3f} ms, {time['least_ms']:.3f} to "
-                     f"{time['most_ms']:.3f} ms, 99 of 100 at most {time['p99_ms']:.3f}; CPU time {time['cpu_ms']:.3f} ms")
+                     f"{time['most_ms']:.3f} ms, p99 {time['p99_ms']:.3f} ms; CPU time {time['cpu_ms']:.3f} ms")
     return lines
 
 
