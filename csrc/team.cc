@@ -32,16 +32,16 @@ void futex(const std::atomic<std::uint32_t>* word, int operation, std::uint32_t 
   syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
 }
 
-// Cores that the process may use, as of lately: to ask the system takes as long as a small graph.
+// Cores that this thread may use, as of lately: to ask the system takes as long as a small graph.
 int cores() {
-  static std::atomic<int> count{0};
-  static std::atomic<steady_clock::rep> next_look{0};
-  const auto time = steady_clock::now().time_since_epoch();
-  if (time.count() >= next_look.load(std::memory_order_relaxed)) {
-    next_look.store((time + std::chrono::milliseconds(50)).count(), std::memory_order_relaxed);
-    count.store(usable_cores(), std::memory_order_relaxed);
+  thread_local int count = 0;
+  thread_local steady_clock::time_point next_look;
+  const auto time = steady_clock::now();
+  if (count == 0 || time >= next_look) {
+    next_look = time + std::chrono::milliseconds(50);
+    count = std::max(usable_cores(), 1);
   }
-  return std::max(count.load(std::memory_order_relaxed), 1);
+  return count;
 }
 
 // Threads of all teams now running.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Call five models from many threads, a million times, and look at every result and at the memory."""
+"""Call six models from many threads, a million times, and look at every result and at the memory."""
 
 from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +26,23 @@ from ngraph_mxnet import _core
 
 IMAGES = 8
 Call = Callable[[int], np.ndarray]
+DISTURBING = """
+import os, random, signal, sys, time
+process, all_cpus, rng = int(sys.argv[1]), sorted(os.sched_getaffinity(0)), random.Random(0)
+while True:
+    cpus = rng.sample(all_cpus, rng.randint(1, len(all_cpus)))
+    for thread in os.listdir(f"/proc/{process}/task"):
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except ProcessLookupError:  # it has ended
+            pass
+    time.sleep(rng.uniform(0, 0.1))
+    os.kill(process, signal.SIGSTOP)
+    time.sleep(rng.uniform(0, 0.05))
+    os.kill(process, signal.SIGCONT)
+    time.sleep(rng.uniform(0, 0.1))
+"""
+"""What a process does to another: it moves it from core to core, and stops it for a while."""
 
 
 def resident_mib() -> float:
@@ -57,6 +75,15 @@ def convolutions() -> nn.HybridBlock:
     return filled(net)
 
 
+def wide() -> nn.HybridBlock:
+    """Whose layers are worth several threads."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(32, 3, padding=1, in_channels=3, activation="relu"),
+            nn.Conv2D(32, 3, padding=1, strides=2, in_channels=32, activation="relu"),
+            nn.Conv2D(64, 3, padding=1, in_channels=32), nn.GlobalAvgPool2D(), nn.Dense(8, in_units=64))
+    return filled(net)
+
+
 class Models:
     """What a thread calls; blocks and the compiled model are everybody's, executors its own."""
 
@@ -64,6 +91,9 @@ class Models:
         self.static, self.plain = dense(), convolutions()
         self.static.hybridize(static_alloc=True, static_shape=True)
         self.plain.hybridize()
+        self.wide = wide()
+        self.wide.hybridize(static_alloc=True, static_shape=True)
+        self.photos = [numbers(1, 3, 48, 48, seed=number) for number in range(IMAGES)]
         self.vectors = [numbers(1 + number % 3, 32, seed=number) for number in range(IMAGES)]
         self.pictures = [numbers(1, 3, 12 + number % 3, 12, seed=number) for number in range(IMAGES)]
         with tempfile.TemporaryDirectory() as folder:
@@ -79,6 +109,7 @@ class Models:
     def calls(self) -> dict[str, Call]:
         return {"static block": lambda which: self.static(mx.nd.array(self.vectors[which])).asnumpy(),
                 "block": lambda which: self.plain(mx.nd.array(self.pictures[which])).asnumpy(),
+                "wide block": lambda which: self.wide(mx.nd.array(self.photos[which])).asnumpy(),
                 "compiled": lambda which: self.compiled(numbers(2, 32, seed=which))[0],
                 "executor": self.executor(), "weights": self.weights()}
 
@@ -122,8 +153,8 @@ class Models:
 
 
 class Soak:
-    def __init__(self, models: Models, threads: int, calls: int) -> None:
-        self.models, self.threads, self.calls = models, threads, calls
+    def __init__(self, models: Models, threads: int, calls: int, pauses: float = 0.0) -> None:
+        self.models, self.threads, self.calls, self.pauses = models, threads, calls, pauses
         own = models.calls()
         self.expected = {name: [call(which) for which in range(IMAGES)] for name, call in own.items()}
         self.done, self.failures = [0] * threads, 0
@@ -148,6 +179,8 @@ class Soak:
                 if not np.array_equal(calls[name](which), self.expected[name][which]):
                     self.wrong.append(f"{name}, input {which}, thread {number}")
                 self.done[number] += 1
+                if self.pauses:
+                    time.sleep(rng.choice([0, 1e-4, 1e-3, 1]) * rng.random() * self.pauses / 1e3)
         except BaseException as error:
             self.wrong.append(f"thread {number}: {error!r}")
         finally:
@@ -196,17 +229,28 @@ class Soak:
 @click.option("--calls", default=1_000_000, show_default=True, help="Of all threads together.")
 @click.option("--threads", default=8, show_default=True)
 @click.option("--forks", default=10, show_default=True)
+@click.option("--pauses", default=0.0, metavar="MS", show_default=True,
+              help="The longest rest of a thread between two calls; most are much shorter.")
+@click.option("--disturb", is_flag=True,
+              help="Meanwhile another process moves this one from core to core, and stops and continues it.")
 @click.option("--growth", default=8.0, show_default=True, help="MiB that the process may grow by in the second half.")
-def main(calls: int, threads: int, forks: int, growth: float) -> None:
-    """Call five models from many threads, and look at every result and at the memory.
+def main(calls: int, threads: int, forks: int, pauses: float, disturb: bool, growth: float) -> None:
+    """Call six models from many threads, and look at every result and at the memory.
 
     Weights change between calls, some calls fail and are meant to, and from time to time the process forks. It ends
     with 0 if no result was wrong, no call failed that should not have, each child came back well, and the memory has
     not grown.
     """
-    soak = Soak(Models(), threads, calls)
+    soak = Soak(Models(), threads, calls, pauses)
     began = time.monotonic()
-    half, end, forked = soak.run(forks)
+    disturbing = [sys.executable, "-c", DISTURBING, str(os.getpid())]
+    other = subprocess.Popen(disturbing) if disturb else None
+    try:
+        half, end, forked = soak.run(forks)
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
     print(f"{sum(soak.done)} calls of {threads} threads in {time.monotonic() - began:.0f} s, {_core.direct_calls()} "
           f"past MXNet's op; {soak.failures} that had to fail; {forked} forks")
     print(f"wrong: {len(soak.wrong)}; memory {half:.1f} MiB at half time, {end:.1f} at the end")
