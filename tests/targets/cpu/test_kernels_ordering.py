@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, every_isa, run
 
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.cpu.params.gather import (
     COORDINATE_POSITIONS,
     ELEMENT_POSITIONS,
@@ -123,3 +125,20 @@ def test_element_positions(isa: str, mode: str, seed: int, shape: list[int], axi
     ints = ELEMENT_POSITIONS(**around(shape, axis) | {"count": count, "wrap": mode == "wrap"})
     run(isa, "element_positions", [indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
+
+
+@given(seed=SEEDS, in_place=st.booleans(), form=st.sampled_from(["corner", "center"]), by_id=st.booleans())
+def test_boxes_with_nan_overlap_with_none(seed: int, in_place: bool, form: str, by_id: bool) -> None:
+    """Infinite ones neither, where an overlap is NaN; scores have none of either."""
+    random = np.random.default_rng(seed)
+    rows = np.round(random.uniform(-1, 3, (2, 12, 7)), 1).astype(np.float32)
+    rows[..., 1] = random.integers(0, 2, (2, 12))
+    drawn = random.random((2, 12, 4))
+    rows[..., 3:] = np.where(drawn < 0.1, np.nan, np.where(drawn < 0.15, np.inf, np.where(drawn < 0.2, -np.inf,
+                                                                                         rows[..., 3:])))
+    b = Builder(name="nms")
+    attrs = {"overlap": 0.3, "valid": -0.5, "coordinates": 3, "score": 2, "id": 1, "across_ids": not by_id,
+             "format": form, "in_place": in_place}
+    graph = b.results(b.node("box_nms", [b.parameter("x", rows.shape)], attrs).outputs[0])
+    found, wanted = (compile(graph, name)(rows)[0] for name in ("CPU", "INTERPRETER"))
+    np.testing.assert_array_equal(found, wanted)

@@ -109,7 +109,9 @@ def box_nms(tensors, ints, floats, begin, end):
             else:
                 left[place], top[place], right[place], bottom[place] = box[0], box[1], box[2], box[3]
                 wide, high = box[2] - box[0], box[3] - box[1]
-            area[place] = wide * high if wide >= 0 and high >= 0 else np.float32(0)
+            # A box with NaN overlaps with none: its area is NaN, and so is each overlap.
+            spans = (right[place] - left[place]) * (bottom[place] - top[place])
+            area[place] = spans if spans != spans else wide * high if wide >= 0 and high >= 0 else np.float32(0)
             stands[place] = np.float32(1)
         kept = _valid_rows(data, p, valid, out) if in_place else 0
         for best in range(count):
