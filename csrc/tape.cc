@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -115,7 +116,7 @@ int gone(void* context) {
   const Kept node = *kept;
   delete kept;
   nodes().remove(node);
-  if (!node->over.exchange(true)) node->steps->give_back(node->step);
+  if (node->end()) node->steps->give_back(node->step);
   return 1;
 }
 
@@ -184,7 +185,7 @@ class ShortWay {
   void end(Handle head) const {
     for (const Kept& node : nodes_) {
       nodes().forget(*node);
-      if (!node->over.exchange(true)) node->steps->give_back(node->step);
+      if (node->end()) node->steps->give_back(node->step);
     }
     if (nodes().find(head) == nodes_.front()) ArrayView::forget_node(head);  // another handle of that output
   }
@@ -247,8 +248,11 @@ void copy_what_is_borrowed() {
   if (all.empty() || !direct::possible()) return;
   const Paused paused;
   for (const Kept& node : all) {
-    if (node->copied.exchange(true)) continue;
+    // Another thread's pass may be at it, and waits for what the first one copies.
+    const std::lock_guard<ForkSafeMutex> lock(node->copying);
+    if (node->copied || node->over) continue;
     for (const auto& [source, target] : node->steps->copies(node->step)) copy(source, target);
+    node->copied = true;
   }
 }
 

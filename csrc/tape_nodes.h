@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -29,8 +30,15 @@ struct TapeNode {
   std::size_t arguments = 0;       // that are recorded
   std::weak_ptr<TapeNode> before;  // whose only output, or a reshaped one, is the only recorded argument
   const void* key = nullptr;       // MXNet's, too
-  std::atomic<bool> over{false};    // it was gone back through, for the last time
-  std::atomic<bool> copied{false};  // what its backward half borrows has copies, or will have
+  // It was gone back through, for the last time, or is gone: false if it was so before. Then the step may be given back.
+  bool end() {
+    const std::lock_guard<ForkSafeMutex> lock(copying);
+    return !over.exchange(true);
+  }
+
+  std::atomic<bool> over{false};
+  ForkSafeMutex copying;  // by any thread that begins a pass; until it is done the step is not given back
+  bool copied = false;    // what its backward half borrows has copies
 
   CallbackList list;
   int (*callbacks[2])();

@@ -526,3 +526,29 @@ print("end")
     for _ in range(6):  # without our wait one in three did not end
         done = run_script(code, tmp_path, "NGRAPH", NGRAPH_TRAINING="1")
         assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_threads_that_go_back_the_long_way_read_their_own_copies() -> None:
+    """A pass of two heads copies what all waiting passes borrow, other threads' too: each has its own gradients."""
+    wrong: list[float] = []
+
+    def train(number: int) -> None:
+        net, random = network(prefix=f"thread{number}_"), np.random.default_rng(number)
+        weight, bias, last = (parameter.data().asnumpy() for parameter in (net[0].weight, net[0].bias, net[1].weight))
+        for _ in range(1500):
+            data = random.uniform(-1, 1, (3, 7)).astype(np.float32)
+            with autograd.record():
+                heads = [net(mx.nd.array(data)), net(mx.nd.array(2 * data))]
+            autograd.backward(heads)
+            slopes = [(1 - np.tanh(x @ weight.T + bias) ** 2) * last.sum(0) for x in (data, 2 * data)]
+            expected = slopes[0].T @ data + slopes[1].T @ (2 * data)
+            apart = float(np.abs(net[0].weight.grad().asnumpy() - expected).max())
+            if not apart < 1e-4:
+                wrong.append(apart)
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
