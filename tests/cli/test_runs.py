@@ -188,7 +188,7 @@ def test_bench_records_processes_and_measures_in_turns(model: str, store: Store,
         "latency_ms": [4, 4], "cpu_ms": [1, 1]}
     assert run.facts["command"] == ["-m", "ngraph_mxnet", "bench", model, "--rounds", "4", "--processes", "2", "--json"]
     assert run.facts["variables"]["OMP_NUM_THREADS"] == "1"
-    assert run.settings == {"model": model, "rounds": 4, "callers": 1}
+    assert run.settings == {"model": model, "rounds": 4, "callers": 1, "pause": 0.0, "busy": 0}
     found = succeeds("bench", model, "--rounds", "6", "--threads", "2", "--processes", "2", "--against", "last",
                      "--json")
     base, new = store.runs()[-2:]
