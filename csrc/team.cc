@@ -91,9 +91,7 @@ class Meeting {
       const std::uint32_t seen = signal_.get();
       if (seen % 2 == 0) return;
       const int done = take_chunks(thread);
-      if (done == 0) {
-        signal_.wait_while(seen, kInCall);
-      } else if (left_.fetch_sub(done, std::memory_order_acq_rel) == done) {
+      if (done > 0 && left_.fetch_sub(done, std::memory_order_acq_rel) == done) {
         work_->ended(phase_);
         go_on(phase_ + 1);
       } else {

@@ -164,10 +164,7 @@ def parse_numbers(text: str) -> list[int]:
     Raises:
         SpecError: one is not a positive integer.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise SpecError(f"found {text!r}, expected positive integers with commas between them")
-    return [int(part) for part in parts]
+    return _integers(text, 1, "positive integers")
 
 
 def parse_counts(text: str) -> list[int]:
@@ -176,9 +173,13 @@ def parse_counts(text: str) -> list[int]:
     Raises:
         SpecError: one is neither 0 nor a positive integer.
     """
+    return _integers(text, 0, "integers from 0 on")
+
+
+def _integers(text: str, least: int, expected: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise SpecError(f"found {text!r}, expected integers from 0 on with commas between them")
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise SpecError(f"found {text!r}, expected {expected} with commas between them")
     return [int(part) for part in parts]
 
 
