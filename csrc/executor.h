@@ -47,6 +47,9 @@ class CompiledGraph {
   // What makes them: those of one maker need not all be asked. Null if there is none.
   virtual const void* maker() const { return nullptr; }
 
+  // As many threads as a run asks for, as far as is known.
+  virtual int threads() const { return 1; }
+
   // Whether any thread may run it, with no regard to the GIL.
   virtual bool runs_anywhere() const { return true; }
 
@@ -118,6 +121,7 @@ class Executable : public CompiledGraph {
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
+  int threads() const override { return main_.threads(); }
 
   // Runs the instructions one by one; the time that each took.
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,

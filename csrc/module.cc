@@ -273,7 +273,7 @@ py::list compiled_regions() {
   }
   py::list regions;
   for (const auto& [key, graph] : contents) {
-    regions.append(py::make_tuple(key.graph_json, key.shapes, key.types, key.attrs, graph->calls()));
+    regions.append(py::make_tuple(key.graph_json, key.shapes, key.types, key.attrs, graph->calls(), graph->threads()));
   }
   return regions;
 }
@@ -322,7 +322,8 @@ void define(py::module_& m) {
       .def("call", &call,
            "New arrays with the results, if the arguments fit the inputs as they are; else None, and nothing was done.")
       .def_property_readonly("inputs", [](const CompiledGraph& graph) { return from_specs(graph.inputs()); })
-      .def_property_readonly("outputs", [](const CompiledGraph& graph) { return from_specs(graph.outputs()); });
+      .def_property_readonly("outputs", [](const CompiledGraph& graph) { return from_specs(graph.outputs()); })
+      .def_property_readonly("threads", &CompiledGraph::threads, "As many as a run asks for, as far as is known.");
 
   py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
@@ -416,7 +417,8 @@ void define(py::module_& m) {
   m.def("cpu_features", &features, "Whether each feature is there, by LLVM's name.");
   m.def("compile_cache_info", &cache_info);
   m.def("compiled_regions", &compiled_regions,
-        "(JSON, input shapes, MXNet's input types, attributes, calls) of each that is compiled now, the latest first.");
+        "(JSON, input shapes, MXNet's input types, attributes, calls, threads) of each that is compiled now, the latest "
+        "first.");
   m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
         py::arg("shapes"), py::call_guard<GilReleased>(),
         "How many shapes of each graph the cache keeps from now on.");

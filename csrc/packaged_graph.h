@@ -38,6 +38,7 @@ class PackagedGraph : public CompiledGraph {
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override;
+  int threads() const override { return runner_.threads(); }
 
  private:
   bool are_of_file(const PreparedSets::Hashes& hashes);

@@ -43,6 +43,9 @@ class ProgramRunner {
   // nothing, is for kOneByOne on one thread.
   void run(const Bindings& bindings, std::vector<double>* seconds = nullptr, const AfterStep* after = nullptr);
 
+  // As many as a run asks for.
+  int threads() const { return choice_.mostly_alone() ? 1 : widest_; }
+
  private:
   // An instruction, with its operands flattened into one array for the whole Program.
   struct Step {

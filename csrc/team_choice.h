@@ -16,14 +16,20 @@ class TeamChoice {
   // Whether the next run should be on one thread.
   bool alone(bool asleep) {
     Times& times = times_[asleep];
-    const double team = times.team.load(std::memory_order_relaxed), alone = times.alone.load(std::memory_order_relaxed);
-    if (alone > kShort || team > kLong) return false;
+    if (times.is_long()) return false;
     const unsigned run = times.runs.fetch_add(1, std::memory_order_relaxed);
     if (run < kFirst) return run % 2 == 1;
     const bool better = times.better();
     if (run < times.next.load(std::memory_order_relaxed)) return better;
     times.next.store(run + times.rest.load(std::memory_order_relaxed), std::memory_order_relaxed);
     return !better;
+  }
+
+  // Whether most runs are on one thread, as far as is known.
+  bool mostly_alone() const {
+    const bool asleep = times_[1].runs.load(std::memory_order_relaxed) > times_[0].runs.load(std::memory_order_relaxed);
+    const Times& times = times_[asleep];
+    return times.runs.load(std::memory_order_relaxed) >= kFirst && !times.is_long() && times.better();
   }
 
   void learn(bool asleep, bool alone, double seconds) {
@@ -51,6 +57,11 @@ class TeamChoice {
   static constexpr unsigned kFirst = 8, kRest = 32, kMostRest = 4096;  // runs
 
   struct Times {
+    // The team is right, whatever one thread takes.
+    bool is_long() const {
+      return alone.load(std::memory_order_relaxed) > kShort || team.load(std::memory_order_relaxed) > kLong;
+    }
+
     // Alone. Several cores for a little less time are better left to others.
     bool better() const {
       return alone.load(std::memory_order_relaxed) < kWorthIt * team.load(std::memory_order_relaxed);

@@ -91,6 +91,8 @@ def _facts(imported: Graph, graph: Graph, backend: Backend, executable: Executab
              ("nodes", f"{before} imported, {after} compiled"),
              ("work", f"{short(cost.macs)} multiply-adds, {short(cost.operations)} other operations"),
              ("compiled in", f"{seconds:.2f} s")]
+    if executable.threads is not None:
+        found.append(("threads", f"at most {executable.threads}"))
     if lowered is not None:
         found.append(("program", f"{len(lowered.calls)} kernel calls in {lowered.levels} levels"))
     return found

@@ -178,6 +178,11 @@ class Executable(Submitting, ABC):
     """What runs it so that each value in it is seen; None: nothing does."""
 
     @property
+    def threads(self) -> int | None:
+        """As many as a call asks for, which for short ones depends on what was faster lately; None: it has no team."""
+        return None
+
+    @property
     def prepared(self) -> tuple[int, int]:
         """How many weights are rearranged or computed anew for kernels, and how many bytes they take."""
         return 0, 0
@@ -286,6 +291,10 @@ class NativeExecutable(Executable):
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         results: list[np.ndarray] | None = self.native.call(*arrays) if self.watch is None else None
         return super().__call__(*arrays) if results is None else results
+
+    @property
+    def threads(self) -> int | None:
+        return int(self.native.threads)
 
     def package(self) -> Package:
         raise PackageError("what was loaded from a package holds none, to save memory: keep the package itself")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CompiledRegion:
     """A region compiled for one set of shapes. `first_input`: the type of the first of its `inputs`. `precision`: of
-    its convolutions and matrix products; with a recipe, how many are in 8 bits."""
+    its convolutions and matrix products; with a recipe, how many are in 8 bits. `threads`: as many as its calls ask
+    for, which for short ones depends on what was faster lately."""
 
     name: str
     backend: str
@@ -38,6 +39,7 @@ class CompiledRegion:
     first_input: str
     calls: int
     precision: str = ""
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,23 +113,23 @@ def report() -> Report:
 
 
 def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],
-            calls: int) -> CompiledRegion:
+            calls: int, threads: int) -> CompiledRegion:
     symbol = parse_symbol(graph_json)
     ops = Counter(node.op for node in symbol.operators())
     first = str(TensorType(mxnet_element(types[0]), tuple(shapes[0]))) if shapes else ""
     return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, chosen_backend(attrs),
-                          dict(ops.most_common()), len(shapes), first, calls, precision_of(graph_json, attrs))
+                          dict(ops.most_common()), len(shapes), first, calls, precision_of(graph_json, attrs), threads)
 
 
 def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
     table = Table(title="Compiled regions", title_justify="left")
     for name in ("output", "backend", "operators", "first input"):
         table.add_column(name)
-    for name in ("inputs", "calls"):
+    for name in ("threads", "calls"):
         table.add_column(name, justify="right")
     for region in regions:
         table.add_row(Text(region.name), f"{region.backend} {region.precision}", operators_text(region.ops),
-                      Text(region.first_input), str(region.inputs), str(region.calls))
+                      Text(region.first_input), str(region.threads), str(region.calls))
     return table
 
 

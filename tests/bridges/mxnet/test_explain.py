@@ -176,6 +176,7 @@ def small_network() -> mx.sym.Symbol:
 @needs_library
 def test_kernels_of_each_contraction(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {"data": (1, 64, 56, 56)}
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     explanation = ngraph_mxnet.explain(small_network(), shapes, backend="cpu", kernels=True)
     (found,) = explanation.to_dict()["kernels"]
     by_name = {name: row for row in found for name in ("wide", "small", "dense") if f"mx:{name} " in row["node"]}
@@ -186,6 +187,7 @@ def test_kernels_of_each_contraction(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < use["least"] <= use["planned"] <= use["separate"]
     assert use["prepared"] > 0
     assert f"{use['planned'] / 1e6:.2f}" in str(explanation)
+    assert explanation.to_dict()["threads"] == [2]
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert "F(4x4)" not in str(ngraph_mxnet.explain(small_network(), shapes, backend="cpu", kernels=True))
     with pytest.raises(ConfigError, match="no kernels"):

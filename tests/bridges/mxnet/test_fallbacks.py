@@ -290,6 +290,7 @@ def test_report(caplog):
     assert any(op == "_linalg_det" for op, _ in found.left)
     as_dict = found.to_dict()
     assert as_dict["regions"][0]["calls"] == 2
+    assert as_dict["regions"][0]["threads"] == 1, "a microsecond of work"
     assert as_dict["fallbacks"][0]["what"] == unsupported.name
     text = str(found)
     assert "FullyConnected x2" in text

@@ -18,22 +18,25 @@ from ngraph_mxnet.targets.cpu.report.describe import Contraction, contractions
 
 @dataclass(frozen=True, repr=False)
 class Explained(Rendered):
-    """What each of some graphs compiles to."""
+    """What each of some graphs compiles to. `threads`: as many as a call asks for before experience says otherwise."""
 
     kernels: list[list[Contraction]]
     memory: list[MemoryUse]
+    threads: list[int]
 
     @classmethod
     def of(cls, compiled: Sequence[Any]) -> Explained:
         """What there is to say of these `targets.cpu.backend.CPUExecutable`s."""
-        return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled])
+        return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled],
+                   [each.threads for each in compiled])
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
     def __rich__(self) -> Group:
-        return Group(kernel_table(self.kernels), memory_table(self.memory))
+        return Group(kernel_table(self.kernels), memory_table(self.memory),
+                     "Threads of a call, at most: " + ", ".join(str(count) for count in self.threads))
 
 
 def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
