@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,21 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
 
-from fuzzing.values import coverage, departures, findings, sizes, worker
+from fuzzing.values import coverage, departures, findings, interpretation, sizes, worker
 from fuzzing.values.closeness import EXACT, Closeness, WrongError
 from fuzzing.values.kinds import KINDS, check
+from fuzzing.values.setups import Setup
 from fuzzing.values.shrinking import Drawn, isolated
 from fuzzing.values.trials import FAMILIES, Trial
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx.rules.registry import all_rules
+from ngraph_mxnet.ir import Builder, print_graph
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
+
+# isort: split
+import mxnet as mx
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_values.py"
 worker.load_families()
@@ -75,6 +82,67 @@ def test_what_is_near() -> None:
             Closeness().check("x", [np.array(found)], [np.asarray(expected)])
     with pytest.raises(WrongError):
         Closeness(steps=1).check("x", [np.array([3], np.uint8)], [np.array([5], np.uint8)])
+
+
+def test_what_rounding_moves() -> None:
+    """Twice as far as an element moves it may be off; where it is sometimes no number, it may be any."""
+    def items(*numbers: float, dtype: Any = np.float32) -> list[np.ndarray]:
+        return [np.array(numbers, dtype)]
+
+    EXACT.check("x", items(0.5, 1.0), items(0.0, 1.0), [items(0.0, 1.0), items(0.25, 1.0)])
+    EXACT.check("x", items(0.5), items(np.inf), [items(np.inf), items(1.0)])
+    EXACT.check("x", items(5, dtype=np.uint8), items(3, dtype=np.uint8),
+                [items(3, dtype=np.uint8), items(4, dtype=np.uint8)])
+    for found, runs in ((0.75, (0.0, 0.25)), (0.25, (0.0, 0.0)), (0.25, (np.nan, np.nan)), (0.25, ())):
+        with pytest.raises(WrongError):
+            EXACT.check("x", items(found), items(0.0), [items(each) for each in runs])
+
+
+def between_steps(data: float) -> Trial:
+    """A product that is quantised and used again: one step of 0.5 moves all results by 0.5."""
+    b = Builder()
+    x, w = b.parameter("x", (1, 3), f32), b.parameter("w", (3, 1), f32)
+    scale, point = b.constant(np.float32(0.5)), b.constant(np.uint8(128))
+    stepped = b.node("quantize", [b.node("matmul", [x, w], {}).output, scale, point], {}).output
+    graph = b.results(b.node("dequantize", [stepped, scale, point], {}).output)
+    feeds = {"x": np.array([[data, 1.0, -1.0]], np.float32), "w": np.ones((3, 1), np.float32)}
+    return Trial("graph", print_graph(graph).encode(), [feeds], Setup(), Closeness(), ("quantize",))
+
+
+def test_a_sum_between_two_steps_may_go_to_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = KINDS["graph"]
+
+    def ours(trial: Trial) -> list[list[Any]]:
+        return [[array + np.float32(0.5) for array in each] for each in kind.ours(trial)]
+
+    monkeypatch.setitem(KINDS, "graph", replace(kind, ours=ours))
+    assert check(between_steps(0.75)) == "moves with rounding"
+    for trial in (between_steps(0.6), replace(between_steps(0.75), closeness=EXACT)):
+        with pytest.raises(WrongError, match="interpreter"):
+            check(trial)
+
+
+def test_a_gradient_beside_a_kink_moves_where_bf16_is_read() -> None:
+    symbol = mx.sym.identity(mx.sym.Activation(mx.sym.FullyConnected(
+        mx.sym.var("data"), num_hidden=1, no_bias=True, name="dense"), act_type="relu"))
+    data = np.array([[1.0, 1.0]], np.float32)
+    feeds = {"data": data, "dense_weight": np.array([[1.0, -0.999]], np.float32), "head 0": data[:, :1],
+             "before dense_weight": 0 * data, "before data": 0 * data}
+    notes = {"requests": {"data": "null", "dense_weight": "write"}, "way": "executor"}
+    for setup, apart in ((Setup(), False), (Setup({"precision": "bf16"}), True)):
+        trial = Trial("training", symbol.tojson().encode(), [feeds], setup, Closeness(), (), notes)
+        moved = KINDS["training"].moved
+        assert moved is not None
+        gradients = [moved(trial, number)[0][1] for number in range(8)]
+        assert (np.ptp(gradients, axis=0) > 0.5).all() == apart
+
+
+def test_the_interpreters_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = between_steps(0.6)
+    monkeypatch.setattr(interpretation, "MOST_OPERATIONS", 20)
+    assert check(trial) == "right"
+    monkeypatch.setattr(interpretation, "MOST_OPERATIONS", 4)
+    assert check(trial) == "too large"
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:

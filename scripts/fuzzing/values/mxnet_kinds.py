@@ -6,6 +6,7 @@ from typing import Any
 
 from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
 from fuzzing.values.closeness import WrongError
+from fuzzing.values.interpretation import nudging
 from fuzzing.values.kinds import KINDS, Kind, NoJudgeError
 from fuzzing.values.trials import Feeds, Trial
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
@@ -157,7 +158,7 @@ def _whole(symbol: mx.sym.Symbol, feeds: Feeds) -> list[np.ndarray]:
 
 
 KINDS["symbol"] = Kind(_ours, _reference, _native, "MXNet")
-KINDS["bound symbol"] = Kind(_ours, None, _bound_natively, "MXNet")
+KINDS["bound symbol"] = Kind(_ours, None, _bound_natively, "MXNet", nudging(_reference))
 # MXNet adds pairs of products in 16 bits where the CPU lacks VNNI: it judges operators of bytes alone, in the family of
 # operators, whose records keep to what it adds right.
 KINDS["8-bit symbol"] = Kind(_ours, _reference, None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
+from fuzzing.values.interpretation import OF_BF16, OF_FLOATS
 from fuzzing.values.kinds import KINDS, Kind, NoJudgeError
 from fuzzing.values.trials import Trial
 
@@ -18,6 +20,8 @@ import test_random_training as steps
 from mxnet_helpers import backend, mx
 
 Results = list[list[Any]]
+_PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "batch_dot", "dot")
+"""Operators that read bf16 where it is asked for."""
 
 
 class Step:
@@ -62,17 +66,27 @@ def _ours(trial: Trial) -> Results:
         return _whole(Step(trial), "NGRAPH")
 
 
-def _alone(step: Step, number: int, nudge: float) -> list[np.ndarray]:
+def _alone(step: Step, number: int, shifted: Callable[[str, np.ndarray], np.ndarray] = lambda name, array: array,
+           rounded: Callable[[str, mx.nd.NDArray], mx.nd.NDArray] = lambda name, array: array) -> list[np.ndarray]:
+    """A step of MXNet's operators, one by one. `shifted` is applied to what it begins with, `rounded` to results."""
     arrays, heads, before = step.arrays(number)
-    if nudge:
-        signs = np.random.default_rng(number).choice([-1, 1], arrays["data"].shape).astype(np.float32)
-        arrays = {**arrays, "data": arrays["data"] * (1 + nudge * signs)}
+    arrays = {name: shifted(name, array) for name, array in arrays.items()}
     with backend(None):
-        found = steps.one_by_one(step.symbol, arrays, heads, step.wanted)
+        found = steps.one_by_one(step.symbol, arrays, heads, step.wanted, rounded)
     for name in step.wanted:
         if step.requests[name] == "add":
             found[f"gradient of {name}"] = found[f"gradient of {name}"] + before[name]
     return [found[name] for name in names_of(step)]
+
+
+def _nudged(step: Step, number: int) -> list[np.ndarray]:
+    """With data that are off by little more than a rounding."""
+    rng = np.random.default_rng(number)
+    return _alone(step, number, lambda name, array: _off(array, steps.NUDGE, rng) if name == "data" else array)
+
+
+def _off(array: np.ndarray, amount: float, rng: np.random.Generator) -> np.ndarray:
+    return array * (1 + amount * rng.choice([-1, 1], array.shape).astype(np.float32))
 
 
 def _native(trial: Trial) -> Results:
@@ -81,8 +95,8 @@ def _native(trial: Trial) -> Results:
     step = Step(trial)
     try:
         whole = _whole(step, "NONE")
-        alone = [_alone(step, number, 0.0) for number in range(len(step.calls))]
-        moved = [_alone(step, number, steps.NUDGE) for number in range(len(step.calls))]
+        alone = [_alone(step, number) for number in range(len(step.calls))]
+        moved = [_nudged(step, number) for number in range(len(step.calls))]
     except (mx.base.MXNetError, ValueError) as error:
         raise NoJudgeError(str(error)) from error
     for one, other in zip(alone, moved, strict=True):
@@ -98,4 +112,30 @@ def _native(trial: Trial) -> Results:
     return [[*one[:len(one) - states], *both[len(both) - states:]] for one, both in zip(alone, whole, strict=True)]
 
 
-KINDS["training"] = Kind(_ours, None, _native, "MXNet")
+def _moved(trial: Trial, number: int) -> Results:
+    """MXNet's operators one by one, with weights, data and results that are off by a rounding, and so gradients."""
+    step, rng = Step(trial), np.random.default_rng(number)
+    if not number:
+        return [_alone(step, place) for place in range(len(step.calls))]
+    narrow = _read_in_bf16(step) if trial.setup.options.get("precision") == "bf16" else frozenset()
+    states = step.symbol.list_auxiliary_states()
+
+    def shifted(name: str, array: np.ndarray) -> np.ndarray:
+        return array if name in states else _off(array, OF_BF16 if name in narrow else OF_FLOATS[4], rng)
+
+    def rounded(name: str, array: mx.nd.NDArray) -> mx.nd.NDArray:
+        amount = OF_BF16 if name in narrow else OF_FLOATS[4]
+        return array * mx.nd.array(1 + amount * rng.choice([-1, 1], array.shape))
+
+    return [_alone(step, place, shifted, rounded) for place in range(len(step.calls))]
+
+
+def _read_in_bf16(step: Step) -> frozenset[str]:
+    """The nodes and arguments that products read, and products, whose gradients are read."""
+    nodes = json.loads(step.symbol.tojson())["nodes"]
+    products = [node for node in nodes if node["op"] in _PRODUCTS]
+    return frozenset([node["name"] for node in products]
+                     + [nodes[source]["name"] for node in products for source, *_ in node["inputs"]])
+
+
+KINDS["training"] = Kind(_ours, None, _native, "MXNet", _moved)

@@ -37,10 +37,12 @@ def prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     return mx.sym.Group([mx.sym.identity(output) for output in mx.sym.load_json(text)])
 
 
-def one_by_one(symbol: mx.sym.Symbol, arrays: Arrays, heads: list[np.ndarray], wanted: list[str]) -> Arrays:
+def one_by_one(symbol: mx.sym.Symbol, arrays: Arrays, heads: list[np.ndarray], wanted: list[str],
+               rounded: Callable[[str, mx.nd.NDArray], mx.nd.NDArray] = lambda name, array: array) -> Arrays:
     """Outputs, gradients and states after a step of MXNet's, each operator called alone.
 
-    All gradients are computed, for MXNet leaves that of a bias 0 where none of the weight is wanted.
+    All gradients are computed, for MXNet leaves that of a bias 0 where none of the weight is wanted. `rounded` is
+    applied to the name of each operator's node and what it gives.
     """
     graph = json.loads(symbol.tojson())
     values = {name: mx.nd.array(array) for name, array in arrays.items()}
@@ -62,7 +64,8 @@ def one_by_one(symbol: mx.sym.Symbol, arrays: Arrays, heads: list[np.ndarray], w
                      "heads": [[len(inputs), 0, 0]], "attrs": graph["attrs"]}
             outputs = list(mx.sym.load_json(json.dumps(alone)).get_internals())[len(inputs):]
             made = mx.nd.CachedOp(mx.sym.Group(outputs))(*inputs)
-            results.append([made] if isinstance(made, mx.nd.NDArray) else list(made))
+            made = [made] if isinstance(made, mx.nd.NDArray) else made
+            results.append([rounded(node["name"], each) for each in made])
         outputs = [results[source][output] for source, output, _ in graph["heads"]]
     autograd.backward(outputs, [mx.nd.array(head) for head in heads])
     return collected(outputs, {name: values[name].grad for name in wanted},
