@@ -23,6 +23,8 @@ from fuzzing import frame
 _WORKER = "fuzzing.values.worker"
 _SETTINGS = {"NGRAPH_CACHE_DIR": "off", "OMP_NUM_THREADS": "2", "NGRAPH_LOG_LEVEL": "error",
              "MXNET_SUBGRAPH_BACKEND": "NONE", "MXNET_SUBGRAPH_VERBOSE": "0"}
+_PATIENCE = 300.0
+"""Seconds by the clock that one trial may take, with what makes it small: families limit those of the CPU."""
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -40,7 +42,7 @@ def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str
         sys.exit(_replay(folder))
     try:
         tally = frame.drive(_WORKER, folder, runs, lambda left, starts, rest: [folder, left, seed, rest, *families],
-                            {**_SETTINGS, "FUZZ_BF16": "1" if bf16 else ""}, seconds)
+                            {**_SETTINGS, "FUZZ_BF16": "1" if bf16 else ""}, seconds, _PATIENCE)
     except frame.WorkerError as error:
         raise click.ClickException(str(error)) from None
     for path in tally.killed:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +37,12 @@ def count(folder: Path) -> int:
 
 
 def drive(module: str, folder: Path, runs: int, arguments: Callable[[int, int, float], list[object]],
-          settings: Mapping[str, str], seconds: float = float("inf")) -> Tally:
+          settings: Mapping[str, str], seconds: float = float("inf"), patience: float = float("inf")) -> Tally:
     """Start `python -m module` until `runs` are tried, or until the time is over.
 
     `arguments` gives the command line from the runs that are left, the number of the start and the seconds that are
-    left. The worker writes `tried`, and `current` for as long as it has something in hand.
+    left. The worker writes `tried`, and `current` for as long as it has something in hand. If `current` has not been
+    written for `patience` seconds, SIGALRM ends the worker: one that stands still uses up no time of the CPU.
 
     Raises:
         WorkerError: it failed with nothing in hand.
@@ -51,14 +53,26 @@ def drive(module: str, folder: Path, runs: int, arguments: Callable[[int, int, f
     while (left := runs - (count(folder) - first)) > 0 and (rest := begin + seconds - time.monotonic()) > 0:
         with (folder / "log").open("wb") as log:
             line = [sys.executable, "-m", module, *map(str, arguments(left, starts, rest))]
-            done = subprocess.run(line, cwd=SCRIPTS, stdout=log, stderr=subprocess.STDOUT,
-                                  env={**os.environ, **settings}, check=False)
+            with subprocess.Popen(line, cwd=SCRIPTS, stdout=log, stderr=subprocess.STDOUT,
+                                  env={**os.environ, **settings}) as worker:
+                code = _wait(worker, folder / "current", patience)
         starts += 1
-        if done.returncode:
+        if code:
             if not (folder / "current").exists():
                 raise WorkerError(f"the worker failed; {folder / 'log'} says why")
-            code = done.returncode
             name = signal.Signals(-code).name if code < 0 else f"exit{code}"
             killed.append(folder / f"killed-{name}-{count(folder)}")
             os.replace(folder / "current", killed[-1])
     return Tally(count(folder) - first, starts, time.monotonic() - begin, tuple(killed))
+
+
+def _wait(worker: subprocess.Popen[bytes], current: Path, patience: float) -> int:
+    """How the worker ends."""
+    while patience < float("inf"):
+        with suppress(subprocess.TimeoutExpired):
+            return worker.wait(timeout=1)
+        with suppress(FileNotFoundError):
+            if time.time() - current.stat().st_mtime > patience:
+                worker.send_signal(signal.SIGALRM)
+                break
+    return worker.wait()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
 
+from fuzzing import frame
 from fuzzing.values import coverage, departures, findings, interpretation, sizes, worker
 from fuzzing.values.closeness import EXACT, Closeness, WrongError
+from fuzzing.values.drawing import chance
+from fuzzing.values.families.convolutions import MOST_WORK, Window, draw_window
 from fuzzing.values.kinds import KINDS, check
 from fuzzing.values.setups import Setup
 from fuzzing.values.shrinking import Drawn, isolated
@@ -137,6 +141,16 @@ def test_a_gradient_beside_a_kink_moves_where_bf16_is_read() -> None:
         assert (np.ptp(gradients, axis=0) > 0.5).all() == apart
 
 
+def test_convolutions_are_of_bounded_work() -> None:
+    """Also those whose windows are wide and dilated, which take images at least as wide."""
+    windows: list[Window] = []
+    window = SimpleNamespace(name="window", draw=lambda draw: draw_window(draw, transposed=chance(draw)))
+    for number in range(300):
+        Drawn(window, windows.append).try_one(str(number))  # type: ignore[arg-type]
+    work = [np.prod(each.data[1:]) * np.prod(each.weights) / each.data[1] for each in windows]
+    assert len(work) > 200 and max(work) < 4 * MOST_WORK
+
+
 def test_the_interpreters_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = between_steps(0.6)
     monkeypatch.setattr(interpretation, "MOST_OPERATIONS", 20)
@@ -175,6 +189,40 @@ def test_what_ends_a_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Drawn(FAMILIES["convolutions"], isolated(lambda trial: KINDS["onnx"].ours(trial)))
     with pytest.raises(RuntimeError, match="signal 11"):
         drawn.try_one("3")
+
+
+def _without_end(trial: Trial) -> None:
+    while True:
+        pass
+
+
+def test_what_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    isolated(_without_end, seconds=1)(between_steps(0.6))
+    seen: list[Trial] = []
+
+    def attempt(trial: Trial) -> None:
+        seen.append(trial)
+        if len(seen) > 1:
+            _without_end(trial)
+        raise WrongError("x", "wrong")
+
+    drawn = Drawn(FAMILIES["convolutions"], attempt)
+    with pytest.raises(WrongError):
+        drawn.try_one("3")
+    assert drawn.shrink(0.5)[0] is seen[0] and len(seen) == 2
+    path = tmp_path / "killed-SIGPROF-7"
+    path.write_text(json.dumps({"family": "convolutions", "seed": "3"}))
+    monkeypatch.setitem(KINDS, "onnx", replace(KINDS["onnx"], ours=_without_end))
+    worker.shrink_crash(path, 60.0)
+    (found,) = tmp_path.glob("wrong-*")
+    assert "too slow" in (found / "why.txt").read_text() and findings.load(found).model == seen[0].model
+
+
+def test_a_worker_that_stands_still_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "current").write_text("{}")
+    tally = frame.drive("timeit", tmp_path, 1, lambda *told: ["-n1", "-r1", "import time; time.sleep(60)"], {},
+                        seconds=0.5, patience=1.0)
+    assert [path.name for path in tally.killed] == ["killed-SIGALRM-0"] and tally.seconds < 30
 
 
 def test_whose_process_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from fuzzing.values.trials import Family, Trial
 
 _BYTES = 4096
 """Of random numbers for one trial."""
+_TIMES = (signal.SIGPROF, signal.SIGALRM)
 
 
 class _OverError(BaseException):
@@ -60,9 +62,14 @@ class Drawn:
         return self._test.hypothesis.fuzz_one_input(Random(seed).randbytes(_BYTES)) is not None
 
     def shrink(self, seconds: float) -> tuple[Trial, BaseException]:
-        """The smallest trial that fails, of those that are found in so much time, from the last one that failed."""
+        """The smallest trial that fails, of those that are found in so much time, from the last one that failed.
+
+        A trial that takes longer is broken off, by the time of the CPU on two cores.
+        """
         assert self.best is not None
         self._end = time.monotonic() + seconds
+        before = signal.signal(signal.SIGPROF, _is_over)
+        signal.setitimer(signal.ITIMER_PROF, 2 * seconds)
         try:
             self._test()
         except _OverError:
@@ -70,17 +77,29 @@ class Drawn:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
         return self.best
 
 
-def isolated(attempt: Callable[[Trial], None]) -> Callable[[Trial], None]:
+def _is_over(number: int, frame: object) -> None:
+    raise _OverError
+
+
+def isolated(attempt: Callable[[Trial], None], seconds: int = 60) -> Callable[[Trial], None]:
     """`attempt` in a process of its own, for what ends the process; that process must not have computed anything yet.
 
-    An error in it is as good as none: what is looked for is the end of the process.
+    An error in it is as good as none, and so is one that takes longer than `seconds` of the CPU, or twice as long by
+    the clock: what is looked for is the end of the process.
     """
     def attempt_isolated(trial: Trial) -> None:
         child = os.fork()
         if not child:
+            for number in _TIMES:
+                signal.signal(number, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.alarm(2 * seconds)
             try:
                 attempt(trial)
             except Exception:
@@ -88,7 +107,7 @@ def isolated(attempt: Callable[[Trial], None]) -> Callable[[Trial], None]:
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) not in _TIMES:
             raise RuntimeError(f"a process ends by signal {os.WTERMSIG(status)}")
 
     return attempt_isolated

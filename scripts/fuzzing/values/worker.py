@@ -1,7 +1,8 @@
 """`python -m fuzzing.values.worker FOLDER RUNS SEED SECONDS FAMILY...` tries trials, one after the other.
 
 FOLDER gets `wrong-*`, a folder for each kind of failure, with the shrunk trial. `current` says which trial is in hand,
-for whoever finds this process dead; `--crash FILE` makes that trial small, in processes of their own. `tried` is the
+for whoever finds this process dead; `--crash FILE` makes that trial small, in processes of their own, unless it was too
+slow: then it stays as it is. `tried` is the
 number of trials so far, `tally.json` what came of them, `coverage.json` what ran.
 """
 
@@ -136,17 +137,24 @@ def _own_lines(error: BaseException) -> list[str]:
 
 
 def shrink_crash(path: Path, seconds: float) -> None:
-    """Make the trial small in which a process died, each try in a process of its own."""
+    """Make the trial small in which a process died, each try in a process of its own; one that took too long, which the
+    name of the file tells, is kept as it was drawn."""
     said: dict[str, Any] = json.loads(path.read_text())
+    family = FAMILIES[said["family"]]
+    is_slow = path.name.startswith(("killed-SIGPROF", "killed-SIGALRM"))
 
     def attempt(trial: Trial) -> None:
         check(trial)
 
-    drawn = Drawn(FAMILIES[said["family"]], isolated(attempt))
+    def tell(trial: Trial) -> None:
+        raise RuntimeError(f"too slow: more than {family.seconds} s of the CPU's time, or no end at all")
+
+    drawn = Drawn(family, tell if is_slow else isolated(attempt, family.seconds))
     try:
         drawn.try_one(said["seed"])
     except RuntimeError:
-        record(path.parent, said["family"], said["seed"], *drawn.shrink(seconds))
+        assert drawn.best is not None
+        record(path.parent, said["family"], said["seed"], *(drawn.best if is_slow else drawn.shrink(seconds)))
         return
     print(f"{path.name} does not die again by itself: {said}")
 

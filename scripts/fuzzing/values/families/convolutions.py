@@ -13,7 +13,7 @@ from fuzzing.values.drawing import Draw, chance, integer, pick
 from fuzzing.values.nets import Net, Value, normal, scaled_weights, whole
 from fuzzing.values.trials import Trial, family
 
-_MOST_WORK = 3e7
+MOST_WORK = 3e7
 """Multiply-adds of a convolution: the interpreter has to do them, too."""
 
 
@@ -53,7 +53,7 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
     dilations = [1] * rank if not chance(draw, 4) else [pick(draw, 1, 2, 3) for _ in range(rank)]
     most = {1: 64, 2: 30, 3: 9}[rank]
     work = inputs * outputs / groups * np.prod(kernel)
-    most = max(2, min(most, int((_MOST_WORK / work) ** (1 / rank))))
+    most = max(2, min(most, int((MOST_WORK / work) ** (1 / rank))))
     image = [sizes.draw_image(draw, inputs, outputs, most) for _ in range(rank)]
     if square and chance(draw):
         image = image[:1] * rank
@@ -68,6 +68,9 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
         image = [max(size, (k - 1) * d + 1) for size, k, d in zip(image, kernel, dilations, strict=True)]
         if attrs["auto_pad"] != "VALID":
             attrs["dilations"] = [1] * rank  # ONNX Runtime refuses others
+    # Wide windows, dilated, have images at least as wide.
+    over = max(1.0, work * np.prod(image) / MOST_WORK) ** 0.5
+    inputs, outputs = (groups * max(1, int(channels / groups / over)) for channels in (inputs, outputs))
     first = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
     return Window((pick(draw, 1, 1, 2, 3), inputs, *image), (*first, *kernel), attrs)
 
@@ -75,7 +78,7 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
 def _usual(draw: Draw, transposed: bool) -> Window:
     """What most convolutions of nets are, and other algorithms are for: 3x3, stride 1, whole blocks of channels."""
     inputs, outputs = (min(sizes.MOST_CHANNELS, sizes.BLOCK * pick(draw, 1, 1, 2, 3, 4, 8)) for _ in range(2))
-    most = max(4, min(30, int((_MOST_WORK / (9 * inputs * outputs)) ** 0.5)))
+    most = max(4, min(30, int((MOST_WORK / (9 * inputs * outputs)) ** 0.5)))
     image = [sizes.draw_image(draw, inputs, outputs, most, 3) for _ in range(2)]
     if chance(draw):
         image = image[:1] * 2
