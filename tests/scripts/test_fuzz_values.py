@@ -21,6 +21,7 @@ from fuzzing.values import coverage, departures, findings, interpretation, sizes
 from fuzzing.values.closeness import EXACT, Closeness, WrongError
 from fuzzing.values.drawing import chance
 from fuzzing.values.families.convolutions import MOST_WORK, Window, draw_window
+from fuzzing.values.families.symbols import is_bindable
 from fuzzing.values.kinds import KINDS, check
 from fuzzing.values.setups import Setup
 from fuzzing.values.shrinking import Drawn, isolated
@@ -139,6 +140,11 @@ def test_a_gradient_beside_a_kink_moves_where_bf16_is_read() -> None:
         assert moved is not None
         gradients = [moved(trial, number)[0][1] for number in range(8)]
         assert (np.ptp(gradients, axis=0) > 0.5).all() == apart
+
+
+def test_sizes_of_0_are_not_bound() -> None:
+    symbol = mx.sym.identity(mx.sym.Deconvolution(mx.sym.var("data"), kernel=(2, 2), pad=(1, 1), num_filter=2))
+    assert is_bindable(symbol, (1, 1, 5, 5)) and not is_bindable(symbol, (1, 1, 5, 1))
 
 
 def test_convolutions_are_of_bounded_work() -> None:

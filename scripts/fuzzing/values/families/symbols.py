@@ -33,13 +33,15 @@ def drawn_model(draw: Draw) -> tuple[mx.sym.Symbol, tuple[int, ...]]:
 
 
 def is_bindable(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> bool:
-    """Whether MXNet itself binds it: of some symbols it can't infer the shapes, and it refuses outputs given twice."""
+    """Whether MXNet itself binds and runs it: of some symbols it can't infer the shapes, and it refuses outputs given
+    twice. A size of 0, as behind a transposed convolution that cuts off all, is to it one that it does not know."""
     with backend(None):
         try:
             symbol.simple_bind(mx.cpu(), grad_req="null", data=shape)
         except RuntimeError:
             return False
-    return True
+    _, sizes, _ = symbol.get_internals().infer_shape(data=shape)
+    return all(0 not in size for size in sizes)
 
 
 def operators_of(symbol: mx.sym.Symbol) -> tuple[str, ...]:
