@@ -17,8 +17,8 @@ class Signal {
   // Wakes who sleeps.
   void add(std::uint32_t value);
   // Returns when the number is another than `value`. Keeps the core busy for so long before it sleeps: to be woken up then
-  // takes 50 microseconds and more.
-  void wait_while(std::uint32_t value, std::chrono::nanoseconds spins);
+  // takes 50 microseconds and more. With `yields`, what else has work gets the core at once.
+  void wait_while(std::uint32_t value, std::chrono::nanoseconds spins, bool yields);
   bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
 
  private:

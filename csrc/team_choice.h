@@ -37,10 +37,14 @@ class TeamChoice {
     const bool before = times.better();
     std::atomic<double>& mean = alone ? times.alone : times.team;
     const double old = mean.load(std::memory_order_relaxed);
-    // One run in hundreds that waits for a thread without a core decides the rate; the system's longest pauses do not.
-    mean.store(old == 0 ? seconds : old + (std::min(seconds, kOutlier * old) - old) * kWeight, std::memory_order_relaxed);
-    const bool after = times.better();
     const unsigned runs = times.runs.load(std::memory_order_relaxed);
+    const bool tried = runs <= kFirst || alone != before;
+    // One run in hundreds that waits for a thread without a core decides the rate, so what is usual has a long memory;
+    // the system's longest pauses do not, nor what came between a single try.
+    const double most = (tried ? kOddTry : kOddRun) * old;
+    mean.store(old == 0 ? seconds : old + (std::min(seconds, most) - old) * (tried ? kWeightOfTry : kWeightOfRun),
+               std::memory_order_relaxed);
+    const bool after = times.better();
     if (alone == after || runs <= kFirst) return;  // what is usual
     // What lost is tried again more and more rarely, and never for more than a hundredth of all time.
     const unsigned rest = after == before ? std::min(2 * times.rest.load(std::memory_order_relaxed), kMostRest) : kRest;
@@ -53,7 +57,7 @@ class TeamChoice {
  private:
   // Seconds on one thread, above which the team is always right; and on the team, above which nobody need try.
   static constexpr double kShort = 2e-3, kLong = 2e-2;
-  static constexpr double kWeight = 0.25, kOutlier = 32, kWorthIt = 1.25;
+  static constexpr double kWeightOfTry = 0.25, kWeightOfRun = 1.0 / 512, kOddTry = 4, kOddRun = 32, kWorthIt = 1.25;
   static constexpr unsigned kFirst = 8, kRest = 32, kMostRest = 4096;  // runs
 
   struct Times {

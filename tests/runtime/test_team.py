@@ -14,9 +14,9 @@ COMPILER = shutil.which("g++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 
-def built(folder: Path, *options: str) -> Path:
-    program = folder / "team"
-    sources = [Path(__file__).with_name("team_main.cc"), SOURCES / "team.cc"]
+def built(folder: Path, *options: str, name: str = "team") -> Path:
+    program = folder / name
+    sources = [Path(__file__).with_name(f"{name}_main.cc"), *([SOURCES / "team.cc"] if name == "team" else [])]
     subprocess.run([str(COMPILER), "-std=c++17", "-O1", "-g", f"-I{SOURCES}", *options, *sources, "-o", program,
                     "-pthread"], check=True)
     return program
@@ -37,3 +37,18 @@ def test_no_thread_reads_what_another_writes(tmp_path):
     program = built(tmp_path, "-fsanitize=thread")
     for callers, calls, threads in ((1, 2000, 2), (1, 300, 8), (4, 300, 4), (3, 300, 2)):
         assert output_of(program, str(callers), str(calls), str(threads)) == "same\n"
+
+
+@pytest.mark.parametrize(("alone", "team", "odd_alone", "odd_team", "least", "most"), [
+    (10, 9, 10, 9, 0, 0.02),  # several cores for a little less time are left to others
+    (100, 60, 100, 60, 0.98, 1),
+    (10, 9, 4000, 4000, 0, 0.15),  # the system gives the core to another process now and again
+    (10, 6, 10, 3000, 0, 0.1),  # the team waits for a thread without a core now and again
+    (100, 60, 4000, 4000, 0.95, 1),
+    (5000, 4900, 5000, 4900, 1, 1),  # what is long is for the team
+])
+def test_the_share_of_runs_that_go_to_the_team(alone, team, odd_alone, odd_team, least, most, tmp_path):
+    program = built(tmp_path, name="team_choice")
+    share, told = output_of(program, *map(str, (alone, team, odd_alone, odd_team))).split()
+    assert least <= float(share) <= most
+    assert told == ("team" if least else "alone")
