@@ -67,12 +67,14 @@ def drive(module: str, folder: Path, runs: int, arguments: Callable[[int, int, f
 
 
 def _wait(worker: subprocess.Popen[bytes], current: Path, patience: float) -> int:
-    """How the worker ends."""
-    while patience < float("inf"):
+    """How the worker ends. Only seconds count in which this process runs, too: both may be stopped for a while."""
+    before, waited = 0, 0
+    while waited < patience:
         with suppress(subprocess.TimeoutExpired):
             return worker.wait(timeout=1)
+        written = 0
         with suppress(FileNotFoundError):
-            if time.time() - current.stat().st_mtime > patience:
-                worker.send_signal(signal.SIGALRM)
-                break
+            written = current.stat().st_mtime_ns
+        before, waited = written, waited + 1 if written and written == before else 0
+    worker.send_signal(signal.SIGALRM)
     return worker.wait()
