@@ -17,6 +17,7 @@ from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, lo
 from ngraph_mxnet.runtime.compile import bind_weights, compile_range
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, as_array
+from ngraph_mxnet.runtime.garbage import collector_paused
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int | str]]
 
 
+@collector_paused
 def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any] | None = None,
             shapes: Shapes | None = None, dtypes: Mapping[str, str] | None = None,
             **options: Any) -> Executable | ModelExecutable:

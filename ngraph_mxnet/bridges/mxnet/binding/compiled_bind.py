@@ -19,6 +19,7 @@ from ngraph_mxnet.bridges.mxnet.binding import direct, environment, interrupts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.runtime.garbage import collector_paused
 
 stock_bind = Symbol.bind
 stock_simple_bind = Symbol.simple_bind
@@ -28,6 +29,7 @@ Arrays = Sequence[NDArray | None] | Mapping[str, NDArray] | None
 
 @interrupts.delivering
 @interrupts.told_apart
+@collector_paused
 def bind(
     symbol: Symbol,
     text: str,
@@ -68,6 +70,7 @@ def bind(
 
 @interrupts.delivering
 @interrupts.told_apart
+@collector_paused
 def simple_bind(
     symbol: Symbol, text: str, ctx: Context, grad_req: Any, shapes: Mapping[str, Any],
     dtypes: Mapping[str, Any] | None, **rest: Any,
