@@ -25,13 +25,13 @@ def graph_cost(graph: Graph) -> Cost:
     read = {operand for node in graph.nodes for operand in node.inputs}
     border = sum(p.type.bytes for p in graph.parameters if p in read)
     border += sum(result.type.bytes for result in graph.results)
-    return sum((node_cost(node) for node in graph.nodes), Cost(bytes=border))
+    costs = [node_cost(node) for node in graph.nodes]
+    return Cost(sum([cost.macs for cost in costs]), sum([cost.operations for cost in costs]), border)
 
 
 def node_cost(node: Node) -> Cost:
     """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
-    out = sum(value.type.size for value in node.outputs)
-    name = node.op.name
+    out, name = sum([value.type.size for value in node.outputs]), node.op.name
     if node.op.kind == "convolution":
         return Cost(macs=out * prod(node.inputs[1].shape[1:]) // prod(node.attrs["data_dilations"]))
     if node.op.kind == "product":

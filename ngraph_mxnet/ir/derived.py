@@ -51,14 +51,14 @@ class Derivation:
                 if unknown:
                     stack.extend(unknown)
                 else:
-                    known[top] = _most(known[operand] for operand in top.node.inputs)
+                    known[top] = _most([known[operand] for operand in top.node.inputs])
         return known[value]
 
     def of_node(self, node: Node) -> Changes:
         """When what it computes changes."""
         if any(value.type.is_symbolic for value in node.outputs):
             return Changes.WITH_CALLS
-        return _most(map(self.of, node.inputs))
+        return _most([self.of(operand) for operand in node.inputs])
 
 
 def changes_of(flow: Flow) -> dict[Shared, Changes]:

@@ -52,7 +52,7 @@ class Graph(Structure):
             node = stack.pop()
             if node is not None and node not in needed:
                 needed.add(node)
-                stack.extend(operand.node for operand in node.inputs)
+                stack += [operand.node for operand in node.inputs]
         before = len(self.nodes)
         self.nodes = [node for node in self.nodes if node in needed]
         return before - len(self.nodes)

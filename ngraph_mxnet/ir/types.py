@@ -88,7 +88,7 @@ class TensorType:
         return alike and are_same_shape(self.shape, other.shape)
 
     def __hash__(self) -> int:
-        return hash((self.element, self.shape))
+        return hash((self.element.name, self.shape))
 
     @property
     def rank(self) -> int:

@@ -37,8 +37,13 @@ from ngraph_mxnet.runtime.trace import span
 logger = config.logger("ngraph_mxnet")
 
 lowered = Recent(8)
-"""What the latest partitionings lowered, by structure, types and places of data, for the compilation that mostly
-follows."""
+"""What the latest partitionings lowered, by `region_key`, for the compilation that mostly follows."""
+
+
+def region_key(structure: str, types: Sequence[TensorType], data: Sequence[int]) -> Any:
+    """Of a region's structure, the types of its arguments, whose sizes are numbers, and the places of data. They are
+    plain tuples: a table compares thousands of types with each other."""
+    return structure, tuple((type_.element.name, type_.shape) for type_ in types), tuple(data)
 
 
 @interrupts.told_apart
@@ -149,7 +154,7 @@ def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_type
     types = [TensorType(mxnet_element(number), tuple(shape))
              for number, shape in zip(in_types, in_shapes, strict=True)]
     data = json.loads(attrs.get(DATA, "[]"))
-    graph = lowered.take((attrs.get(STRUCTURE, "").partition(" ")[0], tuple(types), tuple(data)))
+    graph = lowered.take(region_key(attrs.get(STRUCTURE, "").partition(" ")[0], types, data))
     if graph is None:
         graph = _lowered(subgraph_json, types, attrs)
     return graph

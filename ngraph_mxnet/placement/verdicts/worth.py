@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.ir.cost import graph_cost
+from ngraph_mxnet.ir.cost import Cost, graph_cost
 from ngraph_mxnet.ir.graph import Graph
 
 #: A lone operator that computes less is faster in MXNet: a region's call costs 2 to 5 us more than an operator's, a
@@ -21,9 +21,8 @@ def too_small_alone(graph: Graph) -> str | None:
             "more than it saves")  # fmt: skip
 
 
-def not_worth_it(graph: Graph) -> str | None:
-    """Why a backend should not take the graph although it can; None when it should."""
-    total = graph_cost(graph)
+def not_worth_it(total: Cost) -> str | None:
+    """Why a backend should not take a graph of this cost although it can; None when it should."""
     if total.macs or total.operations:
         return None
     return "it only moves elements and computes nothing, so that a call would cost more than it saves"

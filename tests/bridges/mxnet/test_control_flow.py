@@ -412,7 +412,7 @@ def test_an_input_that_only_an_unread_output_needs():
 
 def test_nodes_of_a_region_that_is_rejected_stay(monkeypatch):
     """What was inlined is MXNet's again, and nothing behind it has a shape."""
-    monkeypatch.setattr(judgement, "not_worth_it", lambda graph: "a test rejects it")
+    monkeypatch.setattr(judgement, "not_worth_it", lambda cost: "a test rejects it")
     net = made(Net("cond"))
     left = reasons(net(mx.sym.var("x"), mx.sym.var("state")), x=(STEPS, BATCH, UNITS), state=(BATCH, UNITS))
     assert left["_cond"] == "a test rejects it"

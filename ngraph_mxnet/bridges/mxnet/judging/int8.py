@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.types import i8, u8
 
 def why_left(symbol: SymbolGraph, node: SymbolNode) -> str | None:
     """Why an operator on quantised data stays with MXNet; None for others, and where int8 is compiled."""
-    return None if config.get("NGRAPH_INT8") or not _on_quantised_data(symbol, node) else "NGRAPH_INT8=0"
+    return "NGRAPH_INT8=0" if _on_quantised_data(symbol, node) and not config.get("NGRAPH_INT8") else None
 
 
 def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:

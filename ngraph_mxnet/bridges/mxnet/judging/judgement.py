@@ -193,8 +193,8 @@ def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Back
         graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
     except (UnsupportedError, ModelError) as error:
         return Cost(), str(error), None
-    reason = crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(graph)
-    return graph_cost(graph), reason, graph
+    cost = graph_cost(graph)
+    return cost, crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(cost), graph
 
 
 def crossing_bool(graph: Graph) -> str | None:

@@ -17,6 +17,7 @@ from mxnet.base import MXNetError
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
+from ngraph_mxnet.bridges.mxnet.callbacks import region_key
 from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types, judge_graph, judge_region, type_of
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump, name_of, place_in, with_places_as
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, contracted, cut_region
@@ -106,7 +107,7 @@ def _review(nameless: NamelessGraph, cut: Cut, nodes: tuple[tuple[str, str], ...
     cost, rejected, lowered = judge_region(graph, types, backend, data)
     if lowered is not None and rejected is None:
         nameless.put_names(lowered)
-        lowered_regions.put((graph.structure, tuple(types), tuple(data)), lowered)
+        lowered_regions.put(region_key(graph.structure, types, data), lowered)
     return Region(nodes, tuple(node.name for node in graph.arguments()),
                   tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
 
@@ -206,7 +207,7 @@ def _with_types(graph: SymbolGraph, nameless: NamelessGraph, types: Types, inter
     outputs: list[list[TensorType | None]] = [[] for _ in graph.nodes]
     for place, shape, dtype in zip(places, shapes, dtypes, strict=True):
         outputs[place].append(_type(shape, dtype))
-    nodes = tuple(replace(node, types=tuple(of)) for node, of in zip(graph.nodes, outputs, strict=True))
+    nodes = tuple(node.typed(of) for node, of in zip(graph.nodes, outputs, strict=True))
     return replace(graph, nodes=nodes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ngraph_mxnet.bridges.mxnet.symbols.node_order import in_order
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
@@ -34,15 +34,14 @@ def cut_region(graph: SymbolGraph, members: Sequence[int]) -> Cut:
         return edge.node if edge.node in inside else edge
 
     def own(edge: Edge) -> Edge:
-        return replace(edge, node=at[key(edge)], output=edge.output if edge.node in inside else 0)
+        return Edge(at[key(edge)], edge.output if edge.node in inside else 0, edge.version)
 
     for of in in_order(map(key, outputs), lambda of: () if isinstance(of, Edge) else map(key, graph.nodes[of].inputs)):
         at[of] = index = len(nodes)
         if isinstance(of, Edge):
             nodes.append(_outer_variable(graph.nodes[of.node], of.output, index))
         else:
-            node = graph.nodes[of]
-            nodes.append(replace(node, index=index, inputs=tuple(map(own, node.inputs))))
+            nodes.append(graph.nodes[of].placed(index, map(own, graph.nodes[of].inputs)))
     arguments = tuple(node.index for node in nodes if node.is_variable)
     sources = tuple(of for of in at if isinstance(of, Edge))
     return Cut(tuple(members), SymbolGraph(tuple(nodes), arguments, tuple(map(own, outputs))), sources, outputs)
@@ -74,13 +73,13 @@ def contracted(graph: SymbolGraph, cuts: Sequence[Cut], one_node: Callable[[Cut]
 
     def moved(edge: Edge) -> Edge:
         at = placed[unit(edge.node)]
-        return replace(edge, node=at, output=exported[edge] if edge.node in region else edge.output)
+        return Edge(at, exported[edge] if edge.node in region else edge.output, edge.version)
 
     heads = [unit(head.node) for head in graph.heads]
     for of in in_order(heads, lambda of: [unit(edge.node) for edge in reads(of)]):
         kind, number = of
         node = one_node(cuts[number]) if kind == "region" else graph.nodes[number]
         placed[of] = len(nodes)
-        nodes.append(replace(node, index=len(nodes), inputs=tuple(map(moved, reads(of)))))
+        nodes.append(node.placed(len(nodes), map(moved, reads(of))))
     arguments = tuple(node.index for node in nodes if node.is_variable)
     return SymbolGraph(tuple(nodes), arguments, tuple(map(moved, graph.heads)))

@@ -32,8 +32,8 @@ def as_loaded(graph: SymbolGraph) -> SymbolGraph:
     order = list(in_order([head.node for head in graph.heads],
                           lambda index: [edge.node for edge in graph.nodes[index].inputs]))
     at = {index: place for place, index in enumerate(order)}
-    nodes = tuple(replace(graph.nodes[index], index=place,
-                          inputs=tuple(replace(edge, node=at[edge.node]) for edge in graph.nodes[index].inputs))
+    nodes = tuple(graph.nodes[index].placed(place, [replace(edge, node=at[edge.node])
+                                                    for edge in graph.nodes[index].inputs])
                   for place, index in enumerate(order))
     return SymbolGraph(nodes, tuple(node.index for node in nodes if node.is_variable),
                        tuple(replace(head, node=at[head.node]) for head in graph.heads))

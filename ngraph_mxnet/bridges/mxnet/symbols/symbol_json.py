@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -60,6 +60,14 @@ class SymbolNode:
     def is_computed(self) -> bool:
         """Whether it is a variable of a region that stands for what another part of the model computes."""
         return self.attrs.get("isArg") == "False" and self.attrs.get("isAux") == "False"
+
+    def placed(self, index: int, inputs: Iterable[Edge]) -> SymbolNode:
+        """The node with another number and other inputs. `replace` takes several times as long."""
+        return SymbolNode(index, self.op, self.name, self.attrs, tuple(inputs), self.types, self.bodies)
+
+    def typed(self, types: Iterable[TensorType | None]) -> SymbolNode:
+        """The node with the types of its outputs."""
+        return SymbolNode(self.index, self.op, self.name, self.attrs, self.inputs, tuple(types), self.bodies)
 
     def body(self, number: int = 0) -> SymbolGraph:
         """The graph of that number which the operator runs.
