@@ -218,7 +218,7 @@ class Rewriter:
         return value
 
     def _resolve_inputs(self, node: Node) -> None:
-        if not self._replaced.keys().isdisjoint(node.inputs):
+        if self._replaced and not self._replaced.keys().isdisjoint(node.inputs):
             node.inputs = [self.resolve(v) for v in node.inputs]
 
     def _out_of_order(self) -> bool:

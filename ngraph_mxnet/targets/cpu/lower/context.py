@@ -300,10 +300,11 @@ class Lowering:
         if not record.required <= given.keys() <= record.all or params.record is not record:
             raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
                             "numbers of its own")
-        views, ints = [given.get(name, given[record.tensors[0]]) for name in record.tensors], params.ints()
+        first, ints = given[record.tensors[0]], params.ints()
         require_types(kernel, record.elements(kernel, ints), given, self.origin)
-        self.builder.emit(self.settings.symbol(kernel), [view.operand for view in views], ints,
-                          params.floats(), params.tasks, reads=[given[name] for name in record.reads if name in given],
+        self.builder.emit(self.settings.symbol(kernel), [given.get(name, first).operand for name in record.tensors],
+                          ints, params.floats(), params.tasks,
+                          reads=[given[name] for name in record.reads if name in given],
                           writes=[given[name] for name in record.written if name in given], after=after,
                           around=[given[name] for name in around], origin=self.origin, bytes=bytes,
                           operations=operations, exact=exact)

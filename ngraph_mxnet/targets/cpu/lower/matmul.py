@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any, NamedTuple
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.sizes import are_same, at_hand, is_one, is_zero
+from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
+from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A batch dimension: its size, and the strides in elements of a, of the packed b (in matrices), of the result."""
 
     size: int
@@ -143,9 +145,40 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
         if is_one(axis.size):
             continue
         if joined and joined[-1].joins(axis):
-            axis = replace(axis, size=joined.pop().size * axis.size)
+            axis = axis._replace(size=joined.pop().size * axis.size)
         joined.append(axis)
     return joined
+
+
+class _Numbers(NamedTuple):
+    """What sizes and strides alone tell of a product."""
+
+    choice: TileChoice
+    pixels: Any
+    steps: Any
+    params: Params
+    """But for the clamps."""
+    matrix_bytes: int
+    """Of a packed matrix b."""
+
+
+@cached(1024)  # chains of layers ask for the same again and again
+def _numbers(isa: Isa, threads: int, bf16: bool, rows: int, channels: int, depth: int, left: tuple[int, int],
+             pitch: int, group: Axis, image: Axis) -> _Numbers:
+    """`left`: the strides in bytes of rows and of 16 steps; `pitch`: of the result's rows."""
+    size, blocks, plane = 2 if bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
+    steps = step_table(plane, channels=blocks, channel_stride=left[1])
+    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
+    choice = choose_tiles(isa, "k16", product, threads=threads, bf16=bf16)
+    pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, pitch))
+    matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
+    params = contraction_params(**{
+        **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
+        "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
+        "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
+        "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4,
+    })
+    return _Numbers(choice, pixels, steps, params, matrix_bytes)
 
 
 def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis], rows: int) -> None:
@@ -154,18 +187,10 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     depth, size = view.type.shape[-1], view.type.element.size  # of the packed right operand's elements too
     group, image = (max((axis for axis in axes if is_zero(axis.b) is shared), key=lambda axis: at_hand(axis.size),
                         default=Axis(1, 0, 0, 0)) for shared in (False, True))
-    blocks, plane = -(-depth // BLOCK), Plane(0, view.strides[-2] * size)
-    steps = step_table(plane, channels=blocks, channel_stride=left.block * size)
-    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
-    choice = choose_tiles(ctx.settings.isa, "k16", product, threads=ctx.settings.threads, bf16=ctx.bf16)
-    pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
-    matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
-    params = contraction_params(**{
-        **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
-        "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
-        "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
-        "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4, **clamps(node),
-    })
+    choice, pixels, steps, params, matrix_bytes = _numbers(
+        ctx.settings.isa, ctx.settings.threads, ctx.bf16, rows, channels, depth,
+        (view.strides[-2] * size, left.block * size), out.strides[-2] * 4, group, image)
+    params = params.with_floats(clamps(node))
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, channels, choice.oc_tile)

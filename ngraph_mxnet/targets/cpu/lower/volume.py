@@ -58,7 +58,7 @@ def convolution(ctx: Lowering, node: Node, source: Input, packing: Packing, geom
             front = place * stride - pad + first * dilation
             if first < stop:
                 view = replace(source.view, offset=source.view.offset + n * batch_bytes + front * slice_bytes)
-                data = replace(source, view=view, plane=replace(source.plane, image=stride * slice_bytes))
+                data = replace(source, view=view, plane=source.plane._replace(image=stride * slice_bytes))
             else:  # all padding
                 stop, data = 1, _nothing(ctx, source)
             weights = replace(

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ PIXEL_TENSORS = ("input", "output", "residual", "output2")
 """The tensors in which the pixel table says where a pixel lies: a row of offsets each, in this order."""
 
 
-@dataclass(frozen=True)
-class Plane:
+class Plane(NamedTuple):
     """Byte strides of one channel (block) of a tensor; offset 0 is its first logical element."""
 
     row: int

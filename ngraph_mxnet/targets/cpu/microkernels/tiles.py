@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ngraph_mxnet.ir.dims import negated
 from ngraph_mxnet.ir.sizes import at_hand, both, cached, either, greatest, least, where
@@ -71,8 +72,7 @@ class TileChoice:
         return {**{name: getattr(self, name) for name in shared.split()}, **strides}
 
 
-@dataclass(frozen=True)
-class ContractionSize:
+class ContractionSize(NamedTuple):
     """A contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
@@ -94,9 +94,10 @@ class ContractionSize:
 
     def at_hand(self) -> ContractionSize:
         """The size at hand, of one that is symbolic."""
-        return replace(self, images=at_hand(self.images), out_h=at_hand(self.out_h), out_w=at_hand(self.out_w),
-                       steps=at_hand(self.steps), groups=at_hand(self.groups), out_blocks=at_hand(self.out_blocks),
-                       channels=None if self.channels is None else at_hand(self.channels))
+        return self._replace(
+            images=at_hand(self.images), out_h=at_hand(self.out_h), out_w=at_hand(self.out_w),
+            steps=at_hand(self.steps), groups=at_hand(self.groups), out_blocks=at_hand(self.out_blocks),
+            channels=None if self.channels is None else at_hand(self.channels))
 
     @staticmethod
     def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1) -> ContractionSize:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, cached_property
 from math import prod
 from typing import Any
@@ -35,6 +36,7 @@ class Params:
     def __init__(self, record: Kernels, ints: Iterable[int], floats: Iterable[float]) -> None:
         self.record, self._floats = record, list(floats)
         self._ints = [i if type(i) is int else number(i) for i in ints]
+        self._tasks: int | None = None
 
     def ints(self) -> list[int]:
         """The ints, in the kernel's order."""
@@ -48,10 +50,18 @@ class Params:
         """These numbers, and behind them further ones that have no names; see `more` of `Kernels`."""
         return Params(self.record, (*self._ints, *ints), (*self._floats, *floats))
 
+    def with_floats(self, numbers: Mapping[str, float]) -> Params:
+        """The same but for some floats, by name."""
+        found = copy(self)
+        found._floats = [numbers.get(name, own) for name, own in zip(self.record.floats, self._floats, strict=True)]
+        return found
+
     @property
     def tasks(self) -> int:
         """How many tasks the call has."""
-        return self.record.tasks_of(self._ints)
+        if self._tasks is None:
+            self._tasks = self.record.tasks_of(self._ints)
+        return self._tasks
 
 
 class Kernels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,7 @@ class ProgramBuilder:
     pieces: list[Buffer] = field(default_factory=list)
     """Those of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
-    touching: dict[Buffer, list[Instruction]] = field(default_factory=dict)
+    touching: dict[Buffer, list[Instruction]] = field(default_factory=lambda: defaultdict(list))
     """The instructions that have a buffer as an operand."""
     steps: list[Instruction] = field(default_factory=list)
     """All instructions of the Program in the order of their levels, once there is one."""
@@ -144,15 +145,15 @@ class ProgramBuilder:
             return
         waits = [writer for view in (*reads, *after) for writer in view.writers]
         if bytes is None:
-            bytes = sum(view.type.bytes for view in (*reads, *writes))
+            bytes = sum([view.type.bytes for view in (*reads, *writes)])
         instruction = Instruction(kernel, list(operands), list(ints), list(floats), tasks, waits,
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
         instruction.loop = self._loop
         self.promises.emitted(instruction, reads, writes, around)
         self.instructions.append(instruction)
-        for buffer in dict.fromkeys(buffer for buffer, _ in instruction.operands):
-            self.touching.setdefault(buffer, []).append(instruction)
+        for buffer in {buffer for buffer, _ in operands}:
+            self.touching[buffer].append(instruction)
         for view in writes:
             view.writers.append(instruction)
 

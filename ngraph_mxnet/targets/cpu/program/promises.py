@@ -15,7 +15,7 @@ as they are at hand, and no question is asked of them. What is not as promised i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -130,13 +130,13 @@ class _Memory:
     written shares its writers; else `ends`: first and last byte of what is written; `gone`: who wrote what others have
     written over."""
 
-    view: View | None = None
+    view: View | None
+    writes: list[_Use]
+    reads: list[_Use]
+    border: list[Instruction]
     alike: bool = True
-    writes: list[_Use] = field(default_factory=list)
-    reads: list[_Use] = field(default_factory=list)
-    border: list[Instruction] = field(default_factory=list)
     ends: tuple[float, float] = (0, 0)
-    gone: set[Instruction] = field(default_factory=set)
+    gone: frozenset[Instruction] = frozenset()
 
 
 class Promises:
@@ -164,10 +164,13 @@ class Promises:
                 self._read(instruction, view, bool(around) and any(each is view for each in around))
         for view in writes:
             memory = self._memory.get(view.buffer)
-            if memory is None:
-                memory = self._memory[view.buffer] = _Memory()
             if around and any(each is view for each in around):
+                if memory is None:
+                    memory = self._memory[view.buffer] = _Memory(None, [], [], [])
                 memory.border.append(instruction)
+                continue
+            if memory is None:
+                self._memory[view.buffer] = _Memory(view, [(instruction, view)], [], [])
                 continue
             if memory.view is not None and memory.view.writers is not view.writers:
                 self._written_over(instruction, view, memory)
@@ -247,7 +250,7 @@ class Promises:
             raise BrokenPromiseError(f"{_name(writer)} writes {_text(view)} and does not wait for {_name(each)}, which "
                                      f"uses that. {DEFECT}")
         if own is not None:
-            memory.gone.update(map(_FIRST, memory.writes))
+            memory.gone |= set(map(_FIRST, memory.writes))
             memory.writes, memory.reads = ([use for use in found if not self._is_covered(use, own)]
                                            for found in (memory.writes, memory.reads))
             memory.alike = not memory.writes
