@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include <unistd.h>
+
 #include "aligned_buffer.h"
 #include "clock.h"
 #include "fork_safety.h"
@@ -38,6 +40,9 @@ int width_of(const Level& level, int threads) {
   }
   return static_cast<int>(std::clamp(seconds / kWorthAThread, 1.0, static_cast<double>(threads)));
 }
+
+// Also those that this process may not use now: that changes.
+int machine_cores() { return std::max(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), 1); }
 
 void announce(char* const* tensors, const std::int64_t*, const double*, std::int64_t, std::int64_t) {
   announce_result(tensors[0]);
@@ -179,7 +184,7 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
                              std::size_t idle_arenas, std::string name, std::string category,
                              Schedule schedule)
     : program_(std::move(program)),
-      threads_(std::max(threads, 1)),
+      threads_(std::clamp(threads, 1, machine_cores())),
       idle_arenas_(idle_arenas),
       name_(std::move(name)),
       category_(std::move(category)) {

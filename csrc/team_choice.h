@@ -38,12 +38,13 @@ class TeamChoice {
     std::atomic<double>& mean = alone ? times.alone : times.team;
     const double old = mean.load(std::memory_order_relaxed);
     const unsigned runs = times.runs.load(std::memory_order_relaxed);
-    const bool tried = runs <= kFirst || alone != before;
+    const bool tried = alone != before;
     // One run in hundreds that waits for a thread without a core decides the rate, so what is usual has a long memory;
-    // the system's longest pauses do not, nor what came between a single try.
+    // the system's longest pauses do not, nor what came between a single try. Of the first runs, which find nothing in the
+    // caches and threads that are not there yet, the best counts.
     const double most = (tried ? kOddTry : kOddRun) * old;
-    mean.store(old == 0 ? seconds : old + (std::min(seconds, most) - old) * (tried ? kWeightOfTry : kWeightOfRun),
-               std::memory_order_relaxed);
+    const double next = old + (std::min(seconds, most) - old) * (tried ? kWeightOfTry : kWeightOfRun);
+    mean.store(old == 0 ? seconds : runs <= kFirst ? std::min(old, seconds) : next, std::memory_order_relaxed);
     const bool after = times.better();
     if (alone == after || runs <= kFirst) return;  // what is usual
     // What lost is tried again more and more rarely, and never for more than a hundredth of all time.

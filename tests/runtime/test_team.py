@@ -43,7 +43,7 @@ def test_no_thread_reads_what_another_writes(tmp_path):
     (10, 9, 10, 9, 0, 0.02),  # several cores for a little less time are left to others
     (100, 60, 100, 60, 0.98, 1),
     (10, 9, 4000, 4000, 0, 0.15),  # the system gives the core to another process now and again
-    (10, 6, 10, 3000, 0, 0.1),  # the team waits for a thread without a core now and again
+    (10, 7, 10, 3000, 0, 0.1),  # the team waits for a thread without a core now and again
     (100, 60, 4000, 4000, 0.95, 1),
     (5000, 4900, 5000, 4900, 1, 1),  # what is long is for the team
 ])
