@@ -29,20 +29,48 @@ Call = Callable[[int], np.ndarray]
 DISTURBING = """
 import os, random, signal, sys, time
 process, all_cpus, rng = int(sys.argv[1]), sorted(os.sched_getaffinity(0)), random.Random(0)
-while True:
-    cpus = rng.sample(all_cpus, rng.randint(1, len(all_cpus)))
-    for thread in os.listdir(f"/proc/{process}/task"):
-        try:
-            os.sched_setaffinity(int(thread), cpus)
-        except ProcessLookupError:  # it has ended
-            pass
-    time.sleep(rng.uniform(0, 0.1))
-    os.kill(process, signal.SIGSTOP)
-    time.sleep(rng.uniform(0, 0.05))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+root, file, form = next((each for each in (("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "{}"),
+                                           ("/sys/fs/cgroup", "cpu.max", "{} 100000"))
+                         if os.path.exists(f"{each[0]}/cgroup.procs")), ("", "", ""))
+group, quotas = f"{root}/soak-{process}", [form.format(share) for share in (50000, 120000, 100000 * len(all_cpus))]
+
+def write(path, text):
+    with open(path, "r+") as file:
+        file.write(text)
+
+try:
+    os.mkdir(group)
+    write(f"{group}/{file}", quotas[-1])
+    write(f"{group}/cgroup.procs", str(process))
+    print("its quota of CPU time changes", file=sys.stderr)
+except OSError as error:
+    print("no quota of CPU time can be set here:", error, file=sys.stderr)
+    quotas = []
+try:
+    while True:
+        cpus = rng.sample(all_cpus, rng.randint(1, len(all_cpus)))
+        for thread in os.listdir(f"/proc/{process}/task"):
+            try:
+                os.sched_setaffinity(int(thread), cpus)
+            except ProcessLookupError:  # it has ended
+                pass
+        if quotas:
+            write(f"{group}/{file}", rng.choice(quotas))
+        time.sleep(rng.uniform(0, 0.1))
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(rng.uniform(0, 0.05))
+        os.kill(process, signal.SIGCONT)
+        time.sleep(rng.uniform(0, 0.1))
+finally:
     os.kill(process, signal.SIGCONT)
-    time.sleep(rng.uniform(0, 0.1))
+    if quotas:
+        write(f"{root}/cgroup.procs", str(process))
+    if os.path.isdir(group):
+        os.rmdir(group)
 """
-"""What a process does to another: it moves it from core to core, and stops it for a while."""
+"""What a process does to another: it moves it from core to core, stops it for a while, and lowers and raises its quota
+of CPU time."""
 
 
 def resident_mib() -> float:
@@ -232,7 +260,8 @@ class Soak:
 @click.option("--pauses", default=0.0, metavar="MS", show_default=True,
               help="The longest rest of a thread between two calls; most are much shorter.")
 @click.option("--disturb", is_flag=True,
-              help="Meanwhile another process moves this one from core to core, and stops and continues it.")
+              help="Meanwhile another process moves this one from core to core, stops and continues it, and changes "
+                   "its quota of CPU time where it may.")
 @click.option("--growth", default=8.0, show_default=True, help="MiB that the process may grow by in the second half.")
 def main(calls: int, threads: int, forks: int, pauses: float, disturb: bool, growth: float) -> None:
     """Call six models from many threads, and look at every result and at the memory.
@@ -249,7 +278,7 @@ def main(calls: int, threads: int, forks: int, pauses: float, disturb: bool, gro
         half, end, forked = soak.run(forks)
     finally:
         if other is not None:
-            other.kill()
+            other.terminate()
             other.wait()
     print(f"{sum(soak.done)} calls of {threads} threads in {time.monotonic() - began:.0f} s, {_core.direct_calls()} "
           f"past MXNet's op; {soak.failures} that had to fail; {forked} forks")
