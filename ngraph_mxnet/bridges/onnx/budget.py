@@ -103,7 +103,8 @@ def require_type(type_: TensorType) -> int:
     Raises:
         UnsupportedError: they are too many, or it has too many axes.
     """
-    size = prod(max(at_hand(size), 1) for size in type_.shape) * type_.element.size
+    size = prod([size if type(size) is int and size > 0 else max(at_hand(size), 1) for size in type_.shape])
+    size *= type_.element.size
     if size > MOST_TENSOR_BYTES or type_.rank > MOST_AXES:
         raise UnsupportedError(f"a tensor of {size} bytes and {type_.rank} axes; supported: {MOST_TENSOR_BYTES} bytes "
                                f"and {MOST_AXES} axes")

@@ -66,7 +66,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span
 
 ORDER_CHANNELS = 0
 """Weights stay in cache: output channels outermost."""
@@ -257,17 +257,19 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
     """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
     groups' blocks follow each other. With `least` among the others it is for a variant of u8."""
     floats = {name: others.pop(name) for name in QUANTIZED_CONTRACTION.floats if name in others}
-    ints = _ints(oc_groups=oc_groups, out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=row_tiles,
-                 chunk_tiles=chunk_tiles, steps=steps, out_block_stride=out_block_stride, **others)
-    record = QUANTIZED_CONTRACTION if "least" in floats else CONTRACTION
-    return record(**ints, **{**_NUMBERS, **floats})
+    params = _unclamped(oc_groups=oc_groups, out_blocks=out_blocks, rows=rows, row_pixels=row_pixels,
+                        row_tiles=row_tiles, chunk_tiles=chunk_tiles, steps=steps, out_block_stride=out_block_stride,
+                        **others)
+    if "least" not in floats:
+        return params.with_floats(floats)
+    return QUANTIZED_CONTRACTION(**by_name(CONTRACTION.ints, params.ints()), **{**_NUMBERS, **floats})
 
 
 @cached(1024)
-def _ints(*, out_blocks: int, steps: int, **others: int) -> dict[str, int]:
+def _unclamped(*, out_blocks: int, steps: int, **others: int) -> Params:
     given = {**_INTS, "out_blocks": out_blocks, "steps": steps, **others}
     given["step_block"] = where(given["step_block"] > 0, given["step_block"], steps)
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
-    return given
+    return CONTRACTION(**given, **_NUMBERS)

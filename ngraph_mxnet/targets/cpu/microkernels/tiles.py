@@ -65,11 +65,12 @@ class TileChoice:
 
     def fields(self) -> dict[str, int]:
         """Keyword arguments for `contraction_params`; each group has weights and channel vectors of its own."""
-        shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order step_block"
-        lanes = self.variant.lanes
         vector = self.oc_groups * self.oc_tile * 4
-        strides = {"weight_group_stride": self.steps * lanes * vector, "channel_group_stride": vector}
-        return {**{name: getattr(self, name) for name in shared.split()}, **strides}
+        return {"images": self.images, "groups": self.groups, "oc_groups": self.oc_groups,
+                "out_blocks": self.out_blocks, "rows": self.rows, "row_pixels": self.row_pixels,
+                "row_tiles": self.row_tiles, "chunk_tiles": self.chunk_tiles, "order": self.order,
+                "step_block": self.step_block, "channel_group_stride": vector,
+                "weight_group_stride": self.steps * self.variant.lanes * vector}
 
 
 class ContractionSize(NamedTuple):

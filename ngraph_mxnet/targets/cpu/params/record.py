@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from functools import cache, cached_property
 from math import prod
 from typing import Any
@@ -51,9 +50,16 @@ class Params:
         return Params(self.record, (*self._ints, *ints), (*self._floats, *floats))
 
     def with_floats(self, numbers: Mapping[str, float]) -> Params:
-        """The same but for some floats, by name."""
-        found = copy(self)
-        found._floats = [numbers.get(name, own) for name, own in zip(self.record.floats, self._floats, strict=True)]
+        """The same but for some floats, by name.
+
+        Raises:
+            TypeError: there is no such float.
+        """
+        if not numbers.keys() <= set(self.record.floats):
+            raise TypeError(f"found floats {', '.join(numbers)}, expected some of {', '.join(self.record.floats)}")
+        floats = [numbers.get(name, own) for name, own in zip(self.record.floats, self._floats, strict=True)]
+        found = Params(self.record, (), floats)
+        found._ints, found._tasks = self._ints, self.tasks
         return found
 
     @property

@@ -158,19 +158,24 @@ class Promises:
         Raises:
             BrokenPromiseError: what it reads was not written so, or it may run too soon.
         """
-        self._places[instruction] = len(self._places)
+        self._places[instruction], found = len(self._places), self._memory
         for view in reads:
-            if view.buffer.space not in _GIVEN:
+            if view.buffer.space in _GIVEN:
+                continue
+            memory = found.get(view.buffer)
+            if memory is not None and memory.view is view and not (around and memory.border):
+                memory.reads.append((instruction, view))  # most reads are of what was written last, as it was
+            else:
                 self._read(instruction, view, bool(around) and any(each is view for each in around))
         for view in writes:
-            memory = self._memory.get(view.buffer)
+            memory = found.get(view.buffer)
             if around and any(each is view for each in around):
                 if memory is None:
-                    memory = self._memory[view.buffer] = _Memory(None, [], [], [])
+                    memory = found[view.buffer] = _Memory(None, [], [], [])
                 memory.border.append(instruction)
                 continue
             if memory is None:
-                self._memory[view.buffer] = _Memory(view, [(instruction, view)], [], [])
+                found[view.buffer] = _Memory(view, [(instruction, view)], [], [])
                 continue
             if memory.view is not None and memory.view.writers is not view.writers:
                 self._written_over(instruction, view, memory)
