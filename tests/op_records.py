@@ -425,6 +425,7 @@ def _box_nms(draw: Draw) -> Case:
              "coordinates": 3, "score": _pick(draw, 0, 2), "id": _pick(draw, -1, 1),
              "across_ids": draw(st.booleans()), "format": _pick(draw, "corner", "center")}
     attrs["in_place"] = attrs["id"] >= 0 and draw(st.booleans())
+    attrs["keep"] = -1 if attrs["in_place"] else _pick(draw, -1, 0, 3)
     return [_type(_element(draw, ("f32", "f64")), shape)], attrs
 
 

@@ -30,8 +30,9 @@ BOX_FORMATS = ("corner", "center")
 
 def _nms_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     images, boxes = prod(operands[0][:-2]), operands[0][-2]
-    kept = boxes if attrs["topk"] < 0 else min(boxes, attrs["topk"])
-    return {"sort": images * boxes, "simple": images * kept * kept * 10, "move": prod(results[0])}
+    seen = boxes if attrs["topk"] < 0 else min(boxes, attrs["topk"])
+    kept = seen if attrs["keep"] < 0 else min(seen, attrs["keep"])
+    return {"sort": images * boxes, "simple": images * seen * kept * 10, "move": prod(results[0])}
 
 
 @register_op(
@@ -48,6 +49,7 @@ def _nms_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
         "across_ids": Bool(False),
         "format": Choice("corner", BOX_FORMATS),
         "in_place": Bool(False),
+        "keep": Int(-1),
     },
     work=_nms_work,
 )
@@ -57,7 +59,8 @@ def box_nms(types, attrs):
     A row has a score, 4 coordinates and perhaps an id (`id` < 0: none), in the columns that the attributes name. Rows
     with a score of at most `valid`, and those whose id is `background`, are dropped; of the others the first `topk` by
     falling score (of equal scores in order; -1: all) are looked at. A row is suppressed if its overlap (intersection
-    over union) with a row that is kept is more than `overlap`, and both have the same id or `across_ids` is set.
+    over union) with a row that is kept is more than `overlap`, and both have the same id or `across_ids` is set. At
+    most `keep` rows are kept (-1: all).
 
     With `in_place` an overlap of exactly `overlap` suppresses, too, and the result has all rows that were not dropped:
     first those that were looked at, by falling score, then the others in their order. Those that were suppressed or
@@ -74,6 +77,7 @@ def box_nms(types, attrs):
         require(fits, name, column, f"one of {width} columns without the coordinates")
     require(attrs["id"] != attrs["score"], "id", attrs["id"], "another column than the score")
     require(attrs["id"] >= 0 or not attrs["in_place"], "id", attrs["id"], "a column for what fell in place")
+    require(attrs["keep"] < 0 or not attrs["in_place"], "keep", attrs["keep"], "-1 in place")
     return rows
 
 
@@ -111,7 +115,7 @@ def _kept_rows(rows: np.ndarray, looked_at: list[int], attrs: Attrs) -> list[int
     kept: list[int] = []
     corners = as_corners(rows[:, attrs["coordinates"] : attrs["coordinates"] + 4], attrs["format"])
     by_id = attrs["id"] >= 0 and not attrs["across_ids"]
-    while order:
+    while order and len(kept) != attrs["keep"]:
         best = order.pop(0)
         kept.append(best)
         overlaps = overlap(corners[best], corners[order])

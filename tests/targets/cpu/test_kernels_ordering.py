@@ -142,3 +142,21 @@ def test_boxes_with_nan_overlap_with_none(seed: int, in_place: bool, form: str, 
     graph = b.results(b.node("box_nms", [b.parameter("x", rows.shape)], attrs).outputs[0])
     found, wanted = (compile(graph, name)(rows)[0] for name in ("CPU", "INTERPRETER"))
     np.testing.assert_array_equal(found, wanted)
+
+
+@given(seed=SEEDS, keep=st.sampled_from([-1, 1, 40, 63, 64, 65, 130, 500]), topk=st.sampled_from([-1, 200]),
+       by_id=st.booleans(), in_place=st.booleans())
+def test_boxes_of_a_detector(seed: int, keep: int, topk: int, by_id: bool, in_place: bool) -> None:
+    """So many are kept that a row is compared with them in several turns."""
+    random = np.random.default_rng(seed)
+    rows = np.empty((2, 400, 6), np.float32)
+    rows[..., 0] = np.round(random.random((2, 400)), 2)  # ties
+    rows[..., 1] = random.integers(0, 3, (2, 400))
+    rows[..., 2:4] = random.random((2, 400, 2))
+    rows[..., 4:] = rows[..., 2:4] + random.random((2, 400, 2)) * 0.2
+    b = Builder(name="nms")
+    attrs = {"overlap": 0.4, "valid": 0.05, "coordinates": 2, "score": 0, "id": 1, "across_ids": not by_id,
+             "topk": topk, "in_place": in_place, "keep": -1 if in_place else keep}
+    graph = b.results(b.node("box_nms", [b.parameter("x", rows.shape)], attrs).outputs[0])
+    found, wanted = (compile(graph, name)(rows)[0] for name in ("CPU", "INTERPRETER"))
+    np.testing.assert_array_equal(found, wanted)

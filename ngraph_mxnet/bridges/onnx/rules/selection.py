@@ -108,15 +108,15 @@ def non_max_suppression(b: Builder, call: Call) -> Item:
     if count > _WHOLE:
         raise UnsupportedError(f"{count} boxes; supported: {_WHOLE}")
     if not centre:
-        pairs = b.reshape(boxes, shape=(batch, count, 2, 2))
-        low, high = (b.apply(op, pairs, axes=(2,)) for op in ("reduce_min", "reduce_max"))
-        boxes = b.concat(low, high, axis=2)
+        one, other = slice_axis(b, boxes, 2, 0, 2), slice_axis(b, boxes, 2, 2, 4)
+        boxes = b.concat(b.minimum(one, other), b.maximum(one, other), axis=2)
     number = iota(b, count, 2, 4, scores.type.element.name)
     shape = (batch, classes, count)
     columns = [b.reshape(scores, shape=(*shape, 1)), number, b.reshape(boxes, shape=(batch, 1, count, 4))]
     rows = b.concat(*(broadcast_to(b, column, (*shape, column.shape[3])) for column in columns), axis=3)
     found = b.box_nms(b.reshape(rows, shape=(batch * classes, count, 6)), overlap=overlap, valid=least, topk=-1,
-                      coordinates=2, score=0, id=-1, across_ids=True, format="center" if centre else "corner")
+                      keep=kept, coordinates=2, score=0, id=-1, across_ids=True,
+                      format="center" if centre else "corner")
     box = b.reshape(slice_axis(b, slice_axis(b, found, 2, 1, 2), 1, 0, kept), shape=(batch * classes * kept,))
     order, total = _chosen(b, b.greater_equal(box, b.constant(0, f32)))
     own = np.indices((batch, classes, kept), np.int64)[:2].reshape(2, prod((batch, classes, kept))).T

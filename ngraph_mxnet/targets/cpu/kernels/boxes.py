@@ -11,6 +11,9 @@ from ngraph_mxnet.targets.cpu.params.boxes import BOX_NMS
 
 read_box_nms = reader(BOX_NMS)
 
+_AT_ONCE = 64
+"""With so many kept rows a row is compared before it is seen whether one covers it."""
+
 
 @inline
 def _before(scores, stride, a, b):
@@ -20,16 +23,16 @@ def _before(scores, stride, a, b):
 
 
 @inline
-def _sift(heap, size, place, scores, stride):
-    """Restores a heap, whose root comes last of all, below `place`."""
+def _sift(heap, size, place, scores, stride, best_first):
+    """Restores a heap of rows, whose root comes first or last of all, below `place`."""
     row = heap[place]
     while True:
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _before(scores, stride, heap[child], heap[child + 1]):
+        if child + 1 < size and _before(scores, stride, heap[child + 1], heap[child]) == best_first:
             child += 1
-        if not _before(scores, stride, row, heap[child]):
+        if _before(scores, stride, heap[child], row) != best_first:
             break
         heap[place] = heap[child]
         place = child
@@ -37,8 +40,8 @@ def _sift(heap, size, place, scores, stride):
 
 
 @inline
-def _first_rows(data, p, valid, order):
-    """The first rows in order, `topk` at most; returns how many. A heap of the best so far, then sorted."""
+def _first_rows(data, p, valid, heap):
+    """The first rows, `topk` at most, in a heap whose root comes first; returns how many."""
     rows, stride, most = p.rows, p.columns, p.topk
     scores = shift(data, p.score)
     count = 0
@@ -48,21 +51,16 @@ def _first_rows(data, p, valid, order):
         if p.id >= 0 and data[row * stride + p.id] == np.float32(p.background):
             continue
         if count < most:
-            order[count] = row
+            heap[count] = row
             count += 1
-            if count == most:
+            if count == most and most < rows:  # from now on the last of the best so far is the root
                 for place in range(count // 2 - 1, -1, -1):
-                    _sift(order, count, place, scores, stride)
-        elif most > 0 and _before(scores, stride, row, order[0]):
-            order[0] = row
-            _sift(order, count, 0, scores, stride)
+                    _sift(heap, count, place, scores, stride, False)
+        elif most > 0 and _before(scores, stride, row, heap[0]):
+            heap[0] = row
+            _sift(heap, count, 0, scores, stride, False)
     for place in range(count // 2 - 1, -1, -1):
-        _sift(order, count, place, scores, stride)
-    for last in range(count - 1, 0, -1):
-        row = order[last]
-        order[last] = order[0]
-        order[0] = row
-        _sift(order, last, 0, scores, stride)
+        _sift(heap, count, place, scores, stride, True)
     return count
 
 
@@ -84,6 +82,8 @@ def _valid_rows(data, p, valid, out):
 def box_nms(tensors, ints, floats, begin, end):
     """For each element of the batch the kept rows, by falling score, then rows of -1; or as ops/boxes.py says.
 
+    Rows are taken from a heap one by one, and compared with those that are kept.
+
     tensors: rows [n][rows][columns], output alike, and memory to work in: int64 [n][topk] and float32
     [n][6][topk]. floats: overlap, valid. Tasks: n.
     """
@@ -94,47 +94,53 @@ def box_nms(tensors, ints, floats, begin, end):
     for task in range(begin, end):
         data = shift(pointer(tensors, 0, float32), task * rows * columns)
         out = shift(pointer(tensors, 1, float32), task * rows * columns)
-        order = shift(pointer(tensors, 2, int64), task * most)
-        left = shift(pointer(tensors, 3, float32), task * most * 6)
+        heap = shift(pointer(tensors, 2, int64), task * most)
+        left = shift(pointer(tensors, 3, float32), task * most * 6)  # of the rows that are kept
         top, right, bottom = shift(left, most), shift(left, 2 * most), shift(left, 3 * most)
-        area, stands = shift(left, 4 * most), shift(left, 5 * most)
-        count = _first_rows(data, p, valid, order)
-        for place in range(count):
-            box = shift(data, order[place] * columns + first)
+        area, ids = shift(left, 4 * most), shift(left, 5 * most)
+        count = _first_rows(data, p, valid, heap)
+        written = _valid_rows(data, p, valid, out) if in_place else 0
+        kept = 0
+        for number in range(count):
+            if kept == p.keep:
+                break
+            row = shift(data, heap[0] * columns)
+            heap[0] = heap[count - 1 - number]
+            _sift(heap, count - 1 - number, 0, shift(data, p.score), columns, True)
+            box = shift(row, first)
+            x0, y0, x1, y1 = box[0], box[1], box[2], box[3]
+            wide, high = x1 - x0, y1 - y0
             if p.center != 0:
-                half_w, half_h = box[2] / np.float32(2), box[3] / np.float32(2)
-                left[place], top[place] = box[0] - half_w, box[1] - half_h
-                right[place], bottom[place] = box[0] + half_w, box[1] + half_h
-                wide, high = box[2], box[3]
-            else:
-                left[place], top[place], right[place], bottom[place] = box[0], box[1], box[2], box[3]
-                wide, high = box[2] - box[0], box[3] - box[1]
+                wide, high = x1, y1
+                half_w, half_h = wide / np.float32(2), high / np.float32(2)
+                x0, y0, x1, y1 = x0 - half_w, y0 - half_h, x0 + half_w, y0 + half_h
             # A box with NaN overlaps with none: its area is NaN, and so is each overlap.
-            spans = (right[place] - left[place]) * (bottom[place] - top[place])
-            area[place] = spans if spans != spans else wide * high if wide >= 0 and high >= 0 else np.float32(0)
-            stands[place] = np.float32(1)
-        kept = _valid_rows(data, p, valid, out) if in_place else 0
-        for best in range(count):
-            if stands[best] == 0 and not in_place:
-                continue
-            place = best if in_place else kept
-            for column in range(columns):
-                out[place * columns + column] = data[order[best] * columns + column]
-            if in_place:
-                if stands[best] == 0:
+            spans = (x1 - x0) * (y1 - y0)
+            whole = spans if spans != spans else wide * high if wide >= 0 and high >= 0 else np.float32(0)
+            row_id = row[p.id] if by_id else np.float32(0)
+            covered = False
+            for start in range(0, kept, _AT_ONCE):
+                hits = 0
+                for other in range(start, min(start + _AT_ONCE, kept)):
+                    w = min(right[other], x1) - max(left[other], x0)
+                    h = min(bottom[other], y1) - max(top[other], y0)
+                    shared = max(w, np.float32(0)) * max(h, np.float32(0))
+                    overlap = shared / (area[other] + whole - shared)
+                    falls = (overlap > limit) | (in_place & (overlap == limit))
+                    hits += falls & (ids[other] == row_id)
+                if hits > 0:
+                    covered = True
+                    break
+            place = number if in_place else kept
+            if not covered or in_place:
+                for column in range(columns):
+                    out[place * columns + column] = row[column]
+            if covered:
+                if in_place:
                     out[place * columns + p.id] = np.float32(-1)
-                    continue
-            else:
-                kept += 1
-            x0, y0, x1, y1, whole = left[best], top[best], right[best], bottom[best], area[best]
-            for other in range(best + 1, count):
-                w = min(x1, right[other]) - max(x0, left[other])
-                h = min(y1, bottom[other]) - max(y0, top[other])
-                shared = max(w, np.float32(0)) * max(h, np.float32(0))
-                overlap = shared / (whole + area[other] - shared)
-                if overlap > limit or (in_place and overlap == limit):
-                    others_id = data[order[other] * columns + p.id] if by_id else np.float32(0)
-                    if not by_id or others_id == data[order[best] * columns + p.id]:
-                        stands[other] = np.float32(0)
-        for place in range(kept * columns, rows * columns):
+                continue
+            left[kept], top[kept], right[kept], bottom[kept] = x0, y0, x1, y1
+            area[kept], ids[kept] = whole, row_id
+            kept += 1
+        for place in range((written if in_place else kept) * columns, rows * columns):
             out[place] = np.float32(-1)

@@ -19,8 +19,8 @@ def box_nms(ctx: Lowering, node: Node) -> None:
     numbers = ctx.new_plain(TensorType(f32, (batch, NUMBERS, topk)))
     params = BOX_NMS(
         n=batch, rows=rows, columns=columns, topk=topk, center=attrs["format"] == "center",
-        **{name: attrs[name] for name in ("coordinates", "score", "id", "background", "across_ids", "in_place")},
-        overlap=attrs["overlap"], valid=attrs["valid"])
+        **{name: attrs[name] for name in ("coordinates", "score", "id", "background", "across_ids", "in_place", "keep",
+                                          "overlap", "valid")})
     ctx.emit("box_nms", params, rows=source, output=out, order=order, numbers=numbers,
              bytes=source.type.bytes + out.type.bytes)
     ctx.set_plain(node.output, out)

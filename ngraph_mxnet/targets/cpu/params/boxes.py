@@ -20,7 +20,7 @@ def _reach(p: Any, size: int) -> list[Span]:
 
 BOX_NMS = Kernels(
     "box_nms", tensors="rows >output >order >numbers",
-    ints="n rows columns topk coordinates score id background across_ids center in_place", sizes=4,
+    ints="n rows columns topk coordinates score id background across_ids center in_place keep", sizes=4,
     floats="overlap valid", tasks=lambda p: p.n, reach=_reach, keeps="order",
 )
-"""`topk` is at most `rows`; an `id` below 0 says that there is no such column."""
+"""`topk` is at most `rows`; an `id` below 0 says that there is no such column, a `keep` below 0 that all are kept."""
