@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,9 +83,6 @@ class CPUExecutable(NativeExecutable):
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
         self.main = main.builder
-        self.values = StoredValues([(node, index, main.views(value)) for node in main.graph.nodes
-                                    for index, value in enumerate(node.outputs)], self.main.steps,
-                                   [port.type for port in self.outputs])
         self.prepare = prepare
         self._lowering = main
         self._programs = programs
@@ -92,6 +90,13 @@ class CPUExecutable(NativeExecutable):
         self.settings = settings
         self.precision, self.quantised = precision, programs.quantised
         self.fit = fit
+
+    @cached_property
+    def values(self) -> StoredValues:  # type: ignore[override]  # made for audits, which few programs are for
+        main = self._lowering
+        return StoredValues([(node, index, main.views(value)) for node in main.graph.nodes
+                             for index, value in enumerate(node.outputs)], self.main.steps,
+                            [port.type for port in self.outputs])
 
     @property
     def prepared(self) -> tuple[int, int]:

@@ -46,6 +46,7 @@ def require_border(ctx: Lowering, view: View, halo: Halo, fill: int = 0) -> None
     """
     if not halo or not isinstance(view, BlockedView):
         return
-    if view.halo.cover(halo) != view.halo or view.fill != fill or not (fill or view.buffer.zeroing):
+    is_there = view.halo == halo or view.halo.cover(halo) == view.halo
+    if not is_there or view.fill != fill or not (fill or view.buffer.zeroing):
         raise BrokenPromiseError(f"{ctx.origin}: expected a border of {fill} around its data, {halo}, found "
                                  f"{view.halo or 'none'} of {view.fill}. {DEFECT}")

@@ -15,7 +15,6 @@ as they are at hand, and no question is asked of them. What is not as promised i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -124,19 +123,19 @@ _Use = tuple[Instruction, View]
 """An instruction's of a view."""
 
 
-@dataclass(eq=False, slots=True)
 class _Memory:
     """What instructions did with a buffer, the latest last. `view` is what was written last; `alike`: all that was
     written shares its writers; else `ends`: first and last byte of what is written; `gone`: who wrote what others have
-    written over."""
+    written over. Most have nothing but a view that is written and read."""
 
-    view: View | None
-    writes: list[_Use]
-    reads: list[_Use]
-    border: list[Instruction]
-    alike: bool = True
+    border: tuple[Instruction, ...] = ()
+    alike = True
     ends: tuple[float, float] = (0, 0)
     gone: frozenset[Instruction] = frozenset()
+
+    def __init__(self, view: View | None, writes: list[_Use]) -> None:
+        self.view, self.writes = view, writes
+        self.reads: list[_Use] = []
 
 
 class Promises:
@@ -163,19 +162,22 @@ class Promises:
             if view.buffer.space in _GIVEN:
                 continue
             memory = found.get(view.buffer)
-            if memory is not None and memory.view is view and not (around and memory.border):
-                memory.reads.append((instruction, view))  # most reads are of what was written last, as it was
-            else:
+            written = memory.view if memory is not None else None
+            if memory is None or written is None or memory.border or not memory.alike or (
+                    written is not view and (written.writers is not view.writers
+                                             or written.type.element is not view.type.element)):
                 self._read(instruction, view, bool(around) and any(each is view for each in around))
+            else:  # as mostly
+                memory.reads.append((instruction, view))
         for view in writes:
             memory = found.get(view.buffer)
             if around and any(each is view for each in around):
                 if memory is None:
-                    memory = found[view.buffer] = _Memory(None, [], [], [])
-                memory.border.append(instruction)
+                    memory = found[view.buffer] = _Memory(None, [])
+                memory.border += (instruction,)
                 continue
             if memory is None:
-                found[view.buffer] = _Memory(view, [(instruction, view)], [], [])
+                found[view.buffer] = _Memory(view, [(instruction, view)])
                 continue
             if memory.view is not None and memory.view.writers is not view.writers:
                 self._written_over(instruction, view, memory)
