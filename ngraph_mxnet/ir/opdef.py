@@ -44,6 +44,7 @@ class OpDef(Facts):
         self.schema = dict(attrs)
         self._defaults = {key: kind.default if kind.default is REQUIRED else kind.check(name, key, kind.default)
                           for key, kind in attrs.items()}
+        self._required = [key for key, value in self._defaults.items() if value is REQUIRED]
         self._per_axis = [(key, kind) for key, kind in attrs.items() if isinstance(kind, PerAxis)]
         self.rule = rule
         self.doc = (rule.__doc__ or "").strip()
@@ -72,13 +73,15 @@ class OpDef(Facts):
         checked = dict(self._defaults)
         for key, value in attrs.items():
             checked[key] = self.schema[key].check(self.name, key, value)
-        for key, value in checked.items():
-            if value is REQUIRED:
+        for key in self._required:
+            if key not in attrs:
                 raise TypeRuleError(f"{self.name}.{key} is missing: it has no default")
         return checked
 
     def complete(self, types: Sequence[TensorType], attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults that depend on the rank of operand 0 filled in (see `PerAxis`)."""
+        if not self._per_axis:
+            return dict(attrs)
         rank = types[0].rank if types else 0
         fills = {key: (kind.fill,) * max(rank - kind.skip, 0) for key, kind in self._per_axis if attrs[key] == ()}
         return {**attrs, **fills}

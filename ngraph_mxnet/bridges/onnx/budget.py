@@ -147,6 +147,8 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
 
 def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[_Name, onnx.FunctionProto]) -> Counter[_Name]:
     """How often they call each function."""
+    if not functions:
+        return Counter()
     keys = (_key(node.domain, node.op_type, node.overload) for node in all_nodes(nodes))
     return Counter(key for key in keys if key in functions)
 
