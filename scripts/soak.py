@@ -62,10 +62,13 @@ try:
         time.sleep(rng.uniform(0, 0.05))
         os.kill(process, signal.SIGCONT)
         time.sleep(rng.uniform(0, 0.1))
+except ProcessLookupError:  # it has ended
+    pass
 finally:
-    os.kill(process, signal.SIGCONT)
-    if quotas:
-        write(f"{root}/cgroup.procs", str(process))
+    if os.path.exists(f"/proc/{process}"):
+        os.kill(process, signal.SIGCONT)
+        if quotas:
+            write(f"{root}/cgroup.procs", str(process))
     if os.path.isdir(group):
         os.rmdir(group)
 """

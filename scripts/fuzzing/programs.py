@@ -118,7 +118,8 @@ def positions() -> Graph:
         b.scatter_nd(x, at, updates, reduction="add"), b.box_nms(x, **boxes), b.box_nms(x, **boxes, in_place=True),
         b.gather_elements(x, b.argsort(x, axis=1), axis=1), b.argmax(x, axis=2),
         b.argsort(x, axis=0), b.argsort(b.reshape(x, shape=(2, 105)), count=3, descending=True), b.cumsum(x, axis=0),
-        b.matmul(wide, wide, transpose_b=True), b.reduce_max(wide, axes=(1,)))
+        b.matmul(wide, wide, transpose_b=True), b.reduce_max(wide, axes=(1,)),
+        b.argsort(b.reshape(b.concat(x, x, axis=0), shape=(420,)), axis=0))
 
 
 def sequences() -> Graph:

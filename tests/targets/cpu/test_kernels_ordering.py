@@ -19,7 +19,7 @@ from ngraph_mxnet.targets.cpu.params.gather import (
     SCATTER_CODES,
     SCATTER_INTO,
 )
-from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
+from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
 from ngraph_mxnet.targets.cpu.params.reduction import around
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
@@ -49,6 +49,27 @@ def test_argsort_and_first(isa: str, element: str, seed: int, shape: list[int], 
         ints = FIRST(**around(shape, axis), descending=descending, count=count)
         run(isa, f"first_{element}", [data, out], ints, (), splits)
         np.testing.assert_array_equal(out, wanted[..., :count])
+
+
+@every_isa
+@given(seed=SEEDS, size=st.sampled_from([1, 2, 255, 256, 257, 1000]), outer=st.integers(1, 3), inner=st.integers(1, 3),
+       kind=st.sampled_from(["bits", "whole", "alike", "normal"]), descending=st.booleans(), splits=SPLITS)
+def test_argsort_by_digits(isa: str, seed: int, size: int, outer: int, inner: int, kind: str, descending: bool,
+                           splits: list[int]) -> None:
+    """Any bits: infinities, numbers below the normal ones, NaN of all kinds, zeros of both signs, which are equal."""
+    random, shape = np.random.default_rng(seed), (outer, size, inner)
+    data = {"bits": random.integers(0, 1 << 32, shape, np.uint32).view(np.float32),
+            "whole": random.integers(-3, 4, shape).astype(np.float32) * np.float32(-0.0 if seed % 2 else 1),
+            "alike": np.full(shape, 7, np.float32), "normal": random.normal(size=shape).astype(np.float32)}[kind]
+    data[random.random(shape) < 0.1] = np.nan
+    data[random.random(shape) < 0.1] = random.choice([np.inf, -np.inf, 0.0, -0.0])
+    with np.errstate(invalid="ignore"):  # NaN of a kind that conversions change
+        ranks = np.nan_to_num(data.astype(np.float64), nan=1e301, posinf=1e300, neginf=-1e300)
+    wanted = np.moveaxis(np.argsort(-ranks if descending else ranks, axis=1, kind="stable"), 1, -1)
+    out = np.full((outer, inner, 2 * size + DIGITS), -1)
+    params = ARGSORT_DIGITS(**around(shape, 1), descending=descending, count=0)
+    run(isa, "argsort_digits_f32", [data, out], params, (), splits)
+    np.testing.assert_array_equal(out[..., :size], wanted)
 
 
 @every_isa

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from numba import types
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
+from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
 
 read_argsort = reader(ARGSORT)
+read_argsort_digits = reader(ARGSORT_DIGITS)
 read_cumsum = reader(CUMSUM)
 read_first = reader(FIRST)
 
@@ -68,6 +70,62 @@ def _argsort(element: types.Type) -> Callable:
                 width *= 2
 
     return argsort
+
+
+_U64 = np.uint64
+_LOW, _SIGN, _INFINITE, _TOP = _U64(0xFFFFFFFF), _U64(0x80000000), _U64(0x7F800000), _U64(DIGITS - 1)
+
+
+@inline
+def _key(bits, descending):
+    """Numbers below 2^32 in the order of float32s, from their bits: zeros are equal, and NaN, which is the greatest."""
+    size = bits & _U64(0x7FFFFFFF)
+    if size > _INFINITE:
+        key = _LOW
+    elif size == _U64(0):
+        key = _SIGN
+    else:
+        key = (bits ^ _LOW) if bits >= _SIGN else (bits | _SIGN)
+    return key ^ _LOW if descending else key
+
+
+@kernel("argsort_digits_f32")
+def argsort_digits(tensors, ints, floats, begin, end):
+    """As argsort, by four passes over the digits of keys, the last one first; each keeps the order of the one before.
+
+    tensors: data (contiguous), output int64 [outer][inner][2 * size + DIGITS], of which the first `size` are the
+    result and the others a workspace. Tasks: (outer, inner).
+    """
+    p = read_argsort_digits(ints, floats)
+    for task in range(begin, end):
+        data = shift(pointer(tensors, 0, types.uint32), task // p.inner * p.size * p.inner + task % p.inner)
+        line = task * (2 * p.size + DIGITS)
+        result = shift(pointer(tensors, 1, types.uint64), line)
+        places = shift(pointer(tensors, 1, types.int64), line + 2 * p.size)
+        source, target = result, shift(result, p.size)
+        for i in range(p.size):  # a key and its position in one word
+            source[i] = _key(_U64(data[i * p.inner]), p.descending) << _U64(32) | _U64(i)
+        for digit in range(32, 64, 8):
+            right = _U64(digit)
+            for i in range(DIGITS):
+                places[i] = 0
+            for i in range(p.size):
+                places[source[i] >> right & _TOP] += 1
+            if places[source[0] >> right & _TOP] == p.size:
+                continue  # all are alike in this digit
+            before = 0
+            for i in range(DIGITS):
+                count = places[i]
+                places[i] = before
+                before += count
+            for i in range(p.size):
+                word = source[i]
+                at = word >> right & _TOP
+                target[places[at]] = word
+                places[at] += 1
+            source, target = target, source
+        for i in range(p.size):
+            result[i] = source[i] & _LOW
 
 
 @inline

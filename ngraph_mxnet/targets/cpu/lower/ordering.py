@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.types import ElementType, TensorType, i64
+from ngraph_mxnet.ir.types import ElementType, TensorType, f32, i64
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.wide import computing_element, converted, read
-from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
+from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
 from ngraph_mxnet.targets.cpu.params.reduction import around
 from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
 
-_FEW = 4
+_FEW = {"argsort": 4, "argsort_digits": 32}
 """The first elements of a line are kept in a heap, instead of sorting all, if they are at most one in so many."""
+
+_LONG = 256
+"""Lines of float32 with so many elements are sorted by digits, whose passes take longer than short lines."""
 
 
 @lowers("argsort")
 def argsort(ctx: Lowering, node: Node) -> None:
-    """All are sorted in every other line of a buffer that is twice as large; a few are kept in a heap."""
+    """All are sorted within a longer line of a buffer; a few are kept in a heap."""
     view, element = _operand(ctx, node)
     shape, axis = view.type.shape, node.attrs["axis"] % view.type.rank
     n = around(shape, axis)
     outer, size, inner = n["outer"], n["size"], n["inner"]
     descending, count = node.attrs["descending"], node.attrs["count"] or size
-    few = count <= size // _FEW
-    line = (count,) if few else (2, size)
-    lines = ctx.new_plain(TensorType(i64, (outer, inner, *line)))
-    params = (FIRST if few else ARGSORT)(**n, descending=descending, count=count)
-    ctx.emit(f"{'first' if few else 'argsort'}_{element}", params, data=view, output=lines)
-    step = prod(line)
-    strides = (*(step * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
-               *(step * stride for stride in contiguous_strides(shape[axis + 1:])))
+    kernel = "argsort_digits" if element == f32 and _LONG <= size < 1 << 32 else "argsort"
+    if count <= size // _FEW[kernel]:
+        kernel = "first"
+    record, line = {"first": (FIRST, count), "argsort": (ARGSORT, 2 * size),
+                    "argsort_digits": (ARGSORT_DIGITS, 2 * size + DIGITS)}[kernel]
+    lines = ctx.new_plain(TensorType(i64, (outer, inner, line)))
+    ctx.emit(f"{kernel}_{element}", record(**n, descending=descending, count=count), data=view, output=lines)
+    strides = (*(line * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
+               *(line * stride for stride in contiguous_strides(shape[axis + 1:])))
     ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
 
 
