@@ -79,6 +79,12 @@ class Report:
     misses: dict[str, list[Miss]] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
     """Fixed-point groups that still changed the graph when they reached their bound."""
+    idle: dict[str, int] = field(default_factory=dict)
+    """Behind how many changes each pass last ran and changed nothing."""
+
+    @property
+    def changes(self) -> int:
+        return sum([record.changed for record in self.records])
 
     @property
     def ms(self) -> float:
@@ -102,10 +108,10 @@ Observer = Callable[[PassRecord, Graph], None]
 
 
 class PassManager:
-    """Runs `passes` in order.
+    """Runs `passes` in order, but none on a graph that one of its name has just left as it was.
 
     Args:
-        verify_each: verify the graph after every pass; an error names the pass.
+        verify_each: verify the graph after every pass, and leave none out; an error names the pass.
         disable: names of passes and groups to leave out. A name that occurs nowhere is a ConfigError.
         observer: called after every pass with its record and the graph, e.g. `debug.Dump`.
     """
@@ -150,6 +156,9 @@ class PassManager:
             report.unsettled.append(group.name)
 
     def _run_pass(self, pass_: Pass, graph: Graph, report: Report) -> bool:
+        changes = report.changes
+        if report.idle.get(pass_.name) == changes and not self.verify_each:
+            return False
         before = report.records[-1].after if report.records else count_ops(graph.nodes)
         state = fingerprint(graph) if self.verify_each else 0
         start = time.perf_counter()
@@ -158,6 +167,8 @@ class PassManager:
         ms = (time.perf_counter() - start) * 1e3
         record = PassRecord(pass_.name, ms, changed, before, count_ops(graph.nodes) if changed else before)
         report.records.append(record)
+        if not changed:
+            report.idle[pass_.name] = changes
         report.misses[pass_.name] = list(getattr(pass_, "misses", ()))
         if self.verify_each:
             try:
