@@ -128,6 +128,18 @@ def test_a_sum_between_two_steps_may_go_to_either(monkeypatch: pytest.MonkeyPatc
             check(trial)
 
 
+def test_whole_numbers_are_exact() -> None:
+    """What a place in an image is computed of does not move to the place before."""
+    b = Builder()
+    x = b.parameter("x", (3,), f32)
+    places = b.node("convert", [b.node("add", [b.node("floor", [x], {}).output, x], {}).output], {"element": "i32"})
+    graph = b.results(places.output)
+    moved = interpretation.nudging(lambda trial: [[ngraph_mxnet.compile(graph, "INTERPRETER")(
+        np.array([2.0, 2.25, 2.0 - 2.0 ** -22], np.float32))]])
+    found = np.array([moved(between_steps(0.6), number)[0] for number in range(8)]).reshape(8, 3)
+    assert (np.ptp(found, axis=0) == [0, 0, 1]).all() and (found[:, 0] == 4).all()
+
+
 def test_a_gradient_beside_a_kink_moves_where_bf16_is_read() -> None:
     symbol = mx.sym.identity(mx.sym.Activation(mx.sym.FullyConnected(
         mx.sym.var("data"), num_hidden=1, no_bias=True, name="dense"), act_type="relu"))

@@ -25,6 +25,7 @@ OF_FLOATS = {2: 2.0 ** -11, 4: 2.0 ** -22, 8: 2.0 ** -51}
 """How far a float may be off, relative to itself, by its bytes: half the last place of float16, which is computed in
 float32; two places of the others, whose sums have another order."""
 OF_BF16 = 2.0 ** -9
+MOST_EXACT = 4096
 
 
 class TooLargeError(Exception):
@@ -89,11 +90,13 @@ def _results(op: OpDef, inputs: Any, attrs: Any) -> list[TensorType]:
 
 
 def _moved(array: np.ndarray, amounts: dict[int, float], rng: np.random.Generator) -> np.ndarray:
+    """Floats, moved to drawn sides; small whole numbers, as of places in an image, are exact however one computes."""
     if array.dtype.kind != "f":
         return array
     sides = rng.choice([-1.0, 1.0], array.shape) * amounts[array.dtype.itemsize]
     with np.errstate(all="ignore"):
-        return np.asarray(array * (1 + sides)).astype(array.dtype)
+        is_exact = (np.rint(array) == array) & (np.abs(array) < MOST_EXACT)
+        return np.asarray(np.where(is_exact, array, array * (1 + sides))).astype(array.dtype)
 
 
 def _rounds_off(op: Facts) -> bool:
