@@ -128,6 +128,22 @@ def test_a_sum_between_two_steps_may_go_to_either(monkeypatch: pytest.MonkeyPatc
             check(trial)
 
 
+def test_nan_as_an_integer_is_unspecified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of 8-bit values that are all 0, which MXNet divides by their range."""
+    b = Builder()
+    graph = b.results(b.node("convert", [b.parameter("x", (2,), f32)], {"element": "i32"}).output)
+    kind = KINDS["graph"]
+    monkeypatch.setitem(KINDS, "graph", replace(kind, ours=lambda trial: [[np.array([7, 1], np.int32)]]))
+    for number in (np.nan, np.inf, 2.0 ** 31, 1.0):
+        trial = Trial("graph", print_graph(graph).encode(), [{"x": np.array([number, 1.5], np.float32)}], Setup(),
+                      EXACT, ("convert",))
+        if number == 1.0:
+            with pytest.raises(WrongError, match="interpreter"):
+                check(trial)
+        else:
+            assert check(trial) == "unspecified"
+
+
 def test_whole_numbers_are_exact() -> None:
     """What a place in an image is computed of does not move to the place before."""
     b = Builder()

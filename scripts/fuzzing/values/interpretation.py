@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -43,13 +44,22 @@ def _instead(evaluate: Callable[..., list[np.ndarray]]) -> AbstractContextManage
     return mock.patch.object(GraphValues, "run", running)
 
 
+@dataclass
+class Seen:
+    """Of a run of the interpreter: whether an element was unspecified, by the text of `convert`."""
+
+    unspecified: bool = False
+
+
 @contextmanager
-def bounded() -> Iterator[None]:
+def bounded() -> Iterator[Seen]:
     """Within, a node for which the interpreter has too few operations left raises TooLargeError."""
-    plain, left = OpDef.evaluate, MOST_OPERATIONS
+    plain, left, seen = OpDef.evaluate, MOST_OPERATIONS, Seen()
 
     def counting(op: OpDef, inputs: Any, attrs: Any) -> list[np.ndarray]:
         nonlocal left
+        if op.name == "convert" and _has_no_integer(inputs[0], attrs["element"].numpy):
+            seen.unspecified = True
         if op.work is not None:
             shapes = [array.shape for array in inputs], [each.shape for each in _results(op, inputs, attrs)]
             left -= sum(op.operations(*shapes, attrs).values())
@@ -58,7 +68,15 @@ def bounded() -> Iterator[None]:
         return plain(op, inputs, attrs)
 
     with _instead(counting):
-        yield
+        yield seen
+
+
+def _has_no_integer(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether a float is NaN, or beyond the integers of the type."""
+    if array.dtype.kind != "f" or dtype.kind not in "iu":
+        return False
+    ends, whole = np.iinfo(dtype), np.trunc(array.astype(np.float64))
+    return not ((whole >= float(ends.min)) & (whole < float(ends.max) + 1)).all()
 
 
 def nudging(reference: Run) -> Moved:

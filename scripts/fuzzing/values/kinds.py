@@ -39,8 +39,8 @@ _DRAWS = 8
 
 
 def check(trial: Trial, judging: Callable[[], None] = lambda: None) -> str:
-    """Compare all; how it went: `right`, `unjudged`, `refused`, `too large` for the interpreter, or `moves with
-    rounding`, by which results differ. `judging` is called before the judge runs.
+    """Compare all; how it went: `right`, `unjudged`, `refused`, `too large` for the interpreter; `moves with
+    rounding` or `unspecified` (NaN as an integer), where results differ so. `judging` is called before the judge runs.
 
     Raises:
         WrongError: results differ, or we refuse what the interpreter runs.
@@ -56,7 +56,7 @@ def check(trial: Trial, judging: Callable[[], None] = lambda: None) -> str:
     expected = None
     if kind.reference is not None:
         try:
-            with np.errstate(all="ignore"), bounded():
+            with np.errstate(all="ignore"), bounded() as seen:
                 expected = kind.reference(trial)
         except UnsupportedError:
             return "refused"
@@ -66,8 +66,13 @@ def check(trial: Trial, judging: Callable[[], None] = lambda: None) -> str:
             if NO_KERNEL in str(refusal):
                 return "refused"
             raise WrongError("the interpreter", f"refused: {refusal}") from refusal
-        if _moves(trial, kind, "the interpreter", found, expected):
-            return _MOVES
+        try:
+            if _moves(trial, kind, "the interpreter", found, expected):
+                return _MOVES
+        except WrongError:
+            if seen.unspecified:
+                return "unspecified"
+            raise
     elif refusal is not None:
         return "refused"
     if kind.judge is None:
