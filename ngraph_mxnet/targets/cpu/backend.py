@@ -38,6 +38,7 @@ from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
+from ngraph_mxnet.targets.cpu.lower.results import stored_values
 from ngraph_mxnet.targets.cpu.machine.isa import (
     InstructionSet,
     choose_instruction_set,
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
     from ngraph_mxnet.targets.cpu.report.profile import Profile
 
-logger = config.logger(__name__)
-
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
@@ -86,17 +85,13 @@ class CPUExecutable(NativeExecutable):
         self.prepare = prepare
         self._lowering = main
         self._programs = programs
-        self._generated = generated
-        self.settings = settings
+        self._generated, self.settings = generated, settings
         self.precision, self.quantised = precision, programs.quantised
         self.fit = fit
 
     @cached_property
     def values(self) -> StoredValues:  # type: ignore[override]  # made for audits, which few programs are for
-        main = self._lowering
-        return StoredValues([(node, index, main.views(value)) for node in main.graph.nodes
-                             for index, value in enumerate(node.outputs)], self.main.steps,
-                            [port.type for port in self.outputs])
+        return stored_values(self._lowering, [port.type for port in self.outputs])
 
     @property
     def prepared(self) -> tuple[int, int]:
@@ -248,7 +243,6 @@ class CPUBackend(Backend):
                 tune(main.builder, settings.threads)
         with span("generate code", "compile"):
             code = settings.generator.code() if settings.generator is not None else Code(None, {})
-
         with span("plan and bind", "compile"):
             whole, prepared = module.flow, None
             if prepare.builder.instructions:

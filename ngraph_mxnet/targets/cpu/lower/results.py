@@ -8,6 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.sizes import are_same, is_one, is_true, is_zero
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.tables import PixelRecipe, StepRecipe
@@ -15,6 +16,7 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import variants
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.planning.view import PlainView
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
+from ngraph_mxnet.targets.cpu.program.stored import StoredValues
 
 
 def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
@@ -24,6 +26,12 @@ def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
     ctx.builder.promises.require_written(source, f"the result {value.node or value.name}")
     if not _made_there(ctx, source, destination):
         ctx.copy(source, destination)
+
+
+def stored_values(ctx: Lowering, outputs: list[TensorType]) -> StoredValues:
+    """The values that the main Program, whose outputs have these types, stores."""
+    views = [(node, index, ctx.views(value)) for node in ctx.graph.nodes for index, value in enumerate(node.outputs)]
+    return StoredValues(views, ctx.builder.steps, outputs)
 
 
 def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> bool:
