@@ -2,8 +2,8 @@
 
 FOLDER gets `wrong-*`, a folder for each kind of failure, with the shrunk trial. `current` says which trial is in hand,
 for whoever finds this process dead; `--crash FILE` makes that trial small, in processes of their own, unless it was too
-slow: then it stays as it is. `tried` is the
-number of trials so far, `tally.json` what came of them, `coverage.json` what ran.
+slow: then it stays as it is. `tried` is the number of trials so far, `tally.json` what came of them, `coverage.json`
+what ran.
 """
 
 from __future__ import annotations
@@ -146,10 +146,10 @@ def shrink_crash(path: Path, seconds: float) -> None:
     def attempt(trial: Trial) -> None:
         check(trial)
 
-    def tell(trial: Trial) -> None:
+    def refuse(trial: Trial) -> None:
         raise RuntimeError(f"too slow: more than {family.seconds} s of the CPU's time, or no end at all")
 
-    drawn = Drawn(family, tell if is_slow else isolated(attempt, family.seconds))
+    drawn = Drawn(family, refuse if is_slow else isolated(attempt, family.seconds))
     try:
         drawn.try_one(said["seed"])
     except RuntimeError:
