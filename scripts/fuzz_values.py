@@ -2,9 +2,9 @@
 """Try random models in random configurations; keep those whose results differ from the interpreter's and a judge's.
 
 `fuzz_values.py FOLDER --runs 200000`. The judges are ONNX Runtime and native MXNet: `pip install '.[test,judge]'`. A
-process that dies is started anew; where a judge had the trial in hand, that is counted, and no finding. FOLDER gets
-`wrong-*`, each a folder with a model made small, what it was called by, and `why.txt`, whose command runs it again:
-`fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong, scripts/fuzzing/values/departures.py says so. Exit
+process that dies is started anew; where a judge had the trial in hand, or dies of it alone, that is counted, and no
+finding. FOLDER gets `wrong-*`, each a folder with a model made small, what it was called by, and `why.txt`, whose
+command runs it again: `fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong, scripts/fuzzing/values/departures.py says so. Exit
 status: 0; 1 when there is a finding; 2 for a wrong command line.
 """
 
@@ -24,6 +24,8 @@ _WORKER = "fuzzing.values.worker"
 _SETTINGS = {"NGRAPH_CACHE_DIR": "off", "OMP_NUM_THREADS": "2", "NGRAPH_LOG_LEVEL": "error",
              "MXNET_SUBGRAPH_BACKEND": "NONE", "MXNET_SUBGRAPH_VERBOSE": "0"}
 _PATIENCE = 300.0
+_OF_MXNETS_HANDLER = 255
+"""The exit status behind a signal that MXNet's own handler has told."""
 """Seconds by the clock that one trial may take, with what makes it small: families limit those of the CPU."""
 
 
@@ -46,7 +48,7 @@ def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str
     except frame.WorkerError as error:
         raise click.ClickException(str(error)) from None
     for path in tally.killed:
-        if json.loads(path.read_text())["judging"]:
+        if json.loads(path.read_text())["judging"] or _judge_dies(path):
             path.rename(path.with_name(path.name.replace("killed", "judge")))
         else:
             subprocess.run([sys.executable, "-m", _WORKER, "--crash", path], cwd=frame.SCRIPTS, check=False)
@@ -66,6 +68,16 @@ def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str
         why = folder / name / "why.txt"
         print(folder / name, *(why.read_text().splitlines()[:3] if why.exists() else []), sep="\n  ")
     sys.exit(bool(found))
+
+
+def _judge_dies(path: Path) -> bool:
+    """Whether the judge alone ends a process, too: what we leave to MXNet, MXNet runs."""
+    try:
+        status = subprocess.run([sys.executable, "-m", _WORKER, "--judge", path], cwd=frame.SCRIPTS, check=False,
+                                timeout=_PATIENCE).returncode
+    except subprocess.TimeoutExpired:
+        return False
+    return status < 0 or status == _OF_MXNETS_HANDLER
 
 
 def _replay(folder: Path) -> int:

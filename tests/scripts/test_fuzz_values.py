@@ -234,6 +234,21 @@ def test_what_ends_a_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         drawn.try_one("3")
 
 
+def test_the_judge_alone_runs_what_ended_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it raises is no answer: only whether it ends the process, too."""
+    kind, asked = KINDS["onnx"], []
+
+    def judge(trial: Trial) -> list[list[Any]]:
+        asked.append(trial.ops)
+        raise ValueError("no answer")
+
+    monkeypatch.setitem(KINDS, "onnx", type(kind)(kind.ours, kind.reference, judge, kind.judge_name))
+    path = tmp_path / "killed-SIGSEGV-1"
+    path.write_text(json.dumps({"family": "convolutions", "seed": "3", "judging": False}))
+    worker.run_judge(path)
+    assert len(asked) == 1
+
+
 def _without_end(trial: Trial) -> None:
     while True:
         pass

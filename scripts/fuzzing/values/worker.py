@@ -2,8 +2,8 @@
 
 FOLDER gets `wrong-*`, a folder for each kind of failure, with the shrunk trial. `current` says which trial is in hand,
 for whoever finds this process dead; `--crash FILE` makes that trial small, in processes of their own, unless it was too
-slow: then it stays as it is. `tried` is the number of trials so far, `tally.json` what came of them, `coverage.json`
-what ran.
+slow: then it stays as it is. `--judge FILE` has the judge alone run it. `tried` is the number of trials so far,
+`tally.json` what came of them, `coverage.json` what ran.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import sys
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from fuzzing.values import coverage, departures, findings
-from fuzzing.values.kinds import check
+from fuzzing.values.kinds import KINDS, check
 from fuzzing.values.shrinking import Drawn, isolated
 from fuzzing.values.trials import FAMILIES, Trial
 
@@ -159,6 +160,19 @@ def shrink_crash(path: Path, seconds: float) -> None:
     print(f"{path.name} does not die again by itself: {said}")
 
 
+def run_judge(path: Path) -> None:
+    """Have the judge alone run the trial in which a process died."""
+    said: dict[str, Any] = json.loads(path.read_text())
+
+    def judge(trial: Trial) -> None:
+        judging = KINDS[trial.kind].judge
+        if judging is not None:
+            judging(trial)
+
+    with suppress(Exception):  # whether it ends the process is what is asked
+        Drawn(FAMILIES[said["family"]], judge).try_one(said["seed"])
+
+
 def load_families() -> None:
     """And the kinds of trials, and what counts the rules of both bridges."""
     for kind in ("onnx_kind", "graph_kind", "mxnet_kinds", "training_kind"):
@@ -171,6 +185,9 @@ def main(arguments: list[str]) -> None:
     load_families()
     if arguments[0] == "--crash":
         shrink_crash(Path(arguments[1]), 4 * _SHRINKING)
+        return
+    if arguments[0] == "--judge":
+        run_judge(Path(arguments[1]))
         return
     folder, (runs, seed) = Path(arguments[0]), map(int, arguments[1:3])
     coverage.watch()
