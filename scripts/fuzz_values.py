@@ -4,8 +4,8 @@
 `fuzz_values.py FOLDER --runs 200000`. The judges are ONNX Runtime and native MXNet: `pip install '.[test,judge]'`. A
 process that dies is started anew; where a judge had the trial in hand, or dies of it alone, that is counted, and no
 finding. FOLDER gets `wrong-*`, each a folder with a model made small, what it was called by, and `why.txt`, whose
-command runs it again: `fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong, scripts/fuzzing/values/departures.py says so. Exit
-status: 0; 1 when there is a finding; 2 for a wrong command line.
+command runs it again: `fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong,
+scripts/fuzzing/values/departures.py says so. Exit status: 0; 1 when there is a finding; 2 for a wrong command line.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 import onnx
 from onnx import helper
@@ -31,6 +33,12 @@ def _skips_elements(trial: Trial) -> bool:
         if attrs.get("auto_pad", b"").startswith(b"SAME_") and any(size < stride for size, stride in sizes):
             return True
     return False
+
+
+def _distance(error: WrongError) -> float:
+    """Between the numbers that the error tells; infinite where it tells none."""
+    told = re.search(r"found ([-+.\de]+), expected ([-+.\de]+)$", error.detail)
+    return abs(float(told[1]) - float(told[2])) if told is not None else inf
 
 
 _ENDS = (2**31 - 1, -2**31, 2**63 - 1, -2**63)
@@ -67,6 +75,10 @@ DEPARTURES: tuple[Departure, ...] = (
               "ONNX Runtime 1.32 interpolates at the place itself, among pixels that are moved one by one, and so "
               "overshoots within two pixels of the border.",
               lambda trial, error: b"cubic" in trial.model and b"border" in trial.model),
+    Departure("sigmoids below 1e-5", "ONNX Runtime", ("Sigmoid",),
+              "Of -13.0046 it is 2.24995e-6; ours is 2.24985e-6, ONNX Runtime 1.32's, a quotient of polynomials, "
+              "2.1756e-6: it is off by some 1e-7 there, as beside 1, where that is the last place.",
+              lambda trial, error: _distance(error) < 2e-7),
     Departure("signs of NaN in float16", "ONNX Runtime", ("Sign",),
               "NaN in float32 and float64, in ONNX Runtime too; in float16 it compares, and says 0.",
               lambda trial, error: "float16" in error.detail and "found nan, expected 0.0" in error.detail),
