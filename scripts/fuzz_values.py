@@ -24,9 +24,9 @@ _WORKER = "fuzzing.values.worker"
 _SETTINGS = {"NGRAPH_CACHE_DIR": "off", "OMP_NUM_THREADS": "2", "NGRAPH_LOG_LEVEL": "error",
              "MXNET_SUBGRAPH_BACKEND": "NONE", "MXNET_SUBGRAPH_VERBOSE": "0"}
 _PATIENCE = 300.0
+"""Seconds by the clock that one trial may take, with what makes it small: families limit those of the CPU."""
 _OF_MXNETS_HANDLER = 255
 """The exit status behind a signal that MXNet's own handler has told."""
-"""Seconds by the clock that one trial may take, with what makes it small: families limit those of the CPU."""
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
