@@ -566,7 +566,7 @@ _LRN = {
     "beta": st.just(0.75),
     "bias": st.just(2.0),
 }
-_REALS = "asinh atan cbrt cos cosh erf exp expm1 gelu sigmoid sin sinh softplus softsign tanh"
+_REALS = "asinh atan cbrt cos cosh erf exp expm1 gelu sigmoid silu sin sinh softplus softsign tanh"
 _RATIONALS = "abs ceiling floor negative relu round sign square trunc"
 
 _RECORDS = [
@@ -579,7 +579,7 @@ _RECORDS = [
     *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in ["acos", "asin", "atanh", "tan"]),
     Record("erfinv", _unary(FLOATS), low=-0.98, high=0.98),
     *(Record(op, _unary(FLOATS), low=0.1, high=5.0) for op in ["gamma", "lgamma"]),
-    *(Record(op, _broadcasting(FLOATS)) for op in ["atan2", "gelu_gradient"]),
+    *(Record(op, _broadcasting(FLOATS)) for op in ["atan2", "gelu_gradient", "prelu"]),
     *(Record(op, _broadcasting(INTEGERS)) for op in ["bitwise_and", "bitwise_or", "bitwise_xor"]),
     Record("bitwise_not", _unary(INTEGERS)),
     Record("acosh", _unary(FLOATS), low=1.05, high=5.0),

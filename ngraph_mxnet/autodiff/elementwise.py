@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint, no_derivative
+from ngraph_mxnet.autodiff.unary import choice
 
 no_derivative("its result is no float", "equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
               "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")
@@ -48,6 +49,13 @@ def _(at: Reverse) -> Gradients:
 def _(at: Reverse) -> Gradients:
     a, b = at.operands
     return at.head.where(a <= b), at.head.where(a > b)
+
+
+@adjoint("prelu")
+def _(at: Reverse) -> Gradients:
+    """MXNet's (src/operator/leaky_relu-inl.h)."""
+    a, b = at.operands
+    return choice(a > 0.0, at.head, at.head * b), (at.head * a).where(a <= 0.0)
 
 
 @adjoint("mod")

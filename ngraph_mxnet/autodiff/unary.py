@@ -20,7 +20,7 @@ _GAUSS = 2 / math.sqrt(math.pi)
 def _digamma(x: Expression) -> Expression:
     """Abramowitz and Stegun, Handbook of Mathematical Functions: 6.3.5 up to where 6.3.18 holds; 6.3.7 below 1/2."""
     turned = x < 0.5
-    here = _choice(turned, 1.0 - x, x)
+    here = choice(turned, 1.0 - x, x)
     sum_ = here.reciprocal()
     for step in range(1, _STEPS):
         sum_ = sum_ + (here + float(step)).reciprocal()
@@ -29,7 +29,7 @@ def _digamma(x: Expression) -> Expression:
     tail = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse * (1 / 240))))
     found = far.log() - 0.5 / far - tail - sum_
     within = (x - x.round()) * math.pi  # the cotangent has the period 1, and tan is no better than its operand
-    return _choice(turned, found - math.pi / within.tan(), found)
+    return choice(turned, found - math.pi / within.tan(), found)
 
 
 def _over_hypotenuse(size: Expression) -> Expression:
@@ -108,12 +108,19 @@ def _(at: Reverse) -> Gradients:
 
 @adjoint("leaky_relu")
 def _(at: Reverse) -> Gradients:
-    return [_choice(at.operands[0] > 0.0, at.head, at.head * at.attrs["slope"])]
+    return [choice(at.operands[0] > 0.0, at.head, at.head * at.attrs["slope"])]
+
+
+@adjoint("silu")
+def _(at: Reverse) -> Gradients:
+    (x,) = at.operands
+    share = x.sigmoid()
+    return [at.head * (share * ((1.0 - share) * x + 1.0))]
 
 
 @adjoint("elu")
 def _(at: Reverse) -> Gradients:
-    return [_choice(at.operands[0] > 0.0, at.head, at.head * (at.result + at.attrs["alpha"]))]
+    return [choice(at.operands[0] > 0.0, at.head, at.head * (at.result + at.attrs["alpha"]))]
 
 
 @adjoint("hard_swish")
@@ -129,7 +136,8 @@ def _(at: Reverse) -> Gradients:
     return [at.head.to_element(at.operands[0].element) if at.head.element.is_float else None]
 
 
-def _choice(condition: Expression, first: Expression, second: Expression) -> Expression:
+def choice(condition: Expression, first: Expression, second: Expression) -> Expression:
+    """`first` where the condition holds, else `second`."""
     chosen = first.builder.apply("select", condition.value, first.value, second.value)
     return Expression(first.builder, chosen)
 

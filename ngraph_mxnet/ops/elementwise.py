@@ -59,6 +59,10 @@ def _gelu_gradient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(found).astype(a.dtype, copy=False)
 
 
+def _prelu(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(a > 0, a, a * b)
+
+
 # name: (domain, commutative, facts, formula, function); T[A], T[B] -> T[broadcast(A, B)]
 ARITHMETIC: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
     "add": (NUMBER, True, SIMPLE | FINITE | TOLERANT, "a + b; integers wrap", np.add),
@@ -73,6 +77,7 @@ ARITHMETIC: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
     "gelu_gradient": (FLOAT, False, {"work": by_result(transcendental=2, simple=8)},
                       "b times the derivative of gelu at a: (1 + erf(a / sqrt(2))) / 2 + a e^(-a^2 / 2) / sqrt(2 pi)",
                       _gelu_gradient),
+    "prelu": (FLOAT, False, {"work": by_result(simple=2)} | FINITE, "a where a > 0, else a * b", _prelu),
     "atan2": (FLOAT, False, TRANSCENDENTAL, "the angle of the point (b, a), in (-pi, pi]", np.arctan2),
     "bitwise_and": (INTEGER, True, SIMPLE, "a & b", np.bitwise_and),
     "bitwise_or": (INTEGER, True, SIMPLE, "a | b", np.bitwise_or),

@@ -80,6 +80,10 @@ def _gelu(x: np.ndarray) -> np.ndarray:
     return x * 0.5 * (1 + erf(x / math.sqrt(2)))
 
 
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
 # name: (domain, facts, formula, function)
 UNARY: dict[str, tuple[str, FactsOf, str, Function]] = {
     "abs": (NUMBER, SIMPLE | FINITE, "|x|", np.abs),
@@ -112,6 +116,7 @@ UNARY: dict[str, tuple[str, FactsOf, str, Function]] = {
     "rsqrt": (FLOAT, DIVIDE, "1/sqrt(x)", lambda x: 1 / np.sqrt(x)),
     "sigmoid": (FLOAT, TRANSCENDENTAL | FINITE, "1/(1 + e^-x)", _sigmoid),
     "sign": (NUMBER, SIMPLE | FINITE, "-1, 0 or 1; NaN stays NaN", np.sign),
+    "silu": (FLOAT, {"work": by_result(transcendental=1, simple=1)} | FINITE, "x/(1 + e^-x)", _silu),
     "sin": (FLOAT, TRANSCENDENTAL, "sine", np.sin),
     "sinh": (FLOAT, TRANSCENDENTAL, "hyperbolic sine", np.sinh),
     "softplus": (FLOAT, TRANSCENDENTAL, "log(1 + e^x), without overflow", lambda x: np.logaddexp(x, x.dtype.type(0))),

@@ -20,7 +20,6 @@ from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
 from ngraph_mxnet.passes.global_pool import global_pool
-from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.merge_products import MergeProducts
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.one_hot_product import one_hot_product
@@ -29,6 +28,7 @@ from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 from ngraph_mxnet.passes.scattered import scattered
+from ngraph_mxnet.passes.swish_fusion import swish_fusion
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 
@@ -57,7 +57,7 @@ def fusing() -> list[Pass | FixedPoint]:
         # convolution, bias, batch_norm, scale.
         FixedPoint("fold", (affine_folding(), batch_norm_folding())),
         # Before clamps are taken for activations of what they bound.
-        hard_swish_fusion(),
+        swish_fusion(),
         # Residuals after biases and batch norms: nothing can be scaled once the residual is added.
         residual_fusion(),
         # Clamps last: nothing can be added once it is clamped.

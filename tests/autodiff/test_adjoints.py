@@ -17,8 +17,8 @@ from ngraph_mxnet.ir import Builder, Graph, TensorType, all_ops, element_type
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 STEP = 1e-6
-KINKED = {"relu", "abs", "clamp", "leaky_relu", "elu", "hard_swish", "maximum", "minimum", "reduce_max", "reduce_min",
-          "max_pool", "mod", "atan2", "bilinear_sample"}
+KINKED = {"relu", "abs", "clamp", "leaky_relu", "elu", "hard_swish", "prelu", "maximum", "minimum", "reduce_max",
+          "reduce_min", "max_pool", "mod", "atan2", "bilinear_sample"}
 """Differences across a kink mean nothing: data of these is drawn so that neighbours are further apart than the step."""
 POSITIVE = {"log", "log10", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "cbrt", "power", "divide", "mod",
             "reduce_prod", "atan2", "lrn"}

@@ -88,6 +88,7 @@ def test_activations_keep_nan(op: str):
         ("sigmoid", f32(-1000, 0, 1000), [0, 0.5, 1]),
         ("erf", f32(-10, 0, 10), [-1, 0, 1]),
         ("gelu", f32(0, 1), [0, 0.5 * (1 + math.erf(math.sqrt(0.5)))]),
+        ("silu", f32(-1000, 0, 1, 1000), [0, 0, 1 / (1 + math.exp(-1)), 1000]),
         ("negative", np.array([1, 0], np.uint8), [255, 0]),
         ("abs", np.array([-128, -3], np.int8), [-128, 3]),
         ("log", f32(0, 1), [-np.inf, 0]),
@@ -120,7 +121,7 @@ def test_binary_ops_broadcast(op: str):
 def test_arithmetic_of_integers_keeps_the_element_type(element):
     """Scalars too, of which NumPy 1 would make int64, and of those of uint64 nothing at all."""
     for op in ARITHMETIC:
-        if op not in ("atan2", "gelu_gradient", "logical_and", "logical_or", "logical_xor"):
+        if op not in ("atan2", "gelu_gradient", "logical_and", "logical_or", "logical_xor", "prelu"):
             assert evaluate(op, element.numpy.type(3), element.numpy.type(1)).dtype == element.numpy
 
 

@@ -22,13 +22,13 @@ from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
-from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.one_hot_product import one_hot_product
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 from ngraph_mxnet.passes.scattered import scattered
+from ngraph_mxnet.passes.swish_fusion import swish_fusion
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 Build = Callable[[Builder], "Value | tuple[Value, ...]"]
@@ -118,6 +118,11 @@ def two(value: Value, read: Callable[[Value], Value]) -> tuple[Value, Value]:
 
 def c(b: Builder, value, dtype: str | None = None) -> Value:
     return b.constant(value, dtype)
+
+
+def silu(b: Builder, turned: bool = False) -> Value:
+    value = x(b)
+    return b.multiply(b.sigmoid(value), value) if turned else b.multiply(value, b.sigmoid(value))
 
 
 def swish(b: Builder, slope: float | None = 0.2, offset: float | None = 3.0, lower: float = 0.0,
@@ -331,23 +336,27 @@ FOLD = [
     Case("one hot, weights of a run", one_hot_product, lambda b: one_hot(b, weight=False),
          "equal convert reshape matmul", "the weights may differ with every run"),
     Case("not one hot", one_hot_product, lambda b: dense(b), "matmul"),
-    Case("hard swish", hard_swish_fusion, swish, "hard_swish"),
-    Case("hard swish without slope", hard_swish_fusion, lambda b: swish(b, None), "hard_swish"),
-    Case("hard swish without offset", hard_swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),
-    Case("hard swish, scalars behind", hard_swish_fusion,
+    Case("silu", swish_fusion, lambda b: silu(b), "silu"),
+    Case("silu, the sigmoid first", swish_fusion, lambda b: silu(b, turned=True), "silu"),
+    Case("silu read twice", swish_fusion, lambda b: two(b.sigmoid(x(b)), lambda v: b.multiply(x(b), v)),
+         "sigmoid multiply", "has other readers"),
+    Case("hard swish", swish_fusion, swish, "hard_swish"),
+    Case("hard swish without slope", swish_fusion, lambda b: swish(b, None), "hard_swish"),
+    Case("hard swish without offset", swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),
+    Case("hard swish, scalars behind", swish_fusion,
          lambda b: b.add(b.multiply(c(b, 0.5), b.divide(swish(b), c(b, 6.0))), c(b, [0.25], "f32")), "hard_swish"),
-    Case("hard swish read twice", hard_swish_fusion,
+    Case("hard swish read twice", swish_fusion,
          lambda b: two(swish(b), lambda v: b.add(b.divide(v, c(b, 6.0)), c(b, 1.0))), "hard_swish divide add",
          "hard_swish has other readers"),
-    Case("hard swish divides", hard_swish_fusion, lambda b: b.divide(c(b, 6.0), b.add(swish(b), c(b, 9.0))),
+    Case("hard swish divides", swish_fusion, lambda b: b.divide(c(b, 6.0), b.add(swish(b), c(b, 9.0))),
          "hard_swish divide"),
-    Case("hard swish of channels", hard_swish_fusion,
+    Case("hard swish of channels", swish_fusion,
          lambda b: b.add(swish(b), w(b, 3, 1, 1, weight=False)), "hard_swish add"),
-    Case("another gate", hard_swish_fusion, lambda b: swish(b, lower=-1.0), "multiply add clamp multiply",
+    Case("another gate", swish_fusion, lambda b: swish(b, lower=-1.0), "multiply add clamp multiply",
          "the clamp is not from 0 to a finite bound"),
-    Case("gate of another value", hard_swish_fusion,
+    Case("gate of another value", swish_fusion,
          lambda b: b.multiply(b.tanh(x(b)), b.clamp(x(b), lower=0.0, upper=1.0)), "tanh clamp multiply"),
-    Case("gate read twice", hard_swish_fusion,
+    Case("gate read twice", swish_fusion,
          lambda b: two(b.clamp(x(b), lower=0.0, upper=1.0), lambda v: b.multiply(x(b), v)), "clamp multiply",
          "clamp has other readers"),
     Case("shuffle", pixel_shuffle, lambda b: upward(b, lower=0.0), "convolution_bias reshape transpose reshape"),

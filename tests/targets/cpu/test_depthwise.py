@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, close, every_isa, images, run
 from packing_references import pack_depthwise_reference
+from test_microkernels import FORMULAS
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS
 from ngraph_mxnet.targets.cpu.params.record import by_name
 
 SIZES = st.integers(1, 13)
@@ -27,8 +29,10 @@ def reference(padded: np.ndarray, weights: np.ndarray, stride: int) -> np.ndarra
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_kernel(isa: str, stride: int) -> None:
     @settings(max_examples=25, deadline=None)
-    @given(SEEDS, st.integers(1, 3), st.integers(1, 40), SIZES, SIZES, st.integers(1, 5), st.booleans(), SPLITS)
-    def check(seed: int, n: int, c: int, height: int, width: int, chunk: int, gate: bool, splits: list[int]) -> None:
+    @given(SEEDS, st.integers(1, 3), st.integers(1, 40), SIZES, SIZES, st.integers(1, 5),
+           st.sampled_from([*ACTIVATIONS]), SPLITS)
+    def check(seed: int, n: int, c: int, height: int, width: int, chunk: int, activation: str,
+              splits: list[int]) -> None:
         h, w = (height - 1) * stride + 1, (width - 1) * stride + 1
         x, weights, bias = images(seed, n, c, h, w), images(seed + 1, c, 1, 3, 3), images(seed + 2, 1, 1, 1, c).ravel()
         source, out = Blocked(n, c, h, w, halo=(2, 3)), Blocked(n, c, height, width, halo=(1, 0))
@@ -41,16 +45,17 @@ def test_the_kernel(isa: str, stride: int) -> None:
             images=n, channels=c, blocks=source.whole.shape[1], height=height, width=width, chunk_rows=chunk,
             first=-steps[0][2] - steps[0][3], in_image_stride=steps[0][0], in_block_stride=steps[0][1],
             in_row_stride=steps[0][2], out_image_stride=steps[1][0], out_block_stride=steps[1][1],
-            out_row_stride=steps[1][2], gate=gate,
+            out_row_stride=steps[1][2], activation=ACTIVATIONS[activation],
             **by_name("lower upper slope offset scale shift", [-0.5, 2.0, 0.25, 0.375, 1.5, -0.125]),
         )
-        tensors = [source.inner, pack_depthwise_reference(weights), padded, out.inner]
+        slopes = np.zeros_like(padded)
+        slopes[:c] = images(seed + 3, 1, 1, 1, c).ravel()
+        tensors = [source.inner, pack_depthwise_reference(weights), padded, out.inner, slopes]
         around = out.whole.copy()
         run(isa, f"depthwise3x3_s{stride}", tensors, params, (), splits)
         wanted = reference(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), weights, stride) + bias[:, None, None]
         wanted = np.clip(wanted, -0.5, 2.0)
-        if gate:
-            wanted = wanted * np.clip(0.25 * wanted + 0.375, 0, 1) * 1.5 - 0.125
+        wanted = FORMULAS[activation](wanted, slopes[:c, None, None])
         close(out.plain, wanted, relative=1e-5, absolute=1e-5)
         assert np.isfinite(out.inner).all()  # also the channels that fill the last block
         around[:, :, 1 : 1 + height] = out.inner

@@ -46,6 +46,7 @@ UNARY = {
     "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "negative": np.negative,
     "reciprocal": np.reciprocal, "relu": lambda x: np.maximum(x, 0), "round": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _sigmoid, "sign": np.sign, "sin": np.sin, "sinh": np.sinh,
+    "silu": lambda x: x * _sigmoid(x),
     "softplus": lambda x: np.logaddexp(x, 0), "softsign": lambda x: x / (1 + np.abs(x)), "sqrt": np.sqrt,
     "square": np.square, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
     "clamp": lambda x: np.clip(x, -0.75, 6), "leaky_relu": lambda x: np.where(x > 0, x, 0.1 * x),
@@ -55,7 +56,7 @@ UNARY = {
 PARAMETERS = {"clamp": (-0.75, 6.0), "leaky_relu": (0.1,), "elu": (0.7,), "hard_swish": (0.2, 0.5, 1.5, -0.1)}
 BINARY = {
     "add": np.add, "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum, "multiply": np.multiply,
-    "power": np.power, "subtract": np.subtract, "mod": _modulo,
+    "power": np.power, "prelu": lambda x, slope: np.where(x > 0, x, x * slope), "subtract": np.subtract, "mod": _modulo,
     "gelu_gradient": lambda x, head: head * ((1 + _erf(x / np.sqrt(2))) / 2
                                              + x * np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)),
 }

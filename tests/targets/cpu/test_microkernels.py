@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, widened
 from ngraph_mxnet.targets.cpu.microkernels import target
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.params import (
-    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
     FLAG_OUTPUT_NARROW,
@@ -29,7 +30,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Isa, symbol, variants
 from ngraph_mxnet.targets.cpu.params import Params
 
 # (kernels, instruction set that runs them): AVX-512's tiles are also checked through AVX2's legaliser.
@@ -40,6 +41,18 @@ TARGETS = [
     pytest.param("avx512", "avx512", marks=AVX512),
 ]
 BF16_TARGETS = [("avx512", "avx2"), pytest.param("avx512", "avx512", marks=AVX512_BF16)]
+
+
+FORMULAS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "none": lambda x, slopes: x,
+    "hard_swish": lambda x, slopes: x * clip(0.25 * x + 0.375, (0.0, 1.0)) * 1.5 - 0.125,
+    "prelu": lambda x, slopes: np.where(x > 0, x, x * slopes),
+    "silu": lambda x, slopes: x / (1 + np.exp(-x)),
+    "gelu": lambda x, slopes: x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "sigmoid": lambda x, slopes: 1 / (1 + np.exp(-x)),
+    "tanh": lambda x, slopes: np.tanh(x),
+}
+"""Of each activation, with the numbers that the tests give the hard swish."""
 
 
 class Blocked:
@@ -134,7 +147,7 @@ class Case:
     residual: str = "none"
     output2: bool = False
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
-    gate: bool = False
+    activation: str = "none"
     halo: tuple[int, int] = (0, 0)
     nan: bool = False
     variant: int = 0
@@ -181,7 +194,7 @@ def cases(draw, bf16: bool = False) -> Case:
         bounds=draw(
             st.sampled_from([(float("-inf"), float("inf")), (0.0, float("inf")), (0.0, 0.5), (-1.0, 1.0)])
         ),
-        gate=draw(st.booleans()),
+        activation=draw(st.sampled_from([*ACTIVATIONS])),
         halo=draw(pair),
         nan=draw(st.booleans()),
         variant=draw(st.integers(0, 3)),
@@ -205,7 +218,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     out_h, out_w = case.out_size()
     x = rng.standard_normal((case.images, ic, h, w)).astype(np.float32)
     weights = rng.standard_normal((oc, case.ic, *case.kernel)).astype(np.float32)
-    bias, scale, shift = rng.standard_normal((3, oc)).astype(np.float32)
+    bias, scale, shift, slopes = rng.standard_normal((4, oc)).astype(np.float32)
     add = rng.standard_normal((case.images, oc, out_h, out_w)).astype(np.float32)
     if case.nan:
         x.reshape(-1)[rng.integers(x.size)] = np.nan
@@ -230,7 +243,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         oc_groups, out_blocks, vectors = (
             1,
             1,
-            [references.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
+            [references.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift, slopes)],
         )
     else:
         supers = super_groups(case.groups, ic, oc, lanes)
@@ -241,7 +254,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         oc_groups, out_blocks = packed.shape[1], -(-oc // supers // 16)
         vectors = [
             references.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
-            for v in (bias, scale, shift)
+            for v in (bias, scale, shift, slopes)
         ]
         blocks = -(-ic // supers // lanes)
         step_channels = (blocks, channel)
@@ -256,6 +269,9 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     residual = output if case.residual == "in_place" else Blocked(add, (1, 0), 3.0, residual_bf16)
     add = residual.plain().copy()
     output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0, output2_bf16, np.nan)
+    activation = case.activation
+    if ACTIVATIONS[activation] >= FIRST_CALLED and (output_bf16 or case.output2):
+        activation = "prelu"
     fold = case.fold and case.images > 1
     pixels = pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
@@ -272,7 +288,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
     flags = (FLAG_RESIDUAL if case.residual != "none" else 0) | (FLAG_OUTPUT2 if case.output2 else 0)
     flags |= FLAG_OUTPUT_NARROW * output_bf16 | FLAG_RESIDUAL_NARROW * residual_bf16
-    flags |= FLAG_OUTPUT2_NARROW * output2_bf16 | FLAG_GATE * case.gate
+    flags |= FLAG_OUTPUT2_NARROW * output2_bf16
     params = contraction_params(
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
@@ -284,7 +300,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
         out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,
         lower=case.bounds[0], upper=case.bounds[1], lower2=0.0,
-        slope=0.25, offset=0.375, scale=1.5, shift=-0.125,
+        activation=ACTIVATIONS[activation], slope=0.25, offset=0.375, scale=1.5, shift=-0.125,
     )
     tensors = [
         address, constants[0].ctypes.data, constants[1].ctypes.data, output.address, residual.address,
@@ -302,8 +318,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     if case.residual != "none":
         want = want + add
     want = clip(want, case.bounds)
-    if case.gate:
-        want = want * clip(0.25 * want + 0.375, (0.0, 1.0)) * 1.5 - 0.125
+    want = FORMULAS[activation](want, per_channel(slopes))
     got = output.plain()
     # Super-groups spread a NaN to their other groups (0 * NaN): only finite results are compared there.
     finite = (
@@ -424,7 +439,8 @@ def test_object_is_self_contained(isa: Isa, tmp_path: Path) -> None:
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_no_vector_spills_in_loops(isa: Isa) -> None:
     """No vector register visits the stack in a loop over steps (a block that jumps to itself)."""
-    for block in re.split(r"^(?=\.LBB)", target.emit_assembly(isa), flags=re.M):
+    kernels, *_ = re.split(r"^ng_activate_", target.emit_assembly(isa), flags=re.M)  # they have no steps
+    for block in re.split(r"^(?=\.LBB)", kernels, flags=re.M):
         label = block.split(":")[0]
         loop = re.match(rf"(?s).*\tj\w+\t{re.escape(label)}\n", block)
         if label.startswith(".LBB") and loop and re.search("vfmadd|vdpbf16ps|vpdpbusd", loop[0]):

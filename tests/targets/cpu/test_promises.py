@@ -186,8 +186,8 @@ def leave_out_what_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def merged(ctx: Lowering, *args: object, **more: object) -> None:
         init(ctx, *args, **more)  # type: ignore[arg-type]
-        ctx.merged.update(ctx.gates.values())
-        ctx.gates.clear()
+        ctx.merged.update(ctx.activations.values())
+        ctx.activations.clear()
 
     monkeypatch.setattr(Lowering, "__init__", merged)
 

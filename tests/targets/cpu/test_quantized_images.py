@@ -13,7 +13,7 @@ from test_quantized_products import ISAS, SCALE, ZERO_POINT, arrays_of, check, p
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.passes.quantize_early import quantize_early
-from ngraph_mxnet.targets.cpu.planning.layout import plan_gates
+from ngraph_mxnet.targets.cpu.planning.layout import plan_activations
 from ngraph_mxnet.targets.cpu.planning.quantized import plan_fours, plan_stores
 
 
@@ -192,7 +192,7 @@ def test_scale_and_shift_store_bytes(isa: str, channels: int, clamped: bool, see
     lower = 0.0 if clamped else -np.inf
     scaled = b.scale_shift(x, b.weight("s", (channels,)), b.weight("t", (channels,)), lower=lower)
     graph = b.results(convolved(b, quantized(b, scaled, 0.01), 32))
-    assert len(plan_stores(graph, plan_gates(graph))) == 1
+    assert len(plan_stores(graph, plan_activations(graph))) == 1
     names = check(graph, isa, seed)
     assert "scale_shift_blocked_f32_u8" in names
     assert not any(name.startswith("quantize") for name in names)

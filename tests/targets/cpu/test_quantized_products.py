@@ -13,7 +13,7 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.targets.cpu.machine.isa import available, kernels_of
-from ngraph_mxnet.targets.cpu.planning.layout import plan_gates
+from ngraph_mxnet.targets.cpu.planning.layout import plan_activations
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
 
 ISAS = available(_core.cpu_features())
@@ -242,7 +242,7 @@ def test_nothing_is_converted_between_products(isa: str) -> None:
 
 def test_what_others_read_is_stored_in_float32_too() -> None:
     graph = chain(read_twice=True)
-    assert len(plan_stores(graph, plan_gates(graph))) == len(plan_stores(chain(), {})) - 1
+    assert len(plan_stores(graph, plan_activations(graph))) == len(plan_stores(chain(), {})) - 1
     assert {each for _, each in plan_stores(chain(), {}).values()} == {Affine(float(np.float32(SCALE)), ZERO_POINT)}
     names = check(graph, ISAS[0])
     assert sum(name.startswith("quantize") for name in names) == 2

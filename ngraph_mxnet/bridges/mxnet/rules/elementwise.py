@@ -156,8 +156,7 @@ def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
     if gamma.type.rank == 1 and len(x.shape) > 1:
         gamma = along_axis(b, gamma, 1, len(x.shape))
-    zero = scalar(b, 0, x)  # gamma meets no number above it, not even an infinite one
-    out = b.select(b.greater(x, zero), x, b.multiply(b.minimum(x, zero), gamma))
+    out = b.prelu(x, gamma)
     if not are_same_shape(out.shape, x.shape):  # MXNet's result is like x
         raise UnsupportedError(f"gamma of {gamma.type} for data of {x.type}")
     return out

@@ -122,6 +122,8 @@ def prelu(b: Builder, call: Call) -> Value:
     known = call.static_value(slope)
     if known is not None and known.size == 1 and x.type.element == f32:
         return b.leaky_relu(x, slope=float(known.item()))
+    if x.type.element.is_float:
+        return b.prelu(x, slope)
     return b.select(b.less(x, scalar(b, 0, x)), b.multiply(x, slope), x)
 
 

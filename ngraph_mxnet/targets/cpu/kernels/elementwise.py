@@ -87,6 +87,16 @@ def _gelu(x):
 
 
 @inline
+def _silu(x):
+    return x / (ONE + maths.exp(-x))
+
+
+@inline
+def _prelu(x, slope):
+    return select(x > ZERO, x, x * slope)
+
+
+@inline
 def _gelu_gradient(x, head):
     density = maths.exp(x * x * -HALF) * DENSITY
     return head * (HALF * (ONE + maths.erf(x * SQRT_HALF)) + x * density)
@@ -163,6 +173,7 @@ UNARY: dict[str, tuple[Callable, int]] = {
     "rsqrt": (inline(lambda x: ONE / square_root(x)), 0),
     "sigmoid": (maths.sigmoid, 0),
     "sign": (_sign, 0),
+    "silu": (_silu, 0),
     "softplus": (maths.softplus, 0),
     "softsign": (_softsign, 0),
     "sqrt": (square_root, 0),
@@ -197,6 +208,7 @@ BINARY: dict[str, Callable] = {
     "maximum": _maximum,
     "minimum": _minimum,
     "multiply": inline(lambda x, y: x * y),
+    "prelu": _prelu,
     "subtract": inline(lambda x, y: x - y),
 }
 """float32, float32 to float32."""

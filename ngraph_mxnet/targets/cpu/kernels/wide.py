@@ -124,6 +124,7 @@ UNARY_F64: dict[str, Callable] = {
     "rsqrt": inline(lambda x, p: ONE / _square_root(x)),
     "sigmoid": inline(lambda x, p: ONE / (ONE + _exp(-x))),
     "sign": _sign,
+    "silu": inline(lambda x, p: x / (ONE + _exp(-x))),
     "sin": _libm("sin"),
     "sinh": _libm("sinh"),
     "softplus": _softplus,
@@ -161,6 +162,7 @@ BINARY_F64: dict[str, Callable] = {
     "mod": _mod,
     "multiply": inline(lambda x, y: x * y),
     "power": _double("pow", 2),
+    "prelu": inline(lambda x, y: select(x > ZERO, x, x * y)),
     "subtract": inline(lambda x, y: x - y),
 }
 """float64, float64 to float64."""

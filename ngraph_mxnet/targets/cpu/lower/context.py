@@ -29,7 +29,7 @@ from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
-from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout, read_as_images
+from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_activations, plan_layout, read_as_images
 from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_fours, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
@@ -72,10 +72,10 @@ class Lowering:
         planned = settings.as_planned
         self._stored_narrow = plan_narrow(graph) if self.bf16 and planned else frozenset()
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow, in_place=planned)
-        self.gates: dict[Node, Node] = plan_gates(graph) if planned else {}
-        self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates) if planned else {}
+        self.activations: dict[Node, Node] = plan_activations(graph, narrow=self.bf16) if planned else {}
+        self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.activations) if planned else {}
         self.merged: set[Node] = set()
-        """Nodes whose results those before them have made by now: a hard swish by its convolution."""
+        """Nodes whose results those before them have made by now: an activation by its convolution."""
         self.quantized: dict[Value, tuple[Value, Affine]] = {}
         """Real numbers that are at hand as u8, which readers widen."""
         self.images = read_as_images(graph)

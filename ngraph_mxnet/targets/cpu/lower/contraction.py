@@ -11,13 +11,12 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one
-from ngraph_mxnet.ir.types import f32, u8
+from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
-from ngraph_mxnet.targets.cpu.lower.storing import AS_IT_IS, Gate, Linear, Storing
+from ngraph_mxnet.targets.cpu.lower.storing import AS_IT_IS, NO_ACTIVATION, Activation, Linear, Storing
 from ngraph_mxnet.targets.cpu.microkernels.params import (
-    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
     FLAG_OUTPUT_NARROW,
@@ -27,7 +26,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.targets.cpu.microkernels.variants import Kind
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.targets.cpu.params.record import by_name
@@ -115,9 +114,6 @@ def block_bytes(view: BlockedView | None) -> int:
     return view.block * view.type.element.size if view is not None else 0
 
 
-NO_GATE: Gate = (0.0, 0.0, 1.0, 0.0)
-
-
 @dataclass(frozen=True)
 class Epilogue:
     """What happens to the sums before they are stored."""
@@ -130,7 +126,7 @@ class Epilogue:
     upper: float = inf
     lower2: float = -inf
     upper2: float = inf
-    gate: Gate | None = None
+    activation: Activation = NO_ACTIVATION
     factor: Value | None = None
     addend: Value | None = None
     residual_affine: Affine | None = None
@@ -144,12 +140,16 @@ class Epilogue:
         return {"lower": self.lower, "upper": self.upper, "lower2": self.lower2, "upper2": self.upper2}
 
 
-def with_gate(ctx: Lowering, node: Node) -> tuple[list[Value], Gate]:
-    """What the convolution makes that computes its `hard_swish` too, and the parameters of that."""
-    gate = ctx.gates[node]
-    ctx.merged.add(gate)
-    slope, offset, scale, shift = (gate.attrs[name] for name in ("slope", "offset", "scale", "shift"))
-    return gate.outputs, (slope, offset, scale, shift)
+def with_activation(ctx: Lowering, node: Node) -> tuple[list[Value], Activation]:
+    """What the convolution makes that computes its only reader too, and what that is."""
+    reader = ctx.activations[node]
+    ctx.merged.add(reader)
+    name, attrs = reader.op.name, reader.attrs
+    if name == "hard_swish":
+        return reader.outputs, Activation(name, (attrs["slope"], attrs["offset"], attrs["scale"], attrs["shift"]))
+    if name == "leaky_relu":
+        return reader.outputs, Activation("prelu", slopes=attrs["slope"])
+    return reader.outputs, Activation(name, slopes=reader.inputs[1]) if name == "prelu" else Activation(name)
 
 
 def clamps(node: Node) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     )
     storing = Storing()
     if source.is_u8:
-        storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.gate, epilogue.bounds)
+        storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.activation, epilogue.bounds)
     choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads,
                           bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8), u8=source.is_u8,
                           vnni=ctx.settings.vnni, short=source.short,
@@ -207,13 +207,13 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
                        slices=geometry.slices, slice_stride=geometry.slice_stride)
     params = contraction_params(
         **choice.fields(), steps=steps.size,
-        flags=_flags(out, residual, second) | FLAG_GATE * (epilogue.gate is not None),
+        flags=_flags(out, residual, second), activation=ACTIVATIONS[epilogue.activation.op],
         pixel_stride=geometry.strides[1] * source.plane.pixel,
         in_image_stride=source.plane.image, in_group_stride=source.group_stride,
         out_image_stride=byte_plane(out).image, out_block_stride=block_bytes(out),
         res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
         out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
-        **{**epilogue.bounds, **by_name("slope offset scale shift", epilogue.gate or NO_GATE), **storing.numbers},
+        **{**epilogue.bounds, **by_name("slope offset scale shift", epilogue.activation.gate), **storing.numbers},
     )
     packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)
     bias, scale, shift, factor, addend = (
@@ -227,7 +227,9 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
              bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
-             output2=second, scale2=scale, shift2=shift, **more, around=("input",) if geometry.halo else (),
+             output2=second, scale2=scale, shift2=shift, **more,
+             slopes=slopes_of(ctx, epilogue.activation, out, source, choice.oc_tile),
+             around=("input",) if geometry.halo else (),
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
 
@@ -256,17 +258,32 @@ def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: In
     return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
 
 
+def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: Input, oc_tile: int) -> View | None:
+    """The slopes of a prelu in the order of the packed weights."""
+    if activation.op != "prelu":
+        return None
+    if isinstance(activation.slopes, Value):
+        return channel_vector(ctx, activation.slopes, out.type.shape[1], source, oc_tile)
+    size = _channel_bytes(out.type.shape[1], source, oc_tile) // 4
+    return ctx.table(np.full(size, activation.slopes, np.float32))
+
+
 def channel_blocks(ctx: Lowering, value: Value, becomes: Linear = AS_IT_IS) -> View:
-    """A vector [C], padded with zeros to whole blocks."""
-    return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK), becomes)
+    """What there is of each channel, padded with zeros to whole blocks."""
+    return _in_tiles(ctx, value, packed_channels(value.type.size, groups=1, oc_tile=BLOCK), becomes)
 
 
 def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False) -> View:
-    """`real`: integers become float32."""
+    """`real`: integers become float32. One element stands for all channels."""
     n = PACK_CHANNELS.read(params.ints())
+    channels = n.groups * n.per_group
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
         numbers = wide.converted(context, vector, f32) if real else vector
+        if is_one(value.type.size) and not is_one(channels):
+            copies = context.new_plain(TensorType(numbers.type.element, (channels,)))
+            context.strided("copy_4", (channels,), [(numbers, (0,))], (copies, copies.strides))
+            numbers = copies
         for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
             if number != neutral:
                 scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)

@@ -19,11 +19,13 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     check_rank,
     clamps,
     contract,
-    with_gate,
+    slopes_of,
+    with_activation,
     zeros,
 )
 from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
 from ngraph_mxnet.targets.cpu.lower.promised import require_border
+from ngraph_mxnet.targets.cpu.lower.storing import NO_ACTIVATION
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.variants import variants
@@ -59,10 +61,10 @@ def convolution(ctx: Lowering, node: Node) -> None:
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
     tiles = {0: True} if phases_of(node) or volume.has_depth(node) else winograd.tiles(ctx, node, geometry)
-    results, gate = node.outputs, None
-    if node in ctx.gates and tiles.keys() == {0}:
-        results, gate = with_gate(ctx, node)
-    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate)
+    results, activation = node.outputs, NO_ACTIVATION
+    if node in ctx.activations and tiles.keys() == {0}:
+        results, activation = with_activation(ctx, node)
+    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), activation=activation)
     outputs = [ctx.new_blocked(value, narrow=True) for value in results]
     for value in (data, residual) if len(tiles) > 1 else ():
         if value is not None:
@@ -157,5 +159,6 @@ def _by_rows(ctx: Lowering, source: Input, packing: Packing, geometry: Geometry,
     bias = channel_vector(ctx, epilogue.bias, out.type.shape[1], source, BLOCK) or zeros(ctx, out, source, BLOCK)
     packed = packing.pack(ctx, source, BLOCK)
     depthwise.convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
-                          bounds=(epilogue.lower, epilogue.upper), gate=epilogue.gate)
+                          bounds=(epilogue.lower, epilogue.upper), activation=epilogue.activation,
+                          slopes=slopes_of(ctx, epilogue.activation, out, source, BLOCK))
     return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import ops_of
-from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.params import KERNELS
@@ -59,26 +60,36 @@ def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, 
     if shape[1] % BLOCK and not node.op.keeps_finite:
         return None  # what stands in the lanes beyond the channels must stay finite: later zero weights cancel it
     kinds = [_kind(v, shape) for v in node.inputs]
-    if None in kinds or ("channel" in kinds and shape[1] % BLOCK):
-        return None
-    return [_operand(ctx, value, kind) for value, kind in zip(node.inputs, kinds, strict=True)]
+    return None if None in kinds else [_operand(ctx, v, kind) for v, kind in zip(node.inputs, kinds, strict=True)]
 
 
 def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
-    """How an operand meets a result of `shape`: `full`, per `channel`, one `scalar`, or not by blocks (None)."""
+    """How an operand meets a result of `shape`: `full`, per `channel`, per channel of each `image`, as one `scalar`,
+    or not by blocks (None)."""
     if are_same_shape(value.shape, shape):
         return "full"
     if is_one(value.type.size):
         return "scalar"
     padded = (1,) * (len(shape) - value.type.rank) + value.shape
-    return "channel" if are_same(padded[1], shape[1]) and are_same(shape[1], value.type.size) else None
+    if not are_same(padded[1], shape[1]):
+        return None
+    if are_same(shape[1], value.type.size):
+        return "channel"
+    return "image" if are_same_shape(value.shape, (*shape[:2], *(1,) * (len(shape) - 2))) else None
 
 
 def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:
     if kind == "full":
         view = ctx.blocked(value)
         return view, blocked_strides(view)
-    return ctx.contiguous(value), (0, BLOCK, 0, 0, 1) if kind == "channel" else (0, 0, 0, 0, 0)
+    if kind == "image":
+        view = ctx.blocked(value)
+        image, block, _, _, lane = blocked_strides(view)
+        return view, (image, block, 0, 0, lane)
+    if kind == "channel":
+        whole = is_zero(value.type.size % BLOCK)
+        return ctx.contiguous(value) if whole else channel_blocks(ctx, value), (0, BLOCK, 0, 0, 1)
+    return ctx.contiguous(value), (0, 0, 0, 0, 0)
 
 
 def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> None:

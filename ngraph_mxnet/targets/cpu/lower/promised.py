@@ -20,8 +20,8 @@ def require_made(ctx: Lowering, node: Node) -> None:
     for value in node.outputs:
         if ctx.is_at_hand(value) or _is_made(ctx, value):
             continue
-        gate = ctx.gates.get(node)
-        if gate is None or not _is_made(ctx, gate.output):
+        reader = ctx.activations.get(node)
+        if reader is None or not _is_made(ctx, reader.output):
             raise BrokenPromiseError(f"{node}: {_how(ctx, value)}, and there is nothing. {DEFECT}")
 
 

@@ -19,11 +19,12 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     check_depth,
     clamps,
     contract,
-    with_gate,
+    with_activation,
 )
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.lower.promised import require_border
+from ngraph_mxnet.targets.cpu.lower.storing import NO_ACTIVATION
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
@@ -52,12 +53,12 @@ def convolution(ctx: Lowering, node: Node) -> None:
     """1-D and 2-D. A result that is only read as u8 is stored so."""
     weights, bias, factor, addend = node.inputs[1:5]
     residual, scale, shift = (*node.inputs[5:], None, None, None)[:3]
-    results, gate = node.outputs, None
-    if node in ctx.gates:
-        results, gate = with_gate(ctx, node)
+    results, activation = node.outputs, NO_ACTIVATION
+    if node in ctx.activations:
+        results, activation = with_activation(ctx, node)
     stored = [ctx.stores.get(value) for value in results]
-    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate, factor=factor, addend=addend,
-                        stored=tuple(each[1] if each else None for each in stored))
+    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), activation=activation, factor=factor,
+                        addend=addend, stored=tuple(each[1] if each else None for each in stored))
     kept, affine = _residual(ctx, residual) if residual is not None else (None, None)
     values = [each[0] if each else value for each, value in zip(stored, results, strict=True)]
     outputs = [ctx.new_blocked(value) for value in values]

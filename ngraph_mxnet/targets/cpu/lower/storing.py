@@ -6,10 +6,25 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine
 
 Gate = tuple[float, float, float, float]
 """Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What follows the clamp. `op` is one of `microkernels.params.ACTIVATIONS`."""
+
+    op: str = "none"
+    gate: Gate = (0.0, 0.0, 1.0, 0.0)
+    """Of a hard swish."""
+    slopes: Value | float = 1.0
+    """Of prelu: one for each channel, or one for all."""
+
+
+NO_ACTIVATION = Activation()
 
 
 @dataclass(frozen=True)
@@ -34,11 +49,13 @@ class Storing:
     shift: Linear = AS_IT_IS
 
     @staticmethod
-    def of(stored: tuple[Affine | None, ...], residual: Affine | None, gate: Gate | None,
+    def of(stored: tuple[Affine | None, ...], residual: Affine | None, activation: Activation,
            bounds: dict[str, float]) -> Storing:
         """`stored`: how the outputs are stored as u8; `residual`: of one that is u8; `bounds`: lower, upper, lower2 and
         upper2 of real numbers."""
         first, second = (*stored, None, None)[:2]
+        gate = activation.gate if activation.op == "hard_swish" else None
+        # Units are positive, so that what slopes do is the same in all.
         unit = first.scale if first is not None and gate is None else 1.0
         lower, upper = bounds["lower"] / unit, bounds["upper"] / unit
         numbers: dict[str, Any] = {"lower": lower, "upper": upper, "residual_scale": 1 / unit, "zero_point": 0.0,
@@ -47,7 +64,7 @@ class Storing:
         if residual is not None:
             numbers["residual_scale"] = residual.scale / unit
             plus = -residual.scale * residual.zero_point / unit
-        least, most = (lower, upper) if gate is None else (-inf, inf)
+        least, most = (lower, upper) if activation.op == "none" else (-inf, inf)
         if first is not None:
             numbers["zero_point"] = float(first.zero_point)
             if gate is not None:

@@ -56,7 +56,7 @@ def tiles(ctx: Lowering, node: Node, geometry: Geometry) -> dict[int, int]:
     if not is_symbolic(phases * height * width):
         return {algorithm.choose_tile(layer, *machine): True}
     at_them = replace(layer, images=at_hand(phases), height=at_hand(height), width=at_hand(width))
-    if not all(ctx.is_prepared(value) for value in node.inputs[1:] if value.type.rank < 4) or node in ctx.gates:
+    if not all(ctx.is_prepared(value) for value in node.inputs[1:] if value.type.rank < 4) or node in ctx.activations:
         return {algorithm.choose_tile(at_them, *machine): True}
     # Each tile has weights of its own, of which the larger one is nearly always the better.
     found = algorithm.conditions(layer, *machine, tiles=(2, 4) if ctx.settings.every_algorithm else (4,))

@@ -8,14 +8,14 @@ from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, F64, WORDS, Emitter
 from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
-from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, places
+from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, inline_activation, places
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant
 
 __all__ = ["emit_byte_epilogue"]
 
 
 def emit_byte_epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list:
-    """Factor and addend, residual, clamp, gate, output and second output of one channel block."""
+    """Factor and addend, residual, clamp, activation, output and second output of one channel block."""
     b = e.builder
     narrow_output, narrow_residual, narrow_output2 = v.is_narrow
 
@@ -37,12 +37,11 @@ def emit_byte_epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, 
     def real() -> list[ir.Value]:
         lower, upper = _floats(e, v, "lower", "upper")
         clamped = [e.clamp(value, lower, upper) for value in values]
-        parameters = _floats(e, v, "slope", "offset", "scale", "shift")
-        return e.when(v.has_gate, clamped, lambda: [e.gate(value, parameters) for value in clamped])
+        return inline_activation(e, v, block, clamped, lambda *names: _floats(e, v, *names))
 
     values = e.when(v.has_residual, values, add_residual)
-    # Bytes without a gate are clamped as they are stored.
-    needed = b.or_(b.or_(v.has_gate, v.has_output2), b.not_(narrow_output))
+    # Bytes without an activation are clamped as they are stored.
+    needed = b.or_(b.or_(b.not_(e.equals(v.activation, 0)), v.has_output2), b.not_(narrow_output))
     values = e.when(needed, values, real)
     at = where(v.output, v.out_block_stride, 1)
     e.either(narrow_output, lambda: _store_bytes(e, v, values, at, "least most zero_point"),

@@ -15,7 +15,6 @@ from ngraph_mxnet.targets.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.targets.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
-    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
     FLAG_OUTPUT_NARROW,
@@ -32,12 +31,12 @@ from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient import build_weight_gradients
 
-__all__ = ["build_module"]
+__all__ = ["MULTIPLY_ADD", "build_module"]
 
 _VECTORS_PER_BLOCK: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 
 # Without FMA instructions llvm.fma is a library call; fmuladd becomes a product and a sum.
-_MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
+MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
 
 
 def build_module(isa: Isa, compiled_for: Isa, vnni: str) -> ir.Module:
@@ -46,9 +45,9 @@ def build_module(isa: Isa, compiled_for: Isa, vnni: str) -> ir.Module:
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
         _build_kernel(module, variant, isa, compiled_for, vnni if isa == compiled_for else "")
-    build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
-    build_weight_gradients(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
-    build_peak(module, isa, _MULTIPLY_ADD[isa])
+    build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], MULTIPLY_ADD[isa])
+    build_weight_gradients(module, isa, _VECTORS_PER_BLOCK[isa], MULTIPLY_ADD[isa])
+    build_peak(module, isa, MULTIPLY_ADD[isa])
     return module
 
 
@@ -91,7 +90,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: I
     if has_vnni:
         function.attributes = _Featured(vnni)
     function.attributes.add("nounwind")
-    e = Emitter(function, _MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
+    e = Emitter(function, MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
     b = e.builder
     begin, end = function.args[3:]
     p = _load_scalars(e, variant)
@@ -184,6 +183,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         bias=channels(Operand.BIAS),
         scale2=channels(Operand.SCALE2),
         shift2=channels(Operand.SHIFT2),
+        slopes=channels(Operand.SLOPES),
         factor=channels(Operand.FACTOR) if variant.u8 else p.operands[Operand.SHIFT2],
         addend=channels(Operand.ADDEND) if variant.u8 else p.operands[Operand.SHIFT2],
         output=image_block(Operand.OUTPUT, "out"),
@@ -202,7 +202,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         ends_early=b.and_(b.icmp_signed("==", b.add(task.oc_group, one), n["oc_groups"]),
                           b.icmp_signed("==", odd, zero)),
         has_residual=flag(FLAG_RESIDUAL),
-        has_gate=flag(FLAG_GATE),
+        activation=n["activation"],
         has_output2=flag(FLAG_OUTPUT2),
         is_narrow=[flag(bit) for bit in (FLAG_OUTPUT_NARROW, FLAG_RESIDUAL_NARROW, FLAG_OUTPUT2_NARROW)],
         floats=p.floats,

@@ -1,9 +1,10 @@
 """IR of the depthwise 3x3 kernels: one pass along a row, nine weights in registers, each input loaded once a row.
 
 `ng_depthwise3x3_s<stride>__<isa>`: operands are input (its first logical element, inside a halo of zeros as wide as
-the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output; `ints` are those of `DEPTHWISE`, `floats` the
-clamp's lower and upper bound, then slope, offset, scale and shift of the gate (see `params.py`), which the entry `gate`
-of `ints` switches on. Tasks are numbered over (image, chunk of rows, block), last fastest.
+the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output, slopes `[blocks][16]`; `ints` are those of
+`DEPTHWISE`, `floats` the clamp's lower and upper bound, then slope, offset, scale and shift of a hard swish (see
+`params.py`); the entry `activation` of `ints` says which follows the clamp. Tasks are numbered over (image, chunk of
+rows, block), last fastest.
 
 The sums run along the columns of the input: a column's pixels serve the outputs whose window they begin, continue
 and end, so that an output's nine products come from three loads (six at stride 2). The channels of a block are cut
@@ -16,9 +17,10 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.activations import call_activation
 from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I32, I64, PTR, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Isa
 
 __all__ = ["build_depthwise"]
 
@@ -51,9 +53,10 @@ class _Kernel:
         b = e.builder
         tensors, ints, floats, begin, end = e.function.args
         n = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(DEPTHWISE[self.stride].ints)}
-        source, weights, bias, target = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(4))
+        source, weights, bias, target, slopes = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(5))
         numbers = [self.splat(b.fptrunc(e.load(e.at(floats, 8 * i), ir.DoubleType(), 8), F32)) for i in range(6)]
-        gated = b.icmp_signed("!=", n["gate"], _int(0))
+        has_gate, has_slopes = (e.equals(n["activation"], ACTIVATIONS[name]) for name in ("hard_swish", "prelu"))
+        called = b.icmp_signed(">=", n["activation"], _int(FIRST_CALLED))
         chunk = n["chunk_rows"]
         chunks = b.udiv(b.add(n["height"], b.sub(chunk, _int(1))), chunk)
 
@@ -67,6 +70,7 @@ class _Kernel:
                                                         b.mul(block, n["in_block_stride"])))
             write = e.at(target, b.add(b.mul(image, n["out_image_stride"]), b.mul(block, n["out_block_stride"])))
             own = e.at(weights, b.mul(block, _int(_TAPS * _TAPS * _PIXEL))), e.at(bias, b.mul(block, _int(_PIXEL)))
+            sloping = e.at(slopes, b.mul(block, _int(_PIXEL)))
             left = b.sub(n["channels"], b.mul(block, _int(16)))
 
             def row(y: ir.Value) -> None:
@@ -80,7 +84,8 @@ class _Kernel:
                     def compute(shift: int = shift, here: ir.Value = here) -> list[ir.Value]:
                         self.row([e.at(r, shift) for r in rows], [e.at(p, shift) for p in own], here, n["width"],
                                  numbers[:2])
-                        return e.when(gated, [], lambda: self.gate(here, n["width"], numbers[2:]))
+                        e.when(has_gate, [], lambda: self.gate(here, n["width"], numbers[2:]))
+                        return e.when(has_slopes, [], lambda: self.sloped(here, n["width"], e.at(sloping, shift)))
 
                     def clear(here: ir.Value = here) -> list[ir.Value]:
                         self.zeros(here, n["width"])
@@ -90,6 +95,8 @@ class _Kernel:
                         e.either(used, compute, clear)
                     else:
                         compute()
+                written = e.at(write, b.mul(y, n["out_row_stride"]))
+                e.when(called, [], lambda: self.called(n["activation"], written, n["width"]))
 
             self.e.loop(first, stop, row)
 
@@ -151,6 +158,22 @@ class _Kernel:
             self.e.builder.store(opened, place, align=4)
 
         self.e.loop(_int(0), width, pixel)
+        return []
+
+    def sloped(self, target: ir.Value, width: ir.Value, slopes: ir.Value) -> list[ir.Value]:
+        """The same of slopes."""
+        own = self.e.load(slopes, self.vector)
+
+        def pixel(x: ir.Value) -> None:
+            place = self.e.at(target, self.e.builder.mul(x, _int(_PIXEL)))
+            self.e.builder.store(self.e.sloped(self.e.load(place, self.vector), own), place, align=4)
+
+        self.e.loop(_int(0), width, pixel)
+        return []
+
+    def called(self, kind: ir.Value, target: ir.Value, width: ir.Value) -> list[ir.Value]:
+        """Another activation on an output row, of all channels of the block."""
+        call_activation(self.e, 16, kind, target, None, width)
         return []
 
     def zeros(self, target: ir.Value, width: ir.Value) -> None:

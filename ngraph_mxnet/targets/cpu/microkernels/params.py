@@ -4,11 +4,13 @@ One frame serves convolution, matrix multiply and depthwise convolution. A kerne
 channel group, output channel `c` of the group and output pixel `p` (byte offsets throughout):
 
     acc[c, p] = bias[c] + sum over step s, lane k:  input[pixel_in[p] + step[s] + 4 k] * weights[s, k, c]
-    y         = gate(clamp(acc + residual, lower, upper))                     -> output[pixel_out[p]]
+    y         = activation(clamp(acc + residual, lower, upper))               -> output[pixel_out[p]]
     y2        = clamp(y * scale2[c] + shift2[c], lower2, upper2)              -> output2[pixel_out2[p]]
 
-`residual`, gate and the second output are optional (`FLAG_*`). gate(x) is x * clamp(x * slope + offset, 0, 1) * scale +
-shift, a hard swish. A clamp keeps NaN. Geometry lives in two constant
+`residual` and the second output are optional (`FLAG_*`), and so is the activation, one of `ACTIVATIONS`: a hard swish,
+the gate x * clamp(x * slope + offset, 0, 1) * scale + shift; x where x > 0, else x * slopes[c]; those from
+`FIRST_CALLED` on, of float32 outputs only and without a second one, are of what is stored (`activations.py`). A clamp
+keeps NaN. Geometry lives in two constant
 tables (`tables.py`): where a pixel starts, and where a kernel tap and an input channel (block) lie relative
 to it. So stride, dilation, padding (through the input's zero halo) and layouts never reach the kernel.
 
@@ -30,11 +32,11 @@ sums of `_u8_short` must be such as `ops.quantization` says. The bias is int32, 
     acc[c, p] = bias[c] + sum of products, in int32, exact
     sum       = acc * factor[c] + addend[c], in float32, which goes on as above
 
-Of depthwise the weights and the bias are float32. All residuals are multiplied by `residual_scale`. Outputs and
-residuals are u8 where the flags say so; all is in units of the first output then: a stored number is
-round(clamp(y, least, most)) + zero_point, ties to even, with bounds that make it 0 to 255 (and are those of the clamp,
-too, where there is no gate); y is not clamped before, unless a gate or the second output reads it. Of a second output
-in u8 `lower2` and `upper2` are such bounds.
+There the activation is none, a hard swish or that of slopes. Of depthwise the weights and the bias are float32. All
+residuals are multiplied by `residual_scale`. Outputs and residuals are u8 where the flags say so; all is in units of
+the first output then: a stored number is round(clamp(y, least, most)) + zero_point, ties to even, with bounds that make
+it 0 to 255 (and are those of the clamp, too, where there is no activation); y is not clamped before, unless an
+activation or the second output reads it. Of a second output in u8 `lower2` and `upper2` are such bounds.
 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
 and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
@@ -65,7 +67,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
-from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Variant, variants
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span
 
 ORDER_CHANNELS = 0
@@ -78,7 +80,6 @@ FLAG_OUTPUT2 = 2
 FLAG_OUTPUT_NARROW = 4
 FLAG_RESIDUAL_NARROW = 8
 FLAG_OUTPUT2_NARROW = 16
-FLAG_GATE = 32
 
 
 class Operand(IntEnum):
@@ -94,8 +95,9 @@ class Operand(IntEnum):
     OUTPUT2 = 7
     SCALE2 = 8
     SHIFT2 = 9
-    FACTOR = 10
-    ADDEND = 11
+    SLOPES = 10
+    FACTOR = 11
+    ADDEND = 12
 
 
 CONTRACTIONS: Mapping[str, Variant] = {
@@ -154,6 +156,8 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
                          f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
     if variant.bf16 and (n.flags & FLAG_OUTPUT_NARROW > 0) & (n.step_block < n.steps):
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
+    if n.activation >= FIRST_CALLED and (variant.u8 or n.flags & (FLAG_OUTPUT_NARROW | FLAG_OUTPUT2)):
+        raise ValueError(f"activation {n.activation} of an output that is no float32, or of two")
     if variant.u8 and n.step_block < n.steps:
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps of {variant.name}, which are not split")
     if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
@@ -190,6 +194,8 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
             spans.append(around(operand, low, high + pixel, *axes))
     if n.flags & FLAG_OUTPUT2:
         spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
+    if n.activation == ACTIVATIONS["prelu"]:
+        spans.append(around("slopes", 0, vector, channels))
     if variant.u8:
         spans += [around(operand, 0, vector, channels) for operand in ("factor", "addend")]
     return spans
@@ -209,7 +215,7 @@ def _elements_of(u8: bool, bf16: bool, k1: bool, flags: int) -> str:
     return " ".join((f"input:{read}", *(f"{name}:{narrow if flags & flag else 'f32'}" for name, flag in found.items())))
 
 
-_TENSORS = "input weights bias >output residual? pixels steps >output2? scale2? shift2?"
+_TENSORS = "input weights bias >output residual? pixels steps >output2? scale2? shift2? slopes?"
 _FLOATS = "lower upper lower2 upper2 slope offset scale shift"
 CONTRACTION = Kernels(
     " ".join(name for name, variant in CONTRACTIONS.items() if not variant.u8),
@@ -217,7 +223,7 @@ CONTRACTION = Kernels(
     ints="images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
          "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
          "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
-         "out2_group_stride out2_block_stride",
+         "out2_group_stride out2_block_stride activation",
     sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned, elements=_elements,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.

@@ -6,7 +6,8 @@ import functools
 
 import llvmlite.binding as llvm
 
-from ngraph_mxnet.targets.cpu.microkernels.contraction import build_module
+from ngraph_mxnet.targets.cpu.microkernels.activations import activation_module
+from ngraph_mxnet.targets.cpu.microkernels.contraction import MULTIPLY_ADD, build_module
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Isa, symbol, variants
 
 __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
@@ -48,8 +49,15 @@ def _module_text(isa: Isa, compiled_for: Isa) -> str:
 
 def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:
     _initialize()
+    machine = target_machine(compiled_for)
     module = llvm.parse_assembly(_module_text(isa, compiled_for))
     module.triple = _TRIPLE
+    module.data_layout = str(machine.target_data)
+    activations = activation_module(machine, MULTIPLY_ADD[compiled_for])
+    own = [function.name for function in activations.functions if not function.is_declaration]
+    module.link_in(activations)
+    for name in own:
+        module.get_function(name).linkage = "internal"
     module.verify()
     return module
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.activations import call_activation
 from ngraph_mxnet.targets.cpu.microkernels.byte_epilogue import emit_byte_epilogue
 from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
-from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, places
-from ngraph_mxnet.targets.cpu.microkernels.variants import Variant
+from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, inline_activation, places
+from ngraph_mxnet.targets.cpu.microkernels.variants import FIRST_CALLED, Variant
 
 __all__ = ["emit_tile"]
 
@@ -37,6 +38,25 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
             e.when(present, [], functools.partial(epilogue, e, v, variant, block, mine))
         else:
             epilogue(e, v, variant, block, mine)
+    if not variant.u8:
+        called = e.builder.icmp_signed(">=", v.activation, ir.Constant(I64, FIRST_CALLED))
+        e.when(e.builder.and_(v.is_last, called), [], lambda: _called_activation(e, v, variant, pixels))
+
+
+def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """Of what the tile has stored."""
+    for block in range(variant.blocks):
+        base = e.at(v.output, v.out_block_stride) if block else v.output
+
+        def call(base: ir.Value = base) -> list[ir.Value]:
+            call_activation(e, min(16, variant.oc_tile), v.activation, base, v.offsets[1], ir.Constant(I64, pixels))
+            return []
+
+        if block:
+            e.when(e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)), [], call)
+        else:
+            call()
+    return []
 
 
 def prefetch_bytes(variant: Variant) -> int:
@@ -290,7 +310,7 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
 
 
 def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
-    """Residual, clamp, gate, output and second output of one channel block; the bare sums before the last steps."""
+    """Residual, clamp, activation, outputs of one channel block; the bare sums before the last steps."""
     b = e.builder
     narrow_output, narrow_residual, narrow_output2 = v.is_narrow
 
@@ -311,11 +331,7 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
         clamped = [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
-        return e.when(v.has_gate, clamped, lambda: gated(clamped))
-
-    def gated(values: Sequence[ir.Value]) -> list[ir.Value]:
-        parameters = _bounds(e, v, "slope", "offset", "scale", "shift")
-        return [e.gate(value, parameters) for value in values]
+        return inline_activation(e, v, block, clamped, lambda *names: _bounds(e, v, *names))
 
     values = e.when(v.is_last, sums, finish)
     _store(e, v, variant, values, pixels(v.output, v.out_block_stride, 1), narrow_output)

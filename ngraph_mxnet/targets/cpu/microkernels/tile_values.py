@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.emit import I64, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS
 
-__all__ = ["TileValues", "places"]
+__all__ = ["TileValues", "inline_activation", "places"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class TileValues:
     bias: ir.Value
     scale2: ir.Value
     shift2: ir.Value
+    slopes: ir.Value
     factor: ir.Value
     addend: ir.Value
     output: ir.Value
@@ -45,7 +47,8 @@ class TileValues:
     ends_early: ir.Value
     """For half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
-    has_gate: ir.Value
+    activation: ir.Value
+    """Its number, see `params.ACTIVATIONS`."""
     has_output2: ir.Value
     is_narrow: Sequence[ir.Value]
     """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
@@ -57,3 +60,21 @@ def places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: 
     """The tile's pixels of a channel block in the tensor at `base`."""
     start = e.at(base, stride) if block else base
     return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
+
+
+def inline_activation(e: Emitter, v: TileValues, block: int, values: Sequence[ir.Value],
+                      floats: Callable[..., list[ir.Value]]) -> list[ir.Value]:
+    """A hard swish, or what is below 0 times its channel's slope, of a channel block's values, if that is asked for.
+
+    `floats` loads numbers of the call by their names.
+    """
+    def gated() -> list[ir.Value]:
+        parameters = floats("slope", "offset", "scale", "shift")
+        return [e.gate(value, parameters) for value in values]
+
+    def sloped() -> list[ir.Value]:
+        slopes = e.load(e.at(v.slopes, 64 * block), e.vector)
+        return [e.sloped(value, slopes) for value in values]
+
+    has_gate, has_slopes = (e.equals(v.activation, ACTIVATIONS[name]) for name in ("hard_swish", "prelu"))
+    return e.when(e.builder.or_(has_gate, has_slopes), values, lambda: e.either(has_gate, gated, sloped))

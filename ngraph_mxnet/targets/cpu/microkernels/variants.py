@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["ISAS", "VNNI", "Isa", "Kind", "Variant", "symbol", "variants"]
+__all__ = ["ACTIVATIONS", "FIRST_CALLED", "ISAS", "VNNI", "Isa", "Kind", "Variant", "symbol", "variants"]
 
 Isa = Literal["avx512", "avx2", "baseline"]
 Kind = Literal["k16", "k1", "depthwise"]
@@ -13,6 +13,11 @@ Kind = Literal["k16", "k1", "depthwise"]
 ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")
 VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
+
+ACTIVATIONS = {name: number for number, name in enumerate("none hard_swish prelu silu gelu sigmoid tanh".split())}
+"""What may follow the sums of a convolution's kernel, and the number of each."""
+FIRST_CALLED = ACTIVATIONS["silu"]
+"""From this on they are functions of what is stored (`activations.py`)."""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ _COMPARISONS = numbered("equal greater greater_equal less less_equal not_equal")
 WIDE_CODES: dict[str, dict[str, int]] = {
     "unary_f64": numbered(
         "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh elu erf erfinv exp expm1 floor gamma gelu "
-        "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus "
-        "softsign sqrt square tan tanh trunc"
+        "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign silu sin sinh "
+        "softplus softsign sqrt square tan tanh trunc"
     ),
     "unary_i64": numbered("abs bitwise_not negative relu sign square"),
-    "binary_f64": numbered("add atan2 divide gelu_gradient maximum minimum mod multiply power subtract"),
+    "binary_f64": numbered("add atan2 divide gelu_gradient maximum minimum mod multiply power prelu "
+                           "subtract"),
     "binary_i64": numbered("add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod "
                             "mod_unsigned multiply power subtract"),
     "compare_f64": _COMPARISONS,
@@ -33,13 +34,13 @@ WIDE_CODES: dict[str, dict[str, int]] = {
 
 EXPRESSIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        "abs ceiling erf exp expm1 floor gelu log log1p negative reciprocal relu round rsqrt sigmoid sign softplus "
-        "softsign sqrt square tanh trunc".split(), ("f32 f32", "")),
+        "abs ceiling erf exp expm1 floor gelu log log1p negative reciprocal relu round rsqrt sigmoid sign silu "
+        "softplus softsign sqrt square tanh trunc".split(), ("f32 f32", "")),
     "elu": ("f32 f32", "alpha"),
     "leaky_relu": ("f32 f32", "slope"),
     "clamp": ("f32 f32", "lower upper"),
     "hard_swish": ("f32 f32", "slope offset scale shift"),
-    **dict.fromkeys("add divide gelu_gradient maximum minimum multiply subtract".split(), ("f32 f32 f32", "")),
+    **dict.fromkeys("add divide gelu_gradient maximum minimum multiply prelu subtract".split(), ("f32 f32 f32", "")),
     **dict.fromkeys(WIDE_CODES["compare_f64"], ("f32 f32 bool", "")),
     **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool bool bool", "")),
     "logical_not": ("bool bool", ""),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.sizes import is_zero
+from ngraph_mxnet.ir.sizes import are_same, is_one, is_zero
 from ngraph_mxnet.targets.cpu.planning.phases import Phases, cut
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
@@ -57,19 +57,29 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = (), *, in_place: bool 
     return LayoutPlan(halo, placement, fill)
 
 
-def plan_gates(graph: Graph) -> dict[Node, Node]:
-    """For convolutions the hard swish that they compute too: the only reader of their only result, which is no result
-    of the graph."""
-    readers: dict[Value, list[Node]] = {}
+def plan_activations(graph: Graph, *, narrow: bool = False) -> dict[Node, Node]:
+    """For convolutions the activation that they compute too: the only reader of their only result, which is no result
+    of the graph. Those that are of what is stored are not of bytes, nor of bf16 (`narrow`)."""
+    readers, results, found = graph.readers(), set(graph.results), {}
     for node in graph.nodes:
-        for operand in node.inputs:
-            readers.setdefault(operand, []).append(node)
-    gates = {}
-    for node in graph.nodes:
-        reader = readers.get(node.outputs[0], []) if node.op.kind == "convolution" and len(node.outputs) == 1 else []
-        if len(reader) == 1 and reader[0].op.name == "hard_swish" and node.outputs[0] not in graph.results:
-            gates[node] = reader[0]
-    return gates
+        if node.op.kind != "convolution" or len(node.outputs) != 1 or node.outputs[0] in results:
+            continue
+        value, = node.outputs
+        if len(readers[value]) == 1 and _follows(value, readers[value][0][0], narrow or node.op.multiplies_bytes):
+            found[node] = readers[value][0][0]
+    return found
+
+
+def _follows(value: Value, reader: Node, inline: bool) -> bool:
+    """Whether a convolution's kernel computes the reader of its result: `inline`, before that is stored."""
+    name = reader.op.name
+    if name == "prelu":
+        slopes = reader.inputs[1]
+        if reader.inputs[0] is not value or not (slopes.node is None or slopes.node.op.name == "constant"):
+            return False
+        padded = (*(1,) * (value.type.rank - slopes.type.rank), *slopes.shape)
+        return all(is_one(size) or (axis == 1 and are_same(size, value.shape[1])) for axis, size in enumerate(padded))
+    return name in ("hard_swish", "leaky_relu") or (not inline and name in ("silu", "gelu", "sigmoid", "tanh"))
 
 
 def convolution_halo(node: Node) -> Halo:

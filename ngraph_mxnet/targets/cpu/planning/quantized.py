@@ -45,11 +45,11 @@ def _may_store(node: Node) -> bool:
     return node.op.multiplies_bytes
 
 
-def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[Value, Affine]]:
-    """For results of quantised products (or of the hard swish that they compute too), of means, and of scale and shift
+def plan_stores(graph: Graph, activations: Mapping[Node, Node]) -> dict[Value, tuple[Value, Affine]]:
+    """For results of quantised products (or of the activation that they compute too), of means, and of scale and shift
     the u8 value in whose place they are stored, and how: their only reader quantises them."""
     readers, results = graph.readers(), set(graph.results)
-    gated = {gate.output for host, gate in gates.items() if host.op.multiplies_bytes}
+    activated = {reader.output for host, reader in activations.items() if host.op.multiplies_bytes}
     stores: dict[Value, tuple[Value, Affine]] = {}
     for node in graph.nodes:
         if node.op.name != "quantize" or node.output.type.element is not u8:
@@ -57,7 +57,7 @@ def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[V
         source, affine = node.inputs[0], affine_of(node)
         if affine is None or source in results or len(readers[source]) != 1 or source.node is None:
             continue
-        if source in gated or (_may_store(source.node) and source.node not in gates):
+        if source in activated or (_may_store(source.node) and source.node not in activations):
             stores[source] = node.output, affine
     return stores
 

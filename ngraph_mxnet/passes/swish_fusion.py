@@ -1,7 +1,8 @@
-"""Hard swish fusion: x * clamp(x * slope + offset) and the scalars around it become the op `hard_swish`.
+"""Swish fusion: x * sigmoid(x) becomes the op `silu`; x * clamp(x * slope + offset) and the scalars around it become
+`hard_swish`.
 
-Frameworks write it in five operators and more; each of them would read and write the whole tensor. Factors move across
-the clamp and sums are taken in another order, so results differ within rounding.
+Frameworks write them in two operators and in five and more; each would read and write the whole tensor. Factors move
+across the clamp and sums are taken in another order, so results differ within rounding.
 """
 
 from __future__ import annotations
@@ -9,6 +10,18 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+
+
+def silu(node: Node, rw: Rewriter) -> Answer:
+    """x * sigmoid(x) -> silu(x)."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        sigmoid = rw.producer(other, "sigmoid")
+        if sigmoid is None or rw.resolve(sigmoid.inputs[0]) is not rw.resolve(x):
+            continue
+        if not rw.single(sigmoid.output):
+            return f"{sigmoid} has other readers"
+        return rw.make("silu", x, origin=(sigmoid, node))
+    return None
 
 
 def gate(node: Node, rw: Rewriter) -> Answer:
@@ -84,6 +97,6 @@ def shifted(node: Node, rw: Rewriter) -> Answer:
                    **{**inner.attrs, "shift": inner.attrs["shift"] + number})
 
 
-def hard_swish_fusion() -> RewritePass:
+def swish_fusion() -> RewritePass:
     """The pass."""
-    return RewritePass("hard_swish_fusion", {"multiply": [gate, scaled], "divide": [scaled], "add": [shifted]})
+    return RewritePass("swish_fusion", {"multiply": [silu, gate, scaled], "divide": [scaled], "add": [shifted]})
