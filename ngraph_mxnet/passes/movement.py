@@ -25,6 +25,38 @@ def reshape_of_reshape(node: Node, rw: Rewriter) -> Answer:
     return rw.reshape(inner.inputs[0], node.output.shape) if inner else None
 
 
+def reshape_behind(node: Node, rw: Rewriter) -> Answer:
+    """op(reshape(x), v) -> reshape(op(x, v)) for an elementwise op of a product's rows: so a bias, a clamp and what
+    follows them meet the product.
+
+    The reshape only groups leading axes anew, it has no other reader, and v is one number, or one for each place of the
+    last axis. x is a product, or elementwise itself.
+    """
+    for position, operand in enumerate(node.inputs):
+        inner = rw.producer(operand, "reshape")
+        source = rw.producer(inner.inputs[0]) if inner is not None else None
+        if inner is None or source is None or not (source.op.kind == "product" or source.op.elementwise):
+            continue
+        x, shape = inner.inputs[0], node.output.shape
+        if not x.shape or not shape or not are_same(x.shape[-1], shape[-1]) or not are_same_shape(operand.shape, shape):
+            continue
+        others = [_along_last(v, rw) for at, v in enumerate(node.inputs) if at != position]
+        if None in others:
+            continue
+        if not rw.single(operand):
+            return f"{inner} has other readers"
+        operands = [*others[:position], x, *others[position:]]
+        return rw.reshape(rw.make(node.op.name, *operands, **node.attrs, origin=(node,)), shape)  # type: ignore[arg-type]
+    return None
+
+
+def _along_last(value: Value, rw: Rewriter) -> Value | None:
+    """`value` as T[] or T[C], if it is one number, or one for each place of its last axis."""
+    if is_one(value.type.size):
+        return rw.reshape(value, ())
+    return rw.reshape(value, value.shape[-1:]) if all(map(is_one, value.shape[:-1])) else None
+
+
 def reshape_of_reduction(node: Node, rw: Rewriter) -> Answer:
     """reshape(reduce(x)) that only drops or restores the reduced axes -> reduce(x) with the other keep_dims.
 
@@ -174,7 +206,8 @@ def movement() -> RewritePass:
 @cache
 def _table() -> dict[str, Sequence[Rewrite]]:
     broadcasting = [name for name, op in all_ops().items() if op.elementwise and op.least > 1]
-    table: dict[str, Sequence[Rewrite]] = {name: [implicit_broadcast] for name in broadcasting}
+    table: dict[str, Sequence[Rewrite]] = {name: [reshape_behind] for name, op in all_ops().items() if op.elementwise}
+    table |= {name: [implicit_broadcast, reshape_behind] for name in broadcasting}
     table |= {name: [reduce_nothing] for name in ops_of("reduction")}
     return {
         **table,

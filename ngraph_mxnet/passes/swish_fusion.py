@@ -1,5 +1,5 @@
-"""Swish fusion: x * sigmoid(x) becomes the op `silu`; x * clamp(x * slope + offset) and the scalars around it become
-`hard_swish`.
+"""Swish fusion: x * sigmoid(x) becomes the op `silu`; x / 2 * (1 + erf(x / sqrt(2))) becomes `gelu`;
+x * clamp(x * slope + offset) and the scalars around it become `hard_swish`.
 
 Frameworks write them in two operators and in five and more; each would read and write the whole tensor. Factors move
 across the clamp and sums are taken in another order, so results differ within rounding.
@@ -7,9 +7,14 @@ across the clamp and sums are taken in another order, so results differ within r
 
 from __future__ import annotations
 
+from math import sqrt
+
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+
+_NEAR = 1e-6
+"""Of the numbers in a gelu: they are rounded to float32."""
 
 
 def silu(node: Node, rw: Rewriter) -> Answer:
@@ -22,6 +27,54 @@ def silu(node: Node, rw: Rewriter) -> Answer:
             return f"{sigmoid} has other readers"
         return rw.make("silu", x, origin=(sigmoid, node))
     return None
+
+
+def gelu(node: Node, rw: Rewriter) -> Answer:
+    """x * (1 + erf(x / sqrt(2))) * 0.5, its factors in any order -> gelu(x)."""
+    number, factors, inside = _factors(node, rw)
+    if len(factors) != 2 or abs(number - 0.5) > _NEAR or node.output.type.element != f32:
+        return None
+    for x, other in (factors, factors[::-1]):
+        sum_ = rw.producer(other, "add")
+        one, value = _scalar(sum_, rw) if sum_ is not None else (None, other)
+        erf = rw.producer(value, "erf")
+        if sum_ is None or erf is None or one != 1 or x.type != node.output.type:
+            continue
+        scale, sources, _ = _factors(erf.inputs[0].node, rw) if erf.inputs[0].node is not None else (0.0, [], [])
+        if len(sources) != 1 or rw.resolve(sources[0]) is not rw.resolve(x) or abs(scale - sqrt(0.5)) > _NEAR:
+            continue
+        made = [*inside, sum_, erf]
+        if not all(rw.single(inner.output) for inner in made):
+            return f"{next(inner for inner in made if not rw.single(inner.output))} has other readers"
+        return rw.make("gelu", x, origin=(*made[::-1], node))
+    return None
+
+
+def _factors(node: Node, rw: Rewriter) -> tuple[float, list[Value], list[Node]]:
+    """A product as a number and the other factors, and the products and quotients by numbers inside it."""
+    if node.op.name not in ("multiply", "divide"):
+        return 1.0, [node.output], []
+    if node.op.name == "divide":
+        number, rest = _scalar(node, rw)
+        if number is None or rest is not node.inputs[0] or number == 0:
+            return 1.0, [node.output], []
+        found, operands = 1 / number, [rest]
+    else:
+        number, rest = _scalar(node, rw)
+        found, operands = (1.0, list(node.inputs)) if number is None else (number, [rest])
+    factors: list[Value] = []
+    inside: list[Node] = []
+    for operand in operands:
+        inner = rw.producer(operand, "multiply", "divide")
+        if inner is None or inner.output.type != node.output.type:
+            factors.append(operand)
+            continue
+        more, values, nodes = _factors(inner, rw)
+        if values == [inner.output]:
+            factors.append(operand)
+            continue
+        found, factors, inside = found * more, [*factors, *values], [*inside, *nodes, inner]
+    return found, factors, inside
 
 
 def gate(node: Node, rw: Rewriter) -> Answer:
@@ -99,4 +152,4 @@ def shifted(node: Node, rw: Rewriter) -> Answer:
 
 def swish_fusion() -> RewritePass:
     """The pass."""
-    return RewritePass("swish_fusion", {"multiply": [silu, gate, scaled], "divide": [scaled], "add": [shifted]})
+    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled], "add": [shifted]})
