@@ -152,4 +152,5 @@ def shifted(node: Node, rw: Rewriter) -> Answer:
 
 def swish_fusion() -> RewritePass:
     """The pass."""
-    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled], "add": [shifted]})
+    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled],
+                                        "add": [shifted]})

@@ -8,7 +8,7 @@ from functools import cache
 from fuzzing.values.drawing import Draw, chance, integer, pick
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.targets.cpu.params.attention import MOST_KEYS, MOST_NEAR, MOST_SCORES
+from ngraph_mxnet.targets.cpu.params.attention import BLOCK_KEYS, MOST_KEYS, MOST_NEAR, MOST_SCORES
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
@@ -75,5 +75,6 @@ def draw_count(draw: Draw) -> int:
 def draw_keys(draw: Draw) -> int:
     """Of attention: about the numbers beyond which it is taken apart."""
     if chance(draw, 12):
-        return int(pick(draw, MOST_KEYS, MOST_KEYS + 1, MOST_SCORES // BLOCK, MOST_NEAR // BLOCK + 1))
+        return int(pick(draw, BLOCK_KEYS, BLOCK_KEYS + 1, 3 * BLOCK_KEYS - 1, MOST_KEYS, MOST_KEYS + 1,
+                        MOST_SCORES // BLOCK, MOST_NEAR // BLOCK + 1))
     return pick(draw, 1, 3, 7, 16, 17, 33, 64)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.cpu.lower.attention import FEW, MOST_KEYS, task_rows
+from ngraph_mxnet.targets.cpu.lower.attention import FEW, MOST_KEYS, block_of, task_rows
 
 MASKS = ("none", "bool", "lengths", "added")
 
@@ -29,7 +29,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     """Everything between the projections: masked scores, softmax, values, heads joined again."""
     batch, count = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     queries = draw(st.one_of(st.integers(1, FEW), st.integers(1, 80)))
-    keys = draw(st.one_of(st.just(queries), st.integers(1, 300)))
+    keys = draw(st.one_of(st.just(queries), st.integers(1, 300), st.integers(300, 800)))
     depth, width = (draw(st.sampled_from([1, 3, 16, 20, 64])) for _ in range(2))
     orders = st.sampled_from([(0, 2, 1, 3), (1, 2, 0, 3), (0, 1, 2, 3)])
     b = Builder()
@@ -92,9 +92,16 @@ def test_few_queries_read_keys_where_they_lie(queries: int) -> None:
     assert ({"pack_contraction", "attention"} <= set(kernels)) == (queries > FEW)
 
 
-@given(st.integers(1, 10**4), st.integers(1, MOST_KEYS))
-def test_scores_of_a_task_fit_its_stack(queries: int, keys: int) -> None:
+@given(st.integers(1, 10**4), st.integers(1, MOST_KEYS), st.integers(1, 1024))
+def test_scores_of_a_task_fit_its_stack(queries: int, keys: int, width: int) -> None:
     assert min(task_rows(queries, keys), -(-queries // 6) * 6) * -(-keys // 16) * 16 <= 12_288
+    rows, key_rows = block_of(queries, keys, width)
+    assert rows % 6 == 0
+    assert key_rows % 16 == 0
+    assert rows * key_rows <= 12_288
+    assert rows * -(-width // 16) * 16 <= 16_384
+    assert rows <= 96
+    assert key_rows <= 1024
 
 
 def test_more_keys_stay_apart() -> None:

@@ -17,7 +17,15 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, ATTENTION_GRADIENT, MOST_NEAR
+from ngraph_mxnet.targets.cpu.params.attention import (
+    ATTENTION,
+    ATTENTION_FEW,
+    ATTENTION_GRADIENT,
+    MOST_NEAR,
+    MOST_ROWS,
+)
+
+_STATE = MOST_ROWS
 
 read_attention = reader(ATTENTION)
 read_attention_few = reader(ATTENTION_FEW)
@@ -87,21 +95,118 @@ def _softmax(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroe
             row[i] = select(mask[i * mask_step] != 0, row[i], np.float32(0))
 
 
+@inline
+def _pairs_of_products(six, matrix, other, size, target, target_step):
+    """target[6][32]: six rows of `size` elements by two matrices of 16 columns."""
+    r0, r1, r2, r3, r4, r5 = six
+    s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
+    t0 = t1 = t2 = t3 = t4 = t5 = splat(np.float32(0))
+    for i in range(size):
+        x, y = load_lanes(matrix, i * 16), load_lanes(other, i * 16)
+        f0, f1, f2 = splat(r0[i]), splat(r1[i]), splat(r2[i])
+        s0, t0 = s0 + f0 * x, t0 + f0 * y
+        s1, t1 = s1 + f1 * x, t1 + f1 * y
+        s2, t2 = s2 + f2 * x, t2 + f2 * y
+        f3, f4, f5 = splat(r3[i]), splat(r4[i]), splat(r5[i])
+        s3, t3 = s3 + f3 * x, t3 + f3 * y
+        s4, t4 = s4 + f4 * x, t4 + f4 * y
+        s5, t5 = s5 + f5 * x, t5 + f5 * y
+    store_lanes(target, 0, s0)
+    store_lanes(target, 16, t0)
+    store_lanes(target, target_step, s1)
+    store_lanes(target, target_step + 16, t1)
+    store_lanes(target, 2 * target_step, s2)
+    store_lanes(target, 2 * target_step + 16, t2)
+    store_lanes(target, 3 * target_step, s3)
+    store_lanes(target, 3 * target_step + 16, t3)
+    store_lanes(target, 4 * target_step, s4)
+    store_lanes(target, 4 * target_step + 16, t4)
+    store_lanes(target, 5 * target_step, s5)
+    store_lanes(target, 5 * target_step + 16, t5)
+
+
+@inline
+def _add_part(sums, step, part, columns, factors):
+    """sums[6][columns] times a factor for each row, plus part[6][columns]; columns are whole lanes."""
+    for row in range(6):
+        factor = splat(factors[row])
+        for at in range(0, columns, 16):
+            here = row * step + at
+            store_lanes(sums, here, load_lanes(sums, here) * factor + load_lanes(part, row * columns + at))
+
+
+@inline
+def _part_of_softmax(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed, state, begins):
+    """In place, of a block of `scale` times the row's scores: e to the power of what each lies above the row's greatest
+    so far. Those between `size` and `padded`, a multiple of 16, become 0.
+
+    state: the row's greatest score so far, the sum of all powers, and what earlier powers are to be multiplied by; so
+    far apart that those of six rows are neighbours. `begins`: it is the first block, and there is no state yet.
+    """
+    for i in range(padded):
+        row[i] = row[i] * scale
+    if kind == 1:
+        if mask_step == 1:
+            for i in range(size):
+                row[i] = select(mask[i] != 0, row[i], fill)
+        else:
+            for i in range(size):
+                row[i] = select(mask[i * mask_step] != 0, row[i], fill)
+    elif kind == 2:
+        for i in range(size):
+            row[i] = row[i] + added[i * mask_step]
+    for i in range(size, padded):
+        row[i] = np.float32(-np.inf)
+    partial = splat(np.float32(-np.inf))
+    for i in range(0, padded, 16):
+        partial = maximum_lanes(load_lanes(row, i), partial)
+    best = maximum_of_lanes(partial)
+    if not begins:
+        best = select(state[0] > best, state[0], best)
+    # A row of which all is -inf so far has powers of 0, whose sum of 0 makes it NaN in the end.
+    base = select(best > np.float32(-np.inf), best, np.float32(0))
+    for i in range(padded):
+        row[i] = maths.exp(row[i] - base)
+    sums = splat(0.0)
+    for i in range(0, padded, 16):
+        sums = sums + widen(load_lanes(row, i))
+    total = sum_of_lanes(sums)
+    if not begins:
+        factor = maths.exp(state[0] - base)
+        state[2 * _STATE] = factor
+        total += np.float64(state[_STATE]) * np.float64(factor)
+    state[0], state[_STATE] = best, np.float32(total)
+    if zeroed and kind == 1:
+        for i in range(size):
+            row[i] = select(mask[i * mask_step] != 0, row[i], np.float32(0))
+
+
+@inline
+def _masks_all(mask, step, size):
+    for i in range(size):
+        if mask[i * step] != 0:
+            return False
+    return True
+
+
 @kernel("attention")
 def attention(tensors, ints, floats, begin, end):
-    """softmax(scale * queries by keys, masked) by values.
+    """softmax(scale * queries by keys, masked) by values, of a block of keys at a time.
 
+    The sums of values so far are multiplied by what their powers are worth when a greater score comes (M. Milakov,
+    N. Gimelshein, Online normalizer calculation for softmax).
     tensors: queries, keys packed as the weights of k16 with tiles of 16, values (readable up to whole 16 columns),
     mask, output; elements of a row are contiguous, also of the mask unless its stride says 0.
     floats: scale, fill. Tasks: (outer, inner, blocks of queries).
     """
     p = read_attention(ints, floats)
     inner, queries, keys, depth, width, rows = p.inner, p.queries, p.keys, p.depth, p.width, p.rows
-    kind, zeroed = p.mask_kind, p.zeroed
-    blocks, padded = (queries + rows - 1) // rows, (keys + 15) // 16 * 16
+    kind, zeroed, key_rows, step = p.mask_kind, p.zeroed, p.key_rows, p.mask_column
+    blocks, wide, broad = (queries + rows - 1) // rows, p.wide, (width + 15) // 16 * 16
     key_block = (depth + 15) // 16 * 16 * 16
     fill, scale = np.float32(p.fill), np.float32(p.scale)
-    scores, panel, part = scratch(12_288), scratch(32_768), scratch(96)
+    scores, panel, part, near = scratch(12_288), scratch(32_768), scratch(192), scratch(16_384)
+    sums, states = scratch(16_384), scratch(288)
     for task in range(begin, end):
         matrix, block = task // blocks, task % blocks
         o, i = matrix // inner, matrix % inner
@@ -111,35 +216,65 @@ def attention(tensors, ints, floats, begin, end):
         key = shift(pointer(tensors, 1, float32), matrix * p.key_matrix)
         value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
         out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
+        masked = o * p.mask_outer + i * p.mask_inner + first * p.mask_row
         query_step = p.q_row
-        if count * depth <= 32_768:  # close together: rows of a projection contend for the same sets of a cache
+        if count * depth <= 16_384:  # close together: rows of a projection contend for the same sets of a cache
             for row in range(count):
-                source, target = shift(query, row * query_step), shift(panel, row * depth)
+                source, target = shift(query, row * query_step), shift(near, row * depth)
                 for d in range(depth):
                     target[d] = source[d]
-            query, query_step = panel, depth
-        for column in range(0, padded, 16):
-            tile = shift(key, column // 16 * key_block)
-            for row in range(0, count, 6):
-                six = _six(query, query_step, row, count - 1)
-                _products(six, tile, depth, shift(scores, row * padded + column), padded)
+            query, query_step = near, depth
+        for from_key in range(0, keys, key_rows):
+            size = min(key_rows, keys - from_key)
+            padded = (size + 15) // 16 * 16
+            column = 0
+            while column < padded:
+                tile = shift(key, (from_key + column) // 16 * key_block)
+                paired = wide != 0 and column + 32 <= padded
+                for row in range(0, count, 6):
+                    six, target = _six(query, query_step, row, count - 1), shift(scores, row * padded + column)
+                    if paired:
+                        _pairs_of_products(six, tile, shift(tile, key_block), depth, target, padded)
+                    else:
+                        _products(six, tile, depth, target, padded)
+                column += 32 if paired else 16
+            for row in range(count):
+                offset = masked + row * p.mask_row + from_key * step
+                _part_of_softmax(shift(scores, row * padded), size, padded, scale,
+                                 shift(pointer(tensors, 3, types.uint8), offset),
+                                 shift(pointer(tensors, 3, float32), offset), step, kind, fill, zeroed,
+                                 shift(states, row), from_key == 0)
+            column = 0
+            while column < broad:
+                paired = wide != 0 and column + 32 <= broad
+                columns, line = 32 if paired else 16, shift(value, from_key * p.v_row + column)
+                other = shift(panel, key_rows * 16)
+                for n in range(size):
+                    store_lanes(panel, n * 16, load_lanes(line, n * p.v_row))
+                    if paired:
+                        store_lanes(other, n * 16, load_lanes(line, n * p.v_row + 16))
+                for row in range(0, count, 6):
+                    six = _six(scores, padded, row, count - 1)
+                    own, begins = shift(sums, row * broad + column), from_key == 0
+                    target, target_step = (own, broad) if begins else (part, columns)
+                    if paired:
+                        _pairs_of_products(six, panel, other, size, target, target_step)
+                    else:
+                        _products(six, panel, size, target, target_step)
+                    if not begins:
+                        _add_part(own, broad, part, columns, shift(states, row + 2 * _STATE))
+                column += columns
         for row in range(count):
-            offset = o * p.mask_outer + i * p.mask_inner + (first + row) * p.mask_row
-            _softmax(shift(scores, row * padded), keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
-                     shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
-        for column in range(0, width, 16):
-            lanes = min(16, width - column)
-            for n in range(keys):
-                store_lanes(panel, n * 16, load_lanes(value, n * p.v_row + column))
-            for row in range(0, count, 6):
-                six, target = _six(scores, padded, row, count - 1), shift(out, row * p.out_row + column)
-                if lanes == 16 and row + 6 <= count:
-                    _products(six, panel, keys, target, p.out_row)
-                else:
-                    _products(six, panel, keys, part, 16)
-                    for r in range(min(6, count - row)):
-                        for j in range(lanes):
-                            target[r * p.out_row + j] = part[r * 16 + j]
+            total, source, target = states[row + _STATE], shift(sums, row * broad), shift(out, row * p.out_row)
+            share = np.float32(1.0) / total
+            if zeroed and kind == 1 and total == 0 and _masks_all(
+                    shift(pointer(tensors, 3, types.uint8), masked + row * p.mask_row), step, keys):
+                share = np.float32(0)
+            shares, whole = splat(share), width // 16 * 16
+            for j in range(0, whole, 16):
+                store_lanes(target, j, load_lanes(source, j) * shares)
+            for j in range(whole, width):
+                target[j] = source[j] * share
 
 
 @inline

@@ -7,12 +7,22 @@ from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.sizes import greatest
+from ngraph_mxnet.ir.sizes import greatest, least
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, ATTENTION_GRADIENT, MOST_KEYS, SIX
+from ngraph_mxnet.targets.cpu.params.attention import (
+    ATTENTION,
+    ATTENTION_FEW,
+    ATTENTION_GRADIENT,
+    BLOCK_KEYS,
+    MOST_KEYS,
+    MOST_NEAR,
+    MOST_ROWS,
+    MOST_SCORES,
+    SIX,
+)
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides
 
@@ -60,7 +70,9 @@ def attention(ctx: Lowering, node: Node) -> None:
     else:
         matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
         read = packed_right(ctx, keys, True, BLOCK, matrix * 4)
-        kernel, params = "attention", ATTENTION(**common, rows=task_rows(rows, columns), key_matrix=matrix)
+        own, key_rows = block_of(rows, columns, width)
+        kernel, params = "attention", ATTENTION(**common, rows=own, key_rows=key_rows,
+                                                wide=ctx.settings.isa == "avx512", key_matrix=matrix)
     ctx.emit(kernel, params, queries=left, keys=read, values=right, mask=mask, output=out,
              operations=2 * prod(batch) * rows * columns * (depth + width), exact=True)
     ctx.set_plain(node.output, out)
@@ -102,6 +114,19 @@ def _masked(ctx: Lowering, masks: Sequence[Value],
         return None, 0, (0,) * len(scores)
     mask = ctx.plain(masks[0])
     return mask, 1 if masks[0].type.element.name == "bool" else 2, broadcast_strides(mask, scores)
+
+
+def block_of(rows: int, columns: int, width: int) -> tuple[int, int]:
+    """Queries of a task of `attention`, and the keys that it takes at a time: tasks, and blocks, of about the same
+    size."""
+    def shares(size: int, most: int, unit: int) -> int:
+        """What each of as few parts as may be has, in whole units."""
+        parts = -(-size // most)
+        return -(-size // (parts * unit)) * unit
+
+    key_rows, broad = shares(columns, BLOCK_KEYS, BLOCK), -(-width // BLOCK) * BLOCK
+    most = least(MOST_ROWS, MOST_SCORES // key_rows // SIX * SIX, MOST_NEAR // broad // SIX * SIX)
+    return shares(rows, greatest(SIX, most), SIX), key_rows
 
 
 def task_rows(rows: int, columns: int) -> int:

@@ -8,11 +8,20 @@ from typing import Any
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span, whole
 
 MOST_KEYS = 2048
-"""The most keys: a task has the scores of six queries or more on its stack, which holds `MOST_SCORES`."""
+"""The most keys: where scores are not taken by blocks of keys, a task has those of six queries or more on its stack,
+which holds `MOST_SCORES`."""
 MOST_SCORES = 12_288
-"""The most scores of a task, in floats."""
+"""The most scores that a task has at a time, in floats."""
+MOST_ROWS = 96
+"""The most queries of a task of `attention`."""
+MOST_BLOCK_KEYS = 1024
+"""The most keys of a block."""
+BLOCK_KEYS = 256
+"""The most that the lowering gives it: they, and as many values, stay in the second cache for all queries of a task."""
 SIX = 6
 """Queries that share a register tile."""
+MOST_NEAR = 16_384
+"""The most floats of a block of rows that are copied, so that they lie close together, and of a task's sums."""
 _MASK_BYTES = {1: 1, 2: 4}
 
 
@@ -30,8 +39,17 @@ def _strided(p: Any, size: int, operand: str, prefix: str, rows: int, last: int)
     return span(operand, size, *zip((p.outer, p.inner, rows), strides, strict=True), last=last)
 
 
+def _fits(rows: int, key_rows: int, width: int) -> bool:
+    """Whether a task's scores by blocks of keys, and its sums, have room."""
+    rows = -(-rows // SIX) * SIX
+    return (rows <= MOST_ROWS and key_rows <= MOST_BLOCK_KEYS and rows * key_rows <= MOST_SCORES
+            and rows * -(-width // BLOCK) * BLOCK <= MOST_NEAR)
+
+
 def _reach(p: Any, size: int) -> list[Span]:
-    tiles, strided = _tiles(p), partial(_strided, p, size)
+    if p.key_rows % BLOCK or p.key_rows < 1 or not _fits(p.rows, p.key_rows, p.width):
+        raise ValueError(f"{p.rows} queries by {p.key_rows} keys of width {p.width} do not fit in a task")
+    tiles, strided = -(-p.keys // BLOCK), partial(_strided, p, size)
     return [strided("queries", "q", p.queries, p.depth),
             span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
                  last=p.depth * BLOCK),
@@ -50,10 +68,6 @@ def _few_reach(p: Any, size: int) -> list[Span]:
 def _of_mask(p: Any) -> list[Span]:
     axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
     return [span("mask", bytes_, *axes) for kind, bytes_ in _MASK_BYTES.items() if p.mask_kind == kind]
-
-
-MOST_NEAR = 16_384
-"""The most floats of a block of rows that the gradient copies, so that they lie close together."""
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:
@@ -80,14 +94,16 @@ Both packed operands are as keys are for attention, of depth and of width."""
 
 ATTENTION = Kernels(
     "attention", tensors="queries keys values mask? >output",
-    ints="outer inner queries keys depth width rows mask_kind zeroed key_matrix q_outer q_inner q_row "
+    ints="outer inner queries keys depth width rows key_rows mask_kind zeroed wide key_matrix q_outer q_inner q_row "
          "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
-    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
+    sizes=8, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
 )
-"""The ints are two batch dimensions, sizes, the queries of a task (`rows`: a multiple of six, or all), kinds, strides.
+"""The ints are two batch dimensions, sizes, the queries of a task (`rows`: a multiple of six, or all) and the keys that
+it takes at a time (`key_rows`: a multiple of 16), kinds, strides.
 
-`mask_kind`: 0 none, 1 bool, 2 float32 to be added. `key_matrix`: floats between two matrices of packed keys. There are
-at most `MOST_KEYS` keys; `rows` by keys, rounded up to 16, is at most `MOST_SCORES`.
+`mask_kind`: 0 none, 1 bool, 2 float32 to be added. `wide`: register tiles of 32 columns, for 32 registers of 16 floats.
+`key_matrix`: floats between two matrices of packed keys. `rows` by `key_rows` is at most `MOST_SCORES`, by the width,
+rounded up to 16, at most `MOST_NEAR`.
 """
 
 ATTENTION_FEW = Kernels(
