@@ -125,6 +125,22 @@ def silu(b: Builder, turned: bool = False) -> Value:
     return b.multiply(b.sigmoid(value), value) if turned else b.multiply(value, b.sigmoid(value))
 
 
+def gelu(b: Builder, *, half: str = "last", inside: str = "divide", root: float = 2**0.5, other: bool = False) -> Value:
+    value, number = x(b), np.float32(root if inside == "divide" else 1 / root)
+    sum_ = b.add(b.erf(b.apply(inside, value, c(b, number))), c(b, np.float32(1)))
+    factor = w(b, *value.shape, weight=False) if other else value
+    if half == "first":
+        return b.multiply(b.multiply(factor, c(b, np.float32(0.5))), sum_)
+    if half == "sum":
+        return b.multiply(factor, b.multiply(c(b, np.float32(0.5)), sum_))
+    return b.multiply(b.multiply(factor, sum_), c(b, np.float32(0.5)))
+
+
+def rows(b: Builder) -> Value:
+    """A product of rows, of which an exporter makes a tensor of rank 3."""
+    return b.reshape(dense(b, shape=(6, 7)), shape=(2, 3, 4))
+
+
 def swish(b: Builder, slope: float | None = 0.2, offset: float | None = 3.0, lower: float = 0.0,
           upper: float = 6.0) -> Value:
     inside = x(b) if slope is None else b.multiply(x(b), c(b, slope))
@@ -235,6 +251,19 @@ SIMPLIFY = [
          "convert convert", "f32 to f16 loses information"),
     Case("dropout", dropout_removal, lambda b: b.dropout(x(b)), ""),
     Case("reshapes", movement, lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(180,)), "reshape"),
+    Case("bias behind the rows of a product", movement, lambda b: b.add(rows(b), w(b, 4, weight=False)),
+         "matmul add reshape"),
+    Case("clamp of a bias behind them", movement,
+         lambda b: b.clamp(b.add(w(b, 1, 1, 4, weight=False), rows(b)), lower=0.0, upper=1.0),
+         "reshape matmul add clamp reshape"),
+    Case("residual behind them", movement, lambda b: b.add(rows(b), w(b, 2, 3, 4, weight=False)),
+         "matmul reshape add"),
+    Case("bias behind other columns", movement,
+         lambda b: b.add(b.reshape(dense(b), shape=(4, 2)), w(b, 2, weight=False)), "matmul reshape add"),
+    Case("rows read twice", movement, lambda b: two(rows(b), lambda v: b.add(v, w(b, 4, weight=False))),
+         "matmul reshape add", "has other readers"),
+    Case("bias behind rows that no product makes", movement,
+         lambda b: b.add(b.reshape(x(b), shape=(6, 5, 6)), w(b, 6, weight=False)), "reshape add"),
     Case("reshape and back", movement,
          lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(2, 3, 5, 6)), ""),
     Case("transpose and back", movement,
@@ -340,6 +369,16 @@ FOLD = [
     Case("silu, the sigmoid first", swish_fusion, lambda b: silu(b, turned=True), "silu"),
     Case("silu read twice", swish_fusion, lambda b: two(b.sigmoid(x(b)), lambda v: b.multiply(x(b), v)),
          "sigmoid multiply", "has other readers"),
+    Case("gelu", swish_fusion, lambda b: gelu(b), "gelu"),
+    Case("gelu, half first", swish_fusion, lambda b: gelu(b, half="first"), "gelu"),
+    Case("gelu, half of the sum", swish_fusion, lambda b: gelu(b, half="sum"), "gelu"),
+    Case("gelu, multiplied inside", swish_fusion, lambda b: gelu(b, inside="multiply"), "gelu"),
+    Case("gelu of two", swish_fusion, lambda b: gelu(b, root=2.0), "divide erf add multiply multiply"),
+    Case("gelu of another value", swish_fusion, lambda b: gelu(b, other=True), "divide erf add multiply multiply"),
+    Case("gelu read inside", swish_fusion, lambda b: two(
+        b.erf(b.divide(x(b), c(b, np.float32(2**0.5)))),
+        lambda v: b.multiply(b.multiply(x(b), b.add(v, c(b, np.float32(1)))), c(b, np.float32(0.5)))),
+         "divide erf add multiply multiply", "has other readers"),
     Case("hard swish", swish_fusion, swish, "hard_swish"),
     Case("hard swish without slope", swish_fusion, lambda b: swish(b, None), "hard_swish"),
     Case("hard swish without offset", swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),

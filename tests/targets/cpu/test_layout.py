@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, TensorType, element_type
 from ngraph_mxnet.targets.cpu.planning.layout import plan_layout
 from ngraph_mxnet.targets.cpu.planning.view import (
@@ -67,3 +71,20 @@ def test_vectors_alias_between_layouts():
 def test_blocked_bytes_count_halo_and_padding_lanes():
     assert blocked_bytes(tensor(2, 17, 3, 5), Halo(1, 0, 2, 1)) == 2 * 2 * (3 + 1) * (5 + 3) * 16 * 4
     assert contiguous_strides((2, 3, 4)) == (12, 4, 1)
+
+
+@pytest.mark.parametrize("keep_dims", [True, False])
+@pytest.mark.parametrize("size", [(7,), (5, 6), (3, 4, 5)])
+@pytest.mark.parametrize("special", [0.0, np.nan, -np.inf])
+def test_the_greatest_of_an_image_stays_in_blocks(size: tuple[int, ...], keep_dims: bool, special: float) -> None:
+    b = Builder()
+    image = b.convolution(b.parameter("x", (2, 33, *size)), b.weight("w", (20, 33, *(1,) * len(size))))
+    graph = b.results(b.reduce_max(image, axes=tuple(range(2, 2 + len(size))), keep_dims=keep_dims))
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(p.shape).astype(np.float32) for p in graph.parameters]
+    arrays[0].reshape(-1)[3] = special
+    executable = compile(graph, "CPU")
+    with np.errstate(invalid="ignore"):
+        (found,), (wanted,) = executable(*arrays), compile(graph, "INTERPRETER")(*arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert "max_pool_blocked" in [i.name for i in executable.main.instructions]  # type: ignore[attr-defined]

@@ -166,6 +166,13 @@ def global_mean(ctx: Lowering, node: Node) -> None:
     ctx.set_blocked(value, out)
 
 
+def global_max(ctx: Lowering, node: Node) -> None:
+    """reduce_max over all spatial axes of a blocked tensor: a max pool of one window."""
+    source, out = ctx.blocked(node.inputs[0]), ctx.new_blocked(node.output)
+    _emit_pool(ctx, "max_pool_blocked", POOLS, source, out, _Window((1, 1, *node.inputs[0].shape[2:])[-3:]))
+    ctx.set_blocked(node.output, out)
+
+
 @lowers("concat")
 def concat(ctx: Lowering, node: Node) -> None:
     """Whole channel blocks: those that were made in their place, as the layout plan wants it, stay there."""

@@ -115,9 +115,9 @@ def read_as_images(graph: Graph) -> frozenset[Value]:
     return frozenset((*images, *(v for node in graph.nodes if is_blocked_concat(node) for v in node.inputs)))
 
 
-def is_global_mean(node: Node) -> bool:
-    """A mean over all axes but images and channels."""
-    rank = node.inputs[0].type.rank if node.op.name == "reduce_mean" else 0
+def is_global(node: Node, op: str) -> bool:
+    """A reduction of this name over all axes but images and channels."""
+    rank = node.inputs[0].type.rank if node.op.name == op else 0
     return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
 
 

@@ -13,7 +13,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
-from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat, is_global_mean
+from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat, is_global
 
 
 def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool], has_recipe: bool = False) -> str | None:
@@ -71,4 +71,4 @@ def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
         return at in (0, 3)  # data and residual
     if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
-    return is_global_mean(node) or (is_blocked_concat(node) and node.output in narrow)
+    return is_global(node, "reduce_mean") or (is_blocked_concat(node) and node.output in narrow)

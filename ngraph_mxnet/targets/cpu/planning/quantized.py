@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import u8
-from ngraph_mxnet.targets.cpu.planning.layout import is_global_mean
+from ngraph_mxnet.targets.cpu.planning.layout import is_global
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 FOUR = 4
@@ -38,7 +38,7 @@ def affine_of(node: Node) -> Affine | None:
 
 def _may_store(node: Node) -> bool:
     """Whether the node has a kernel that stores its result as u8; a mean only where its data are blocked."""
-    if node.op.name == "avg_pool" or is_global_mean(node):
+    if node.op.name == "avg_pool" or is_global(node, "reduce_mean"):
         return True
     if node.op.name == "scale_shift":
         return node.output.type.rank > 2 and node.inputs[0].shape[1] >= BLOCK
