@@ -278,6 +278,7 @@ FRAMEWORKS = ("bridges/mxnet/symbols/aliases.py", "bridges/mxnet/rules/", "bridg
 TABLES = {
     ("targets/cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
     ("targets/cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
+    ("targets/cpu/microkernels/variants.py", "ACTIVATIONS"): "the ops' numbers in compiled kernels",
     ("targets/cpu/params/chain.py", "CHAIN_STEPS"): "the ops' numbers in a compiled kernel",
     ("targets/cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
     ("targets/cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",

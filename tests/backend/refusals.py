@@ -47,9 +47,10 @@ REFUSALS: dict[str, dict[str, str]] = {
             gru_cell gru_cell_gradient gru_cell_training hard_swish identity layer_norm layer_norm_gradient leaky_relu
             less less_equal lgamma log log10 log1p log2 log_softmax lrn lstm_cell lstm_cell_gradient lstm_cell_training
             matmul matmul_bias max_pool max_pool_gradient maximum minimum mod multiply negative not_equal own_gradient
-            pad power reciprocal reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize
+            pad power prelu reciprocal reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize
             resize_gradient rnn rnn_gradient rnn_training roi_align roi_max_pool round rsqrt scale_shift scatter_nd
-            select sigmoid sign sin sinh slice softmax softplus softsign sqrt square subtract tan tanh transpose trunc
+            select sigmoid sign silu sin sinh slice softmax softplus softsign sqrt square subtract tan tanh transpose
+            trunc
         """,
         "the device computes with integers of at most 32 bits; those of 64 are positions": """
             abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul

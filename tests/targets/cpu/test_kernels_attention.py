@@ -87,5 +87,5 @@ def test_attention(isa: str, wide: int, mask: str, seed: int, sizes: tuple[int, 
     run(isa, "attention", [q, packed_keys, v, masks[0] if masks else q, found], params, (), splits)
     with np.errstate(invalid="ignore"):
         wanted = get_op("attention").evaluate([q, k, v, *masks], attrs)[0]
-    close(found, wanted, 1e-5, 1e-5)
+    close(found, wanted, 3e-5, 3e-5)  # of scores as large as these, a rounding is so much
     assert np.isnan(found.base[..., width:]).all()

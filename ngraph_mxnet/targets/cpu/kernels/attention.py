@@ -17,23 +17,16 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import (
-    ATTENTION,
-    ATTENTION_FEW,
-    ATTENTION_GRADIENT,
-    MOST_NEAR,
-    MOST_ROWS,
-)
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, MOST_ROWS
 
 _STATE = MOST_ROWS
 
 read_attention = reader(ATTENTION)
 read_attention_few = reader(ATTENTION_FEW)
-read_attention_gradient = reader(ATTENTION_GRADIENT)
 
 
 @inline
-def _six(rows, step, first, last):
+def six_rows(rows, step, first, last):
     """Where six rows start; what lies behind the last row repeats it."""
     return (shift(rows, min(first, last) * step), shift(rows, min(first + 1, last) * step),
             shift(rows, min(first + 2, last) * step), shift(rows, min(first + 3, last) * step),
@@ -41,7 +34,7 @@ def _six(rows, step, first, last):
 
 
 @inline
-def _products(six, matrix, size, target, target_step):
+def products_of_rows(six, matrix, size, target, target_step):
     """target[6][16]: six rows of `size` elements by a matrix of 16 columns."""
     r0, r1, r2, r3, r4, r5 = six
     s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
@@ -62,7 +55,7 @@ def _products(six, matrix, size, target, target_step):
 
 
 @inline
-def _softmax(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed):
+def softmax_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed):
     """In place, of `scale` times the row; what lies between `size` and `padded`, a multiple of 16, gets weight 0."""
     for i in range(padded):
         row[i] = row[i] * scale
@@ -183,10 +176,10 @@ def _part_of_softmax(row, size, padded, scale, mask, added, mask_step, kind, fil
 
 @inline
 def _masks_all(mask, step, size):
+    kept = 0
     for i in range(size):
-        if mask[i * step] != 0:
-            return False
-    return True
+        kept += mask[i * step] != 0
+    return kept == 0
 
 
 @kernel("attention")
@@ -232,11 +225,11 @@ def attention(tensors, ints, floats, begin, end):
                 tile = shift(key, (from_key + column) // 16 * key_block)
                 paired = wide != 0 and column + 32 <= padded
                 for row in range(0, count, 6):
-                    six, target = _six(query, query_step, row, count - 1), shift(scores, row * padded + column)
+                    six, target = six_rows(query, query_step, row, count - 1), shift(scores, row * padded + column)
                     if paired:
                         _pairs_of_products(six, tile, shift(tile, key_block), depth, target, padded)
                     else:
-                        _products(six, tile, depth, target, padded)
+                        products_of_rows(six, tile, depth, target, padded)
                 column += 32 if paired else 16
             for row in range(count):
                 offset = masked + row * p.mask_row + from_key * step
@@ -254,13 +247,13 @@ def attention(tensors, ints, floats, begin, end):
                     if paired:
                         store_lanes(other, n * 16, load_lanes(line, n * p.v_row + 16))
                 for row in range(0, count, 6):
-                    six = _six(scores, padded, row, count - 1)
+                    six = six_rows(scores, padded, row, count - 1)
                     own, begins = shift(sums, row * broad + column), from_key == 0
                     target, target_step = (own, broad) if begins else (part, columns)
                     if paired:
                         _pairs_of_products(six, panel, other, size, target, target_step)
                     else:
-                        _products(six, panel, size, target, target_step)
+                        products_of_rows(six, panel, size, target, target_step)
                     if not begins:
                         _add_part(own, broad, part, columns, shift(states, row + 2 * _STATE))
                 column += columns
@@ -364,147 +357,6 @@ def attention_few(tensors, ints, floats, begin, end):
         for row in range(queries):
             _products_by_rows(shift(query, row * p.q_row), key, p.k_row, keys, depth, scores)
             offset = o * p.mask_outer + i * p.mask_inner + row * p.mask_row
-            _softmax(scores, keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
-                     shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
+            softmax_of_row(scores, keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
+                           shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
             _sum_of_rows(scores, value, p.v_row, keys, width, shift(out, row * p.out_row))
-
-
-@inline
-def _close(source, step, count, columns, target):
-    """Rows copied next to each other, where they are few enough; where they are, and the step between them."""
-    padded = (columns + 15) // 16 * 16
-    if count * padded > MOST_NEAR:
-        return source, step
-    for row in range(count):
-        for i in range(0, padded, 16):
-            store_lanes(target, row * padded + i, load_lanes(source, row * step + i))
-    return target, padded
-
-
-@inline
-def _add_transposed(left, left_step, right, right_step, count, target, target_step, rows, lanes):
-    """target[rows][lanes] += left[count][rows] transposed by right[count][lanes]; at most 6 by 16."""
-    s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
-    for i in range(count):
-        x, line = load_lanes(right, i * right_step), shift(left, i * left_step)
-        s0 = s0 + splat(line[0]) * x
-        s1 = s1 + splat(line[1]) * x
-        s2 = s2 + splat(line[2]) * x
-        s3 = s3 + splat(line[3]) * x
-        s4 = s4 + splat(line[4]) * x
-        s5 = s5 + splat(line[5]) * x
-    if rows == 6 and lanes == 16:
-        store_lanes(target, 0, load_lanes(target, 0) + s0)
-        store_lanes(target, target_step, load_lanes(target, target_step) + s1)
-        store_lanes(target, 2 * target_step, load_lanes(target, 2 * target_step) + s2)
-        store_lanes(target, 3 * target_step, load_lanes(target, 3 * target_step) + s3)
-        store_lanes(target, 4 * target_step, load_lanes(target, 4 * target_step) + s4)
-        store_lanes(target, 5 * target_step, load_lanes(target, 5 * target_step) + s5)
-        return
-    part = scratch(96)
-    store_lanes(part, 0, s0)
-    store_lanes(part, 16, s1)
-    store_lanes(part, 32, s2)
-    store_lanes(part, 48, s3)
-    store_lanes(part, 64, s4)
-    store_lanes(part, 80, s5)
-    for r in range(rows):
-        for j in range(lanes):
-            target[r * target_step + j] += part[r * 16 + j]
-
-
-@inline
-def _all_transposed(left, left_step, keys, right, right_step, columns, count, target):
-    """target[keys][columns] += left[count][keys] transposed by right[count][columns]."""
-    for column in range(0, columns, 16):
-        for key in range(0, keys, 6):
-            _add_transposed(shift(left, key), left_step, shift(right, column), right_step, count,
-                            shift(target, key * columns + column), columns, min(6, keys - key),
-                            min(16, columns - column))
-
-
-@inline
-def _of_scores(weights, slopes, size, padded, scale, mask, mask_step, kind, zeroed):
-    """Of one row in `slopes`, which holds the gradients of the weights: those of the products. What lies between
-    `size` and `padded` gets 0."""
-    if kind == 1 and zeroed:
-        for i in range(size):
-            slopes[i] = select(mask[i * mask_step] != 0, slopes[i], np.float32(0))
-    for i in range(size, padded):
-        slopes[i] = np.float32(0)
-    sums = splat(0.0)
-    for i in range(0, padded, 16):
-        sums = sums + widen(load_lanes(weights, i)) * widen(load_lanes(slopes, i))
-    total, scales = splat(np.float32(sum_of_lanes(sums))), splat(scale)
-    for i in range(0, padded, 16):
-        store_lanes(slopes, i, load_lanes(weights, i) * (load_lanes(slopes, i) - total) * scales)
-    if kind == 1:
-        for i in range(size):
-            slopes[i] = select(mask[i * mask_step] != 0, slopes[i], np.float32(0))
-
-
-@kernel("attention_gradient")
-def attention_gradient(tensors, ints, floats, begin, end):
-    """The gradients of attention by queries, keys and values; the scores of some queries at a time are computed anew.
-
-    tensors: queries, keys, head (readable up to whole 16 columns), keys and values packed as the weights of k16 with
-    tiles of 16, mask, of_queries, of_keys, of_values. floats: scale, fill. Tasks: (outer, inner).
-    """
-    p = read_attention_gradient(ints, floats)
-    inner, queries, keys, depth, width = p.inner, p.queries, p.keys, p.depth, p.width
-    kind, padded = p.mask_kind, (p.keys + 15) // 16 * 16
-    deep, wide = (depth + 15) // 16 * 16, (width + 15) // 16 * 16
-    fill, scale = np.float32(p.fill), np.float32(p.scale)
-    # Six rows of the products by keys read up to five floats behind the last row of scores.
-    scores, slopes, panel, part = scratch(12_304), scratch(12_304), scratch(32_768), scratch(96)
-    near_queries, near_heads = scratch(16_384), scratch(16_384)
-    for task in range(begin, end):
-        o, i = task // inner, task % inner
-        all_keys = shift(pointer(tensors, 1, float32), o * p.k_outer + i * p.k_inner)
-        packed_keys = shift(pointer(tensors, 3, float32), task * padded * deep)
-        packed_values = shift(pointer(tensors, 4, float32), task * padded * wide)
-        of_keys = shift(pointer(tensors, 7, float32), task * keys * depth)
-        of_values = shift(pointer(tensors, 8, float32), task * keys * width)
-        for n in range(keys * depth):
-            of_keys[n] = np.float32(0)
-        for n in range(keys * width):
-            of_values[n] = np.float32(0)
-        for first in range(0, queries, p.rows):
-            count = min(p.rows, queries - first)
-            query, query_step = _close(
-                shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner + first * p.q_row), p.q_row, count,
-                depth, near_queries)
-            head, head_step = _close(
-                shift(pointer(tensors, 2, float32), o * p.h_outer + i * p.h_inner + first * p.h_row), p.h_row, count,
-                width, near_heads)
-            for column in range(0, padded, 16):
-                for row in range(0, count, 6):
-                    at = row * padded + column
-                    _products(_six(query, query_step, row, count - 1), shift(packed_keys, column * deep), depth,
-                              shift(scores, at), padded)
-                    _products(_six(head, head_step, row, count - 1), shift(packed_values, column * wide), width,
-                              shift(slopes, at), padded)
-            for row in range(count):
-                offset = o * p.mask_outer + i * p.mask_inner + (first + row) * p.mask_row
-                mask = shift(pointer(tensors, 5, types.uint8), offset)
-                weights = shift(scores, row * padded)
-                _softmax(weights, keys, padded, scale, mask, shift(pointer(tensors, 5, float32), offset),
-                         p.mask_column, kind, fill, p.zeroed)
-                _of_scores(weights, shift(slopes, row * padded), keys, padded, scale, mask, p.mask_column, kind,
-                           p.zeroed)
-            _all_transposed(scores, padded, keys, head, head_step, width, count, of_values)
-            _all_transposed(slopes, padded, keys, query, query_step, depth, count, of_keys)
-            out = shift(pointer(tensors, 6, float32), (task * queries + first) * depth)
-            for column in range(0, depth, 16):
-                lanes = min(16, depth - column)
-                for n in range(keys):
-                    store_lanes(panel, n * 16, load_lanes(all_keys, n * p.k_row + column))
-                for row in range(0, count, 6):
-                    six, target = _six(slopes, padded, row, count - 1), shift(out, row * depth + column)
-                    if lanes == 16 and row + 6 <= count:
-                        _products(six, panel, keys, target, depth)
-                    else:
-                        _products(six, panel, keys, part, 16)
-                        for r in range(min(6, count - row)):
-                            for j in range(lanes):
-                                target[r * depth + j] = part[r * 16 + j]

@@ -96,7 +96,7 @@ ATTENTION = Kernels(
     "attention", tensors="queries keys values mask? >output",
     ints="outer inner queries keys depth width rows key_rows mask_kind zeroed wide key_matrix q_outer q_inner q_row "
          "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
-    sizes=8, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
+    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
 )
 """The ints are two batch dimensions, sizes, the queries of a task (`rows`: a multiple of six, or all) and the keys that
 it takes at a time (`key_rows`: a multiple of 16), kinds, strides.

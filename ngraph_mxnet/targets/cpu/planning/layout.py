@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one, is_zero
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED
 from ngraph_mxnet.targets.cpu.planning.phases import Phases, cut
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
@@ -79,7 +80,8 @@ def _follows(value: Value, reader: Node, inline: bool) -> bool:
             return False
         padded = (*(1,) * (value.type.rank - slopes.type.rank), *slopes.shape)
         return all(is_one(size) or (axis == 1 and are_same(size, value.shape[1])) for axis, size in enumerate(padded))
-    return name in ("hard_swish", "leaky_relu") or (not inline and name in ("silu", "gelu", "sigmoid", "tanh"))
+    number = ACTIVATIONS.get("prelu" if name == "leaky_relu" else name, 0)
+    return number > 0 and (number < FIRST_CALLED or not inline)
 
 
 def convolution_halo(node: Node) -> Halo:
