@@ -21,8 +21,9 @@ class NoJudgeError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """`judge` raises NoJudgeError for what it does not run; None where there is none. `moved` gives the results of the
-    reference, or of what stands for it, with operands that are off by a rounding."""
+    """`judge` raises NoJudgeError for what it does not run, and so may `ours` for what fails without us as well; None
+    where there is none. `moved` gives the results of the reference, or of what stands for it, with operands that are
+    off by a rounding."""
 
     ours: Run
     reference: Run | None
@@ -51,6 +52,8 @@ def check(trial: Trial, judging: Callable[[], None] = lambda: None) -> str:
     found: list[list[Any]] = []
     try:
         found = _ours(trial, kind)
+    except NoJudgeError:
+        return "unjudged"
     except UnsupportedError as error:
         refusal = error
     expected = None
