@@ -29,7 +29,7 @@ def _peers(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpec]:
     """The peers, those by default if none are named; all must be able to read all models."""
-    files = [model for model in models if spec.onnx_file(model) is not None]
+    files = [model for model in models if spec.is_onnx(model)]
     if not peers:
         return spec.parse_peers(",".join(spec.DEFAULT_FILE_PEERS if files else spec.DEFAULT_PEERS))
     unable = [str(peer) for peer in peers if files and peer.kind not in spec.READS_ONNX]
@@ -51,8 +51,9 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
     f"Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
 @click.option("--models", default="resnet50_v2", show_default=True, callback=command.parsed(spec.parse_models),
-              help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; FILE.onnx[3x224x224] for a "
-                   "file with one input of that shape, the batch in front; commas between them.")
+              help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; net:NAME for a small net of "
+                   "a kind that people run (scripts/peers/nets.py), or nets for all; FILE.onnx[3x224x224] for a file "
+                   "with one input of that shape, the batch in front; commas between them.")
 @click.option("--peers", callback=_peers, help="Peers with commas between them. "
               f"Default: {','.join(spec.DEFAULT_PEERS)}; of ONNX files {','.join(spec.DEFAULT_FILE_PEERS)}.")
 @click.option("--batch", "batches", default="1", show_default=True, callback=command.parsed(spec.parse_numbers),

@@ -16,6 +16,7 @@ from workers import SCRIPTS, absolute_path
 
 from ngraph_mxnet.experiments.neighbours import busy_processes
 from peers import stats
+from peers.nets import net_of
 from peers.process import PROGRAM, PeerError, PeerProcess, PeerUnavailable
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
 
@@ -48,7 +49,8 @@ def export(model: str, batch: int, folder: Path) -> str:
     """
     prefix = folder / file_prefix(model)
     if not Path(f"{prefix}-b{batch}.npy").exists():
-        module = "peers.export" if onnx_file(model) is None else "peers.onnx_file"
+        module = ("peers.nets" if net_of(model) is not None else
+                  "peers.onnx_file" if onnx_file(model) is not None else "peers.export")
         command = [sys.executable, "-m", module, model, str(batch), str(folder)]
         environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}
         done = subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from peers.nets import NETS, PREFIX, net_of
+
 #: Random weights magnify bf16's rounding: on networks of 50 layers OpenVINO is off by up to 1.3e-1, we by 8.7e-2.
 BF16_TOLERANCE = 2e-1
 #: The same, so that only what is broken is found: a net of 50 layers is off by 2e-1 to 4e-1 in everyone's 8 bits.
@@ -139,7 +141,7 @@ def parse_peers(text: str, kinds: Sequence[str] = INFER) -> list[PeerSpec]:
 
 
 def parse_models(text: str) -> list[str]:
-    """Read a comma-separated list of models; `zoo` stands for all of the vision zoo.
+    """Read a comma-separated list of models; `zoo` stands for all of the vision zoo, `nets` for all of `peers.nets`.
 
     Raises:
         SpecError: there is no model of that name.
@@ -151,10 +153,11 @@ def parse_models(text: str) -> list[str]:
             raise SpecError(f"found model {name!r}, but there is no file {file[0]}")
         if file is not None:  # absolute: peers' processes start in another folder
             name = f"{file[0].resolve()}[{'x'.join(map(str, file[1]))}]"
-        elif name != "zoo" and name not in ZOO and bert_length(name) is None:
-            raise SpecError(f"found model {name!r}, expected zoo, bert12_LENGTH (up to {BERT_LENGTH} tokens), a file "
-                            f"as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}")
-        models.extend(ZOO if name == "zoo" else [name])
+        elif name not in ("zoo", "nets", *ZOO) and bert_length(name) is None and net_of(name) is None:
+            raise SpecError(f"found model {name!r}, expected zoo, nets, bert12_LENGTH (up to {BERT_LENGTH} tokens), a "
+                            f"file as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}, "
+                            f"{', '.join(PREFIX + net for net in NETS)}")
+        models.extend(ZOO if name == "zoo" else [PREFIX + net for net in NETS] if name == "nets" else [name])
     return list(dict.fromkeys(models))
 
 
@@ -195,17 +198,22 @@ def onnx_file(model: str) -> tuple[Path, tuple[int, ...]] | None:
     return (Path(match.group(1)), tuple(map(int, match.group(2).split("x")))) if match else None
 
 
+def is_onnx(model: str) -> bool:
+    """Whether there is an ONNX file of it alone, which only `READS_ONNX` read."""
+    return onnx_file(model) is not None or net_of(model) is not None
+
+
 def file_prefix(model: str) -> str:
     """What the exported files' names begin with; tables show it too."""
     file = onnx_file(model)
-    return model if file is None else f"{file[0].stem}-{'x'.join(map(str, file[1]))}"
+    return model.removeprefix(PREFIX) if file is None else f"{file[0].stem}-{'x'.join(map(str, file[1]))}"
 
 
 def input_shape(model: str, batch: int) -> tuple[int, ...]:
     """(batch, 3, height, width) in pixels, as the network was designed for, (batch, tokens), or what was asked for."""
-    file = onnx_file(model)
-    if file is not None:
-        return batch, *file[1]
+    file, net = onnx_file(model), net_of(model)
+    if file is not None or net is not None:
+        return batch, *(file[1] if file is not None else net.shape)
     length = bert_length(model)
     if length is not None:
         return batch, length

@@ -16,13 +16,16 @@ from typing import Any
 
 import click
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peers import driver, machine, report, spec, stats
+from peers import driver, machine, nets, report, spec, stats
 from peers.process import PeerError, PeerProcess, PeerUnavailable
 from rich.console import Console
 
+from ngraph_mxnet.bridges.onnx.importer import import_model
+from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.experiments.store import Store
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_peers.py"
@@ -58,6 +61,21 @@ def test_peers_that_are_refused(text: str, message: str):
 def test_models():
     assert spec.parse_models("vgg16,resnet50_v2,vgg16") == ["vgg16", "resnet50_v2"]
     assert spec.parse_models("vgg16,zoo")[:2] == ["vgg16", "alexnet"]
+    assert spec.parse_models("nets") == [f"net:{name}" for name in nets.NETS]
+    assert spec.input_shape("net:mlp_784_512_512_10", 3) == (3, 784)
+
+
+@pytest.mark.parametrize("name", nets.NETS)
+def test_a_net_is_a_model_of_numbers(name: str, tmp_path: Path):
+    """Each imports, with the shapes that its builder counts with, and its inputs fit."""
+    nets.write_model(f"net:{name}", 2, tmp_path)
+    proto, inputs = onnx.load(tmp_path / f"{name}-b2.onnx"), np.load(tmp_path / f"{name}-b2.npy")
+    onnx.checker.check_model(proto, full_check=True)
+    graph = import_model(read_model(proto)).graph
+    x, *_ = graph.parameters
+    assert x.shape == inputs.shape[1:] == (2, *nets.NETS[name].shape)
+    assert x.type.element.numpy == inputs.dtype
+    assert graph.results[0].type.element.name == "f32"
     assert len(spec.parse_models("zoo,vgg16")) == len(spec.ZOO)
     assert spec.parse_models("bert12_64,bert12_128") == ["bert12_64", "bert12_128"]
     assert spec.input_shape("bert12_64", 8) == (8, 64)
