@@ -88,3 +88,20 @@ def test_the_greatest_of_an_image_stays_in_blocks(size: tuple[int, ...], keep_di
         (found,), (wanted,) = executable(*arrays), compile(graph, "INTERPRETER")(*arrays)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert "max_pool_blocked" in [i.name for i in executable.main.instructions]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [(7,), (5, 6), (2, 1, 1), (3, 4, 5)])
+@pytest.mark.parametrize("channels", [1, 20, 32])
+@pytest.mark.parametrize("operand", ["image", "channel", "pixel"])
+def test_what_there_is_of_each_channel_meets_images(size: tuple[int, ...], channels: int, operand: str) -> None:
+    """As squeeze and excite has it: of each image, of all, or of each pixel."""
+    b = Builder()
+    image = b.convolution(b.parameter("x", (2, 33, *size)), b.weight("w", (channels, 33, *(1,) * len(size))))
+    ones = (1,) * len(size)
+    shape = {"image": (2, channels, *ones), "channel": (channels, *ones), "pixel": (2, 1, *size)}[operand]
+    scaled = b.multiply(image, b.sigmoid(b.parameter("s", shape)))
+    graph = b.results(b.convolution(scaled, b.weight("v", (5, channels, *ones))), b.reduce_sum(image, axes=(1,)))
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(p.shape).astype(np.float32) for p in graph.parameters]
+    for found, wanted in zip(compile(graph, "CPU")(*arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

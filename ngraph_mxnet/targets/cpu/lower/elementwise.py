@@ -75,7 +75,8 @@ def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
         return None
     if are_same(shape[1], value.type.size):
         return "channel"
-    return "image" if are_same_shape(value.shape, (*shape[:2], *(1,) * (len(shape) - 2))) else None
+    by_image = len(shape) < 5 and are_same_shape(value.shape, (*shape[:2], *(1,) * (len(shape) - 2)))
+    return "image" if by_image else None  # in three dimensions the images of a block are slices
 
 
 def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:
