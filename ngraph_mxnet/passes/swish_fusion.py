@@ -31,7 +31,7 @@ def silu(node: Node, rw: Rewriter) -> Answer:
 
 def gelu(node: Node, rw: Rewriter) -> Answer:
     """x * (1 + erf(x / sqrt(2))) * 0.5, its factors in any order -> gelu(x)."""
-    number, factors, inside = _factors(node, rw)
+    number, factors, products = _factors(node.output, rw)
     if len(factors) != 2 or abs(number - 0.5) > _NEAR or node.output.type.element != f32:
         return None
     for x, other in (factors, factors[::-1]):
@@ -40,41 +40,30 @@ def gelu(node: Node, rw: Rewriter) -> Answer:
         erf = rw.producer(value, "erf")
         if sum_ is None or erf is None or one != 1 or x.type != node.output.type:
             continue
-        scale, sources, _ = _factors(erf.inputs[0].node, rw) if erf.inputs[0].node is not None else (0.0, [], [])
+        scale, sources, _ = _factors(erf.inputs[0], rw)
         if len(sources) != 1 or rw.resolve(sources[0]) is not rw.resolve(x) or abs(scale - sqrt(0.5)) > _NEAR:
             continue
-        made = [*inside, sum_, erf]
+        made = [*products[1:], sum_, erf]
         if not all(rw.single(inner.output) for inner in made):
             return f"{next(inner for inner in made if not rw.single(inner.output))} has other readers"
         return rw.make("gelu", x, origin=(*made[::-1], node))
     return None
 
 
-def _factors(node: Node, rw: Rewriter) -> tuple[float, list[Value], list[Node]]:
-    """A product as a number and the other factors, and the products and quotients by numbers inside it."""
-    if node.op.name not in ("multiply", "divide"):
-        return 1.0, [node.output], []
-    if node.op.name == "divide":
-        number, rest = _scalar(node, rw)
-        if number is None or rest is not node.inputs[0] or number == 0:
-            return 1.0, [node.output], []
-        found, operands = 1 / number, [rest]
-    else:
-        number, rest = _scalar(node, rw)
-        found, operands = (1.0, list(node.inputs)) if number is None else (number, [rest])
+def _factors(value: Value, rw: Rewriter) -> tuple[float, list[Value], list[Node]]:
+    """A product as a number and the other factors, and the products and quotients by numbers that it is made of."""
+    node = rw.producer(value, "multiply", "divide")
+    number, rest = _scalar(node, rw) if node is not None else (None, value)
+    if node is None or (node.op.name == "divide" and (not number or rest is not node.inputs[0])):
+        return 1.0, [value], []
+    found = 1.0 if number is None else number
+    found = 1 / found if node.op.name == "divide" else found
     factors: list[Value] = []
-    inside: list[Node] = []
-    for operand in operands:
-        inner = rw.producer(operand, "multiply", "divide")
-        if inner is None or inner.output.type != node.output.type:
-            factors.append(operand)
-            continue
-        more, values, nodes = _factors(inner, rw)
-        if values == [inner.output]:
-            factors.append(operand)
-            continue
-        found, factors, inside = found * more, [*factors, *values], [*inside, *nodes, inner]
-    return found, factors, inside
+    nodes = [node]
+    for operand in node.inputs if number is None else [rest]:
+        more, values, inside = _factors(operand, rw) if operand.type == value.type else (1.0, [operand], [])
+        found, factors, nodes = found * more, [*factors, *values], [*nodes, *inside]
+    return found, factors, nodes
 
 
 def gate(node: Node, rw: Rewriter) -> Answer:

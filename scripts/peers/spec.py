@@ -212,8 +212,10 @@ def file_prefix(model: str) -> str:
 def input_shape(model: str, batch: int) -> tuple[int, ...]:
     """(batch, 3, height, width) in pixels, as the network was designed for, (batch, tokens), or what was asked for."""
     file, net = onnx_file(model), net_of(model)
-    if file is not None or net is not None:
-        return batch, *(file[1] if file is not None else net.shape)
+    if file is not None:
+        return batch, *file[1]
+    if net is not None:
+        return batch, *net.shape
     length = bert_length(model)
     if length is not None:
         return batch, length

@@ -110,10 +110,12 @@ def test_commands_of_the_package_run(words: list[str], folder: Path) -> None:
         words = ["two.onnx" if word == "model.onnx" else word for word in words]
     elif "data.npz" in words:  # as the samples of the page
         words = ["net.onnx" if word == "model.onnx" else word for word in words]
+    if "--fail-if-slower" in words:  # here both runs are of the same, on a machine that may be busy
+        words = [*words]
+        words[words.index("--fail-if-slower") + 1] = "1000"
     done = subprocess.run([sys.executable, *words[place + 1:]], cwd=folder, capture_output=True, text=True, check=False,
                           env={**os.environ, **assigned}, timeout=500)
-    slower = "--fail-if-slower" in words and done.returncode == 1 and "was allowed" in done.stderr  # on a busy machine
-    assert done.returncode == 0 or slower, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("block", [b for b in blocks("text") if b.text.startswith("graph @")], ids=str)

@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, MOST_ROWS
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, MOST_NEAR, MOST_ROWS
 
 _STATE = MOST_ROWS
 
@@ -55,8 +55,8 @@ def products_of_rows(six, matrix, size, target, target_step):
 
 
 @inline
-def softmax_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed):
-    """In place, of `scale` times the row; what lies between `size` and `padded`, a multiple of 16, gets weight 0."""
+def _scores_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill):
+    """In place, `scale` times the row, masked, and -inf between `size` and `padded`, a multiple of 16; the greatest."""
     for i in range(padded):
         row[i] = row[i] * scale
     if kind == 1:
@@ -74,13 +74,25 @@ def softmax_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill,
     partial = splat(np.float32(-np.inf))
     for i in range(0, padded, 16):
         partial = maximum_lanes(load_lanes(row, i), partial)
-    best = maximum_of_lanes(partial)
+    return maximum_of_lanes(partial)
+
+
+@inline
+def _powers_of_row(row, padded, base):
+    """In place, e to the power of what each lies above `base`; their sum, in float64."""
     for i in range(padded):
-        row[i] = maths.exp(row[i] - best)
+        row[i] = maths.exp(row[i] - base)
     sums = splat(0.0)
     for i in range(0, padded, 16):
         sums = sums + widen(load_lanes(row, i))
-    share = np.float32(1.0 / sum_of_lanes(sums))
+    return sum_of_lanes(sums)
+
+
+@inline
+def softmax_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed):
+    """In place, of `scale` times the row; what lies between `size` and `padded`, a multiple of 16, gets weight 0."""
+    best = _scores_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill)
+    share = np.float32(1.0 / _powers_of_row(row, padded, best))
     for i in range(padded):
         row[i] = row[i] * share
     if zeroed and kind == 1 and not (best > fill and fill == -np.inf):  # else they are zeros already
@@ -136,34 +148,12 @@ def _part_of_softmax(row, size, padded, scale, mask, added, mask_step, kind, fil
     state: the row's greatest score so far, the sum of all powers, and what earlier powers are to be multiplied by; so
     far apart that those of six rows are neighbours. `begins`: it is the first block, and there is no state yet.
     """
-    for i in range(padded):
-        row[i] = row[i] * scale
-    if kind == 1:
-        if mask_step == 1:
-            for i in range(size):
-                row[i] = select(mask[i] != 0, row[i], fill)
-        else:
-            for i in range(size):
-                row[i] = select(mask[i * mask_step] != 0, row[i], fill)
-    elif kind == 2:
-        for i in range(size):
-            row[i] = row[i] + added[i * mask_step]
-    for i in range(size, padded):
-        row[i] = np.float32(-np.inf)
-    partial = splat(np.float32(-np.inf))
-    for i in range(0, padded, 16):
-        partial = maximum_lanes(load_lanes(row, i), partial)
-    best = maximum_of_lanes(partial)
+    best = _scores_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill)
     if not begins:
         best = select(state[0] > best, state[0], best)
     # A row of which all is -inf so far has powers of 0, whose sum of 0 makes it NaN in the end.
     base = select(best > np.float32(-np.inf), best, np.float32(0))
-    for i in range(padded):
-        row[i] = maths.exp(row[i] - base)
-    sums = splat(0.0)
-    for i in range(0, padded, 16):
-        sums = sums + widen(load_lanes(row, i))
-    total = sum_of_lanes(sums)
+    total = _powers_of_row(row, padded, base)
     if not begins:
         factor = maths.exp(state[0] - base)
         state[2 * _STATE] = factor
@@ -211,7 +201,7 @@ def attention(tensors, ints, floats, begin, end):
         out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
         masked = o * p.mask_outer + i * p.mask_inner + first * p.mask_row
         query_step = p.q_row
-        if count * depth <= 16_384:  # close together: rows of a projection contend for the same sets of a cache
+        if count * depth <= MOST_NEAR:  # close together: rows of a projection contend for the same sets of a cache
             for row in range(count):
                 source, target = shift(query, row * query_step), shift(near, row * depth)
                 for d in range(depth):

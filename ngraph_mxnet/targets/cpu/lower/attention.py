@@ -119,21 +119,21 @@ def _masked(ctx: Lowering, masks: Sequence[Value],
 def block_of(rows: int, columns: int, width: int) -> tuple[int, int]:
     """Queries of a task of `attention`, and the keys that it takes at a time: tasks, and blocks, of about the same
     size."""
-    def shares(size: int, most: int, unit: int) -> int:
-        """What each of as few parts as may be has, in whole units."""
-        parts = -(-size // most)
-        return -(-size // (parts * unit)) * unit
-
-    key_rows, broad = shares(columns, BLOCK_KEYS, BLOCK), -(-width // BLOCK) * BLOCK
+    key_rows, broad = _share(columns, BLOCK_KEYS, BLOCK), -(-width // BLOCK) * BLOCK
     most = least(MOST_ROWS, MOST_SCORES // key_rows // SIX * SIX, MOST_NEAR // broad // SIX * SIX)
-    return shares(rows, greatest(SIX, most), SIX), key_rows
+    return _share(rows, greatest(SIX, most), SIX), key_rows
 
 
 def task_rows(rows: int, columns: int) -> int:
     """Queries of a task: tasks of about the same size, in whole register tiles."""
     most = greatest(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
-    tasks = -(-rows // most)
-    return -(-rows // tasks // SIX) * SIX
+    return _share(rows, most, SIX)
+
+
+def _share(size: int, most: int, unit: int) -> int:
+    """What each of as few parts as may be has, in whole units."""
+    parts = -(-size // most)
+    return -(-size // parts // unit) * unit
 
 
 def _two(numbers: Sequence[int], fill: int) -> list[int]:

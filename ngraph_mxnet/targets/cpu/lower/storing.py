@@ -15,7 +15,7 @@ Gate = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Activation:
-    """What follows the clamp. `op` is one of `microkernels.params.ACTIVATIONS`."""
+    """What follows the clamp. `op` is one of `microkernels.variants.ACTIVATIONS`."""
 
     op: str = "none"
     gate: Gate = (0.0, 0.0, 1.0, 0.0)

@@ -1,7 +1,7 @@
 """Activations that are more than a few instructions, as functions of stored pixels: no register holds anything then.
 
 `ng_activate_<lanes>(kind, base, offsets, count)` replaces the `lanes` floats at each of `count` pixels by the
-activation of that number (`params.ACTIVATIONS`). Pixel m lies `offsets[m]` bytes (int32) from `base`, or 64 m where
+activation of that number (`variants.ACTIVATIONS`). Pixel m lies `offsets[m]` bytes (int32) from `base`, or 64 m where
 there are no offsets. The expressions are those of the elementwise kernels.
 """
 

@@ -39,7 +39,7 @@ DEPTHWISE = {
 chunk_rows: output rows of a task.
 first: from the input's first element to the first tap of the first output: into the halo, so never positive.
 channels: registers of the last block that hold none of them are not computed: they become zero.
-activation: what follows the clamp, see `params.ACTIVATIONS`.
+activation: what follows the clamp, see `variants.ACTIVATIONS`.
 """
 
 

@@ -48,7 +48,7 @@ class TileValues:
     """For half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
     activation: ir.Value
-    """Its number, see `params.ACTIVATIONS`."""
+    """Its number, see `variants.ACTIVATIONS`."""
     has_output2: ir.Value
     is_narrow: Sequence[ir.Value]
     """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
