@@ -20,10 +20,12 @@ def take(size):  # addresses without memory
 
 
 def leave_holes():
+    for _ in range(2_000):  # gaps that there are
+        take(4096)
     holes = []
-    for _ in range(4):
+    for _ in range(8):
         holes.append(take(4096))
-        take(4 << 30)
+        take((4 << 30) + 4096)  # a whole number of large pages would lie at one, a gap in front of it
     for hole in holes:
         libc.munmap(hole, 4096)
 """

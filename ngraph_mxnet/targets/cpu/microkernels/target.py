@@ -31,13 +31,16 @@ def _initialize() -> None:
 
 
 def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
-    """The code generator of an ISA, whatever the host is."""
+    """The code generator of an ISA, whatever the host is; `jit` is for code that this process loads.
+
+    LLVM's loader takes a piece of memory for each kind of section. In a large process these can lie too far apart for
+    addresses of 32 bits, and LLVM ends the process: such code has addresses of 64 bits.
+    """
     _initialize()
     cpu, features = _CPU[isa]
     target = llvm.Target.from_triple(_TRIPLE)
-    return target.create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=jit
-    )
+    reloc, model = ("static", "large") if jit else ("pic", "default")
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc=reloc, codemodel=model, jit=jit)
 
 
 @functools.cache
@@ -74,9 +77,7 @@ def emit_assembly(isa: Isa) -> str:
 
 @functools.cache
 def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
-    # In one piece of memory. LLVM's own memory manager takes a piece for each kind of section; in a large process these
-    # can lie too far apart for 32-bit relocations, and LLVM ends the process.
-    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True), use_lmm=True)
+    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True))
     engine.finalize_object()
     return engine
 
