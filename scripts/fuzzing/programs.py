@@ -147,14 +147,24 @@ def sequences() -> Graph:
 
 
 def gradients() -> Graph:
-    """By the weights of a convolution, of a depthwise one and of a stem; of batch norm with relu, clamp, max pool."""
+    """By the weights of convolutions of all kinds; of batch norm with relu, clamp, max pool."""
     b = Builder()
     x, head, picture = (b.parameter(name, (1, channels, 5, 4)) for name, channels in (
         ("x", 17), ("head", 17), ("picture", 3)))
     taps = {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
     vector = b.parameter("vector", (17,))
     y, mean, variance = b.node("batch_norm_training", [x, vector, vector], {}).outputs
-    return b.results(b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
+    volume, small, made = (b.parameter(name, (2, channels, *size)) for name, channels, size in (
+        ("volume", 17, (4, 5, 3)), ("small", 3, (4, 5, 3)), ("made", 20, (2, 5, 3))))
+    cube = {"kernel": (3, 3, 3), "strides": (2, 1, 1), "pads_begin": (1, 1, 1), "pads_end": (1, 1, 1)}
+    return b.results(b.convolution_weight_gradient(volume, made, **cube),
+                     b.convolution_weight_gradient(small, made, **cube),
+                     b.convolution_weight_gradient(x, b.parameter("wide", (1, 20, 10, 8)), kernel=(2, 2),
+                                                   data_dilations=(2, 2), pads_begin=(1, 1), pads_end=(1, 1)),
+                     b.max_pool_gradient(volume, b.slice(made, begin=(0,) * 5, end=(2, 17, 2, 5, 3)), kernel=(2, 3, 2),
+                                         strides=(2, 1, 1), pads_begin=(0, 1, 0), pads_end=(0, 1, 1)),
+                     b.clamp_gradient(volume, volume, lower=0.0),
+                     b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
                      b.convolution_weight_gradient(x, head, **taps, groups=17),
                      *(b.convolution_weight_gradient(x, head, kernel=(side, side), pads_begin=(side // 2,) * 2,
                                                      pads_end=(side // 2,) * 2, groups=17) for side in (5, 7)),

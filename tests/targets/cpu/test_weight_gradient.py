@@ -36,9 +36,16 @@ def reference(padded: np.ndarray, head: np.ndarray, kernel: tuple[int, int], str
 
 
 def gathered(isa: str, sums: np.ndarray, splits: list[int], **numbers: int) -> np.ndarray:
-    out = np.full((numbers["outputs"], numbers["channels"], numbers["taps"]), np.nan, np.float32)
-    run(isa, "gather_weight_gradient", [sums, out], GATHER_WEIGHT_GRADIENT(**numbers), (), splits)
-    return out
+    """Between others' taps, which are not touched."""
+    taps = numbers["taps"]
+    out = np.full((numbers["outputs"], numbers["channels"], taps + 2), np.nan, np.float32)
+    params = GATHER_WEIGHT_GRADIENT(**numbers, row=taps + 2)
+    run(isa, "gather_weight_gradient", [sums, out[:, :, 1:]], params, (), splits)
+    assert np.isnan(out[:, :, [0, -1]]).all()
+    alone = np.full((*out.shape[:2], taps), np.nan, np.float32)
+    run(isa, "gather_weight_gradient", [sums, alone], GATHER_WEIGHT_GRADIENT(**numbers, row=taps), (), splits)
+    np.testing.assert_array_equal(alone, out[:, :, 1:-1])
+    return alone
 
 
 def cuts(n: int, height: int, image_chunk: int, row_chunk: int, copies: int) -> dict[str, int]:
@@ -76,18 +83,22 @@ def test_the_kernel(isa: str) -> None:
 
     @settings(max_examples=30, deadline=None)
     @given(SEEDS, st.integers(1, 4), CHANNELS, CHANNELS, st.tuples(SIZES, SIZES), pairs, pairs,
-           st.tuples(*[st.integers(1, 3)] * 5), SPLITS)
+           st.tuples(*[st.integers(1, 3)] * 5), SPLITS, st.booleans())
     def check(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: tuple[int, int],
-              strides: tuple[int, int], cut: tuple[int, ...], splits: list[int]) -> None:
+              strides: tuple[int, int], cut: tuple[int, ...], splits: list[int], by_batches: bool) -> None:
         dilations = (1, 2) if kernel[1] > 1 else (1, 1)
         data, padded, head, values = operands(seed, n, c, o, size, kernel, strides, dilations)
         numbers = cuts(n, size[0], *cut[:3])
         places = strides_of(data, head, strides)
+        if by_batches:  # of one image each
+            numbers = {**cuts(n, size[0], 1, *cut[1:3]), "images": 1}
+        batches = {"batches": n if by_batches else 1, "data_batch": places["data_image"],
+                   "head_batch": places["head_image"]}
         blocks, lanes = -(-c // 16), min(c, 16)
         params = WEIGHT_GRADIENT(
             **numbers, **places, width=size[1], data_blocks=blocks, head_blocks=-(-o // 16), data_group=cut[3],
             head_group=cut[4], taps_h=kernel[0], taps_w=kernel[1], lanes=lanes, last_lanes=c - (blocks - 1) * lanes,
-            tap_column=dilations[1] * 4 * data.strides[3], adds=0)
+            tap_column=dilations[1] * 4 * data.strides[3], adds=0, **batches)
         shape = (numbers["copies"], -(-o // 16), blocks, kernel[0] * kernel[1], lanes, 16)
         sums = aligned(np.full(shape, np.nan, np.float32))
         run(isa, "weight_gradient", [data.inner, head.inner, sums], params, (), splits)
@@ -152,12 +163,28 @@ LAYERS = {
     "depthwise 5x5, stride 2": ((2, 24, 17, 16), 24, {"kernel": (5, 5), "strides": (2, 2), "pads_begin": (2, 2),
                                                       "pads_end": (2, 2), "groups": 24}),
     "depthwise 7x7": ((1, 16, 9, 9), 16, {"kernel": (7, 7), "groups": 16}),
+    "three axes": ((1, 16, 4, 5, 6), 17, {"kernel": (2, 2, 2)}),
+    "three axes, strides": ((3, 33, 7, 8, 9), 16, {"kernel": (3, 2, 3), "strides": (2, 1, 2), "pads_begin": (2, 1, 1),
+                                                   "pads_end": (1, 0, 1), "dilations": (1, 2, 1)}),
+    "three axes, a stem": ((2, 3, 8, 20, 21), 24, {"kernel": (3, 3, 3), "pads_begin": (1, 1, 1),
+                                                   "pads_end": (1, 1, 1)}),
+    "three axes, many pixels": ((2, 16, 9, 40, 30), 32, {"kernel": (3, 1, 3), "pads_begin": (1, 0, 1),
+                                                         "pads_end": (1, 0, 1)}),
+    "transposed": ((1, 16, 5, 5), 16, {"kernel": (3, 3), "data_dilations": (2, 2)}),
+    "transposed, cut": ((2, 40, 9, 8), 17, {"kernel": (4, 2), "data_dilations": (2, 3), "dilations": (1, 2),
+                                            "pads_begin": (5, 1), "pads_end": (2, 3)}),
+    "transposed, depthwise": ((2, 24, 9, 8), 24, {"kernel": (3, 3), "data_dilations": (2, 2), "groups": 24,
+                                                  "pads_begin": (1, 1), "pads_end": (2, 2)}),
+    "transposed, three axes": ((2, 20, 4, 5, 3), 8, {"kernel": (2, 4, 3), "data_dilations": (2, 2, 1),
+                                                     "pads_begin": (1, 2, 1), "pads_end": (1, 2, 0)}),
 }
 OTHERS = {
     "groups": ((2, 32, 8, 8), 32, {"kernel": (3, 3), "groups": 2}),
     "depthwise 3x5": ((1, 16, 9, 9), 16, {"kernel": (3, 5), "groups": 16}),
-    "three axes": ((1, 16, 4, 5, 6), 16, {"kernel": (2, 2, 2)}),
-    "transposed": ((1, 16, 5, 5), 16, {"kernel": (3, 3), "data_dilations": (2, 2)}),
+    "three axes, groups": ((1, 16, 4, 5, 6), 16, {"kernel": (2, 2, 2), "groups": 4}),
+    "three axes, a tap beyond all data": ((1, 16, 1, 5, 6), 16, {"kernel": (3, 3, 3), "pads_begin": (0, 1, 1),
+                                                                 "pads_end": (2, 1, 1)}),
+    "transposed with strides": ((1, 16, 5, 5), 16, {"kernel": (3, 3), "data_dilations": (2, 2), "strides": (2, 1)}),
 }
 """What is made of other ops."""
 

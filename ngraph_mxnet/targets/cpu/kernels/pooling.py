@@ -237,25 +237,32 @@ def max_pool_gradient_blocked(tensors, ints, floats, begin, end):
         data = shift(pointer(tensors, 0, float32), image * p.data_n + block * p.data_c16)
         heads = shift(pointer(tensors, 1, float32), image * p.head_n + block * p.head_c16)
         target = shift(pointer(tensors, 2, float32), image * p.output_n + block * p.output_c16)
-        for row in range(p.h):
-            for w in range(p.w):
-                store_lanes(target, row * p.output_row + w * p.output_pixel, zeros)
-        for oh in range(p.out_h):
-            top = oh * p.stride_h - p.pad_top
-            kh0, kh1 = _taps(top, p.kernel_h, 1, p.h)
-            for ow in range(p.out_w):
-                left = ow * p.stride_w - p.pad_left
-                kw0, kw1 = _taps(left, p.kernel_w, 1, p.w)
-                best = splat(np.float32(-np.inf))
-                for kh in range(kh0, kh1):
-                    for kw in range(kw0, kw1):
-                        x = load_lanes(data, (top + kh) * p.data_row + (left + kw) * p.data_pixel)
-                        best = maximum_lanes(x, best)
-                left_over = load_lanes(heads, oh * p.head_row + ow * p.head_pixel)
-                for kh in range(kh0, kh1):
-                    for kw in range(kw0, kw1):
-                        x = load_lanes(data, (top + kh) * p.data_row + (left + kw) * p.data_pixel)
-                        place = (top + kh) * p.output_row + (left + kw) * p.output_pixel
-                        share = where_equal(x, best, left_over)
-                        store_lanes(target, place, load_lanes(target, place) + share)
-                        left_over = where_unequal(x, best, left_over)
+        for slice_ in range(p.d):
+            for row in range(p.h):
+                for w in range(p.w):
+                    store_lanes(target, slice_ * p.output_slice + row * p.output_row + w * p.output_pixel, zeros)
+        for od in range(p.out_d):
+            front = od * p.stride_d - p.pad_front
+            kd0, kd1 = _taps(front, p.kernel_d, 1, p.d)
+            for oh in range(p.out_h):
+                top = oh * p.stride_h - p.pad_top
+                kh0, kh1 = _taps(top, p.kernel_h, 1, p.h)
+                for ow in range(p.out_w):
+                    left = ow * p.stride_w - p.pad_left
+                    kw0, kw1 = _taps(left, p.kernel_w, 1, p.w)
+                    best = splat(np.float32(-np.inf))
+                    for kd in range(kd0, kd1):
+                        for kh in range(kh0, kh1):
+                            row = shift(data, (front + kd) * p.data_slice + (top + kh) * p.data_row)
+                            for kw in range(kw0, kw1):
+                                best = maximum_lanes(load_lanes(row, (left + kw) * p.data_pixel), best)
+                    left_over = load_lanes(heads, od * p.head_slice + oh * p.head_row + ow * p.head_pixel)
+                    for kd in range(kd0, kd1):
+                        for kh in range(kh0, kh1):
+                            row = shift(data, (front + kd) * p.data_slice + (top + kh) * p.data_row)
+                            shares = shift(target, (front + kd) * p.output_slice + (top + kh) * p.output_row)
+                            for kw in range(kw0, kw1):
+                                x, place = load_lanes(row, (left + kw) * p.data_pixel), (left + kw) * p.output_pixel
+                                share = where_equal(x, best, left_over)
+                                store_lanes(shares, place, load_lanes(shares, place) + share)
+                                left_over = where_unequal(x, best, left_over)

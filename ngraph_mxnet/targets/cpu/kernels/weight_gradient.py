@@ -23,13 +23,13 @@ def gather_weight_gradient(tensors, ints, floats, begin, end):
     block_size = taps * lanes * 16
     copy_size = p.head_blocks * p.data_blocks * block_size
     after = lanes // inner
-    per_channel = taps * after
+    step = p.row
     room, rows = scratch(256), scratch(4096)
     for task in range(begin, end):
         head, data = task // p.data_blocks, task % p.data_blocks
         source = shift(pointer(tensors, 0, float32), task * block_size)
         first = data * inner
-        target = shift(pointer(tensors, 1, float32), (head * 16 * channels + first) * per_channel)
+        target = shift(pointer(tensors, 1, float32), (head * 16 * channels + first) * step)
         valid_outputs, valid = min(16, outputs - head * 16), min(inner, channels - first)
         if after == 1 and valid == 16:
             # Up to 16 taps at once: their tiles [channel][output] are transposed, then written channel by channel.
@@ -44,16 +44,16 @@ def gather_weight_gradient(tensors, ints, floats, begin, end):
                         store_lanes(room, lane * 16, total)
                     transpose_lanes(room, 16, shift(rows, tap * 16), 256)
                 for o in range(valid_outputs):
-                    row = shift(target, o * channels * taps + first_tap)
-                    if taps == 1:
+                    row = shift(target, o * channels * step + first_tap)
+                    if step == 1:
                         store_lanes(row, 0, load_lanes(rows, o * 256))
                         continue
                     for i in range(16):
                         for tap in range(count):
-                            row[i * taps + tap] = rows[o * 256 + tap * 16 + i]
+                            row[i * step + tap] = rows[o * 256 + tap * 16 + i]
             continue
         for o in range(valid_outputs):
-            row = shift(target, o * channels * per_channel)
+            row = shift(target, o * channels * step)
             for i in range(valid):
                 for tap in range(taps):
                     for a in range(after):
@@ -61,4 +61,4 @@ def gather_weight_gradient(tensors, ints, floats, begin, end):
                         value = cell[0]
                         for copy in range(1, copies):
                             value += cell[copy * copy_size]
-                        row[i * per_channel + tap * after + a] = value
+                        row[i * step + tap * after + a] = value

@@ -82,7 +82,7 @@ def _emit_pool(ctx: Lowering, kernel: str, records: Mapping[str, Kernels], sourc
                window: _Window, **floats: float) -> None:
     """`records` and the kernels by their names' ends."""
     suffix = _suffix(source, out)
-    depth, out_depth = (view.type.shape[2] if view.type.rank == 5 else 1 for view in (source, out))
+    depth, out_depth = _depth(source), _depth(out)
     params = records[suffix](
         n=source.type.shape[0], c16=source.blocks, h=source.height, w=source.width, out_h=out.height, out_w=out.width,
         **by_name("kernel_d kernel_h kernel_w", window.kernel), **by_name("stride_d stride_h stride_w", window.strides),
@@ -96,18 +96,26 @@ def _emit_pool(ctx: Lowering, kernel: str, records: Mapping[str, Kernels], sourc
 
 @lowers("max_pool_gradient", check=pool_gradient_without_kernel)
 def max_pool_gradient(ctx: Lowering, node: Node) -> None:
-    """1-D and 2-D. A task is a plane, to which overlapping windows add."""
+    """1-D to 3-D. A task is what a block has of an image, to which overlapping windows add."""
     data, head = map(ctx.blocked, node.inputs)
     out = ctx.new_blocked(node.output)
-    pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in
-             {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
+    window = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in
+              {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
+    strides: dict[str, int] = {}
+    for name, view in (("data", data), ("head", head), ("output", out)):
+        strides |= named_strides(**{name: view}) | {f"{name}_n": view.image * _depth(view), f"{name}_slice": view.image}
     params = MAX_POOL_GRADIENT(
-        n=data.images, c16=data.blocks, h=data.height, w=data.width, out_h=head.height, out_w=head.width,
-        **by_name("kernel_h kernel_w", pairs["kernel"]), **by_name("stride_h stride_w", pairs["strides"]),
-        **by_name("pad_top pad_left", pairs["pads_begin"]),
-        **named_strides(data=data, head=head, output=out))
+        n=data.type.shape[0], c16=data.blocks, d=_depth(data), h=data.height, w=data.width, out_d=_depth(head),
+        out_h=head.height, out_w=head.width, **by_name("kernel_d kernel_h kernel_w", window["kernel"]),
+        **by_name("stride_d stride_h stride_w", window["strides"]),
+        **by_name("pad_front pad_top pad_left", window["pads_begin"]), **strides)
     ctx.emit("max_pool_gradient_blocked", params, data=data, head=head, output=out)
     ctx.set_blocked(node.output, out)
+
+
+def _depth(view: BlockedView) -> int:
+    """How many slices an image has."""
+    return view.type.shape[2] if view.type.rank == 5 else 1
 
 
 def _suffix(source: View, out: View) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
@@ -17,9 +17,9 @@ from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWI
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
-from ngraph_mxnet.targets.cpu.planning.gradients import without_kernel
+from ngraph_mxnet.targets.cpu.planning.gradients import slices_met, without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import gradient_halo
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view, spatial
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view, spatial, sub_images
 
 _CHUNK_PIXELS = 96
 """Of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
@@ -51,6 +51,9 @@ class _Source:
     last_lanes: int
     inner: int
     taps: tuple[int, int]
+    batches: int = 1
+    batch: int = 0
+    """How many times there are as many images, and the bytes between."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class _Cut:
             head_group = _even(head.blocks, _MOST_BLOCKS)
             data_group = _even(source.blocks, max(1, min(_MOST_BLOCKS, _SUMS // (head_group * pair))))
         tasks = -(-head.blocks // head_group) * -(-source.blocks // data_group)
-        chunks = -(-images // together) * -(-height // rows)
+        chunks = source.batches * -(-images // together) * -(-height // rows)
         most = size // _COPIES_SHARE // (head.blocks * source.blocks * pair)
         copy_chunks = -(-chunks // max(1, min(chunks, most, -(-_LEAST_TASKS // tasks))))
         return _Cut(images, height, width, together, rows, data_group, head_group, -(-chunks // copy_chunks),
@@ -98,17 +101,47 @@ def _even(count: int, most: int) -> int:
 
 @lowers("convolution_weight_gradient", check=without_kernel)
 def weight_gradient(ctx: Lowering, node: Node) -> None:
-    """2-D, and 1-D as rows of height 1; groups are 1, or depthwise with taps that have a kernel."""
+    """1-D as rows of height 1, to 3-D, where each tap of the depth axis is a gradient over the slices that it meets.
+
+    Groups are 1, or depthwise with taps that have a kernel.
+    """
     data, head_value = node.inputs
     tile = winograd_gradient.choose_tile(ctx, node)
     if tile:
         winograd_gradient.weight_gradient(ctx, tile, node)
         return
-    strides, dilations = _pair(node, "strides"), _pair(node, "dilations")
-    depthwise, head = node.attrs["groups"] > 1, ctx.blocked(head_value)
-    few = data.shape[1] < BLOCK and dilations[1] == 1 and not depthwise and not ctx.has_blocked(data)
+    head, dilations = ctx.blocked(head_value), _pair(node, "dilations")
+    few = data.shape[1] < BLOCK and dilations[1] == 1 and node.attrs["groups"] == 1 and not ctx.has_blocked(data)
     source = _packed_pixels(ctx, node) if few else _blocked_source(ctx, node)
-    cut = _Cut.of(head, source, strides, data.type.bytes + head_value.type.bytes)
+    out = ctx.new_plain(node.output.type)
+    if data.type.rank < 5:
+        _slices(ctx, node, source, head, out)
+    else:
+        _each_depth_tap(ctx, node, source, head, out)
+    ctx.set_plain(node.output, out)
+
+
+def _each_depth_tap(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: PlainView) -> None:
+    (data, head_value), attrs = node.inputs, node.attrs
+    stride, dilation, pad = (attrs[name][0] for name in ("strides", "dilations", "pads_begin"))
+    slice_ = source.plane.image
+    source = replace(source, batches=data.shape[0], batch=data.shape[2] * slice_,
+                     plane=source.plane._replace(image=stride * slice_))
+    taps = prod(attrs["kernel"][1:])
+    for tap, met in enumerate(slices_met(node)):
+        front = met.start * stride + tap * dilation - pad
+        slices = sub_images(head, (len(met), *head_value.shape[1:2], *head_value.shape[3:]), met.start)
+        part = PlainView(out.type, out.buffer, out.offset + tap * taps * 4, out.writers, out.strides)
+        _slices(ctx, node, replace(source, first=source.first + front * slice_), slices, part,
+                head_batch=head_value.shape[2] * byte_plane(head).image)
+
+
+def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: PlainView, *,
+            head_batch: int = 0) -> None:
+    """Emit the gradient by the taps of height and width; `out` points at the first."""
+    strides, dilations, depthwise = _pair(node, "strides"), _pair(node, "dilations"), node.attrs["groups"] > 1
+    size = node.inputs[0].type.bytes + node.inputs[1].type.bytes
+    cut = _Cut.of(head, source, strides, size)
     numbers = {
         **{name: getattr(cut, name) for name in "copies copy_chunks images height width image_chunk row_chunk".split()},
         "first": source.first, "data_image": source.plane.image, "data_block": source.block_stride,
@@ -125,19 +158,20 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
         kernel, params = "weight_gradient", WEIGHT_GRADIENT(
             **numbers, data_blocks=source.blocks, head_blocks=head.blocks, data_group=cut.data_group,
             head_group=cut.head_group, **by_name("taps_h taps_w", source.taps), lanes=source.lanes,
-            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel, adds=False)
+            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel, adds=False,
+            batches=source.batches, data_batch=source.batch, head_batch=head_batch)
+    pixels = source.batches * head.images * head.height * head.width
     ctx.emit(kernel, params, data=source.view, head=head, sums=made,
-             operations=2 * head_value.type.size * prod(node.output.type.shape[1:]),
-             bytes=data.type.bytes + head_value.type.bytes + made.type.bytes)
-    out = ctx.new_plain(node.output.type)
+             operations=2 * pixels * prod(node.output.shape[:2]) * prod(_pair(node, "kernel")),
+             bytes=size + made.type.bytes)
     ctx.emit("gather_weight_gradient", _gather(node, cut, head, source), sums=made, output=out, exact=True)
-    ctx.set_plain(node.output, out)
 
 
 def _gather(node: Node, cut: _Cut, head: BlockedView, source: _Source) -> Params:
+    outputs, channels, *kernel = node.output.shape
     return GATHER_WEIGHT_GRADIENT(
         copies=cut.copies, head_blocks=head.blocks, data_blocks=source.blocks, taps=prod(source.taps),
-        lanes=source.lanes, inner=source.inner, outputs=node.output.shape[0], channels=node.output.shape[1])
+        lanes=source.lanes, inner=source.inner, outputs=outputs, channels=channels, row=prod(kernel))
 
 
 def _blocked_source(ctx: Lowering, node: Node) -> _Source:
@@ -158,17 +192,21 @@ def _packed_pixels(ctx: Lowering, node: Node) -> _Source:
     """
     value, halo, (rows, columns) = node.inputs[0], gradient_halo(node), _pair(node, "kernel")
     source = ctx.contiguous(value)
-    (images, channels), (height, width) = value.shape[:2], spatial(value.shape)
+    (images, channels, *_), (height, width) = value.shape, spatial(value.shape)
+    depth = value.shape[2] if value.type.rank == 5 else 1
     pitch = width + halo.left + halo.right
     image = (height + halo.top + halo.bottom) * pitch * channels
-    type_ = TensorType(f32, (images * image,))
+    type_ = TensorType(f32, (images * depth * image,))
     border = plain_view(type_, ctx.builder.arena(type_.bytes, ("pixels", value.shape, halo)))
-    keep_zeros(ctx.settings.symbol("zero_halo"), border, halo, planes=images, height=height, width=width,
+    keep_zeros(ctx.settings.symbol("zero_halo"), border, halo, planes=images * depth, height=height, width=width,
                words=channels)
-    shape, strides = (images, height, width, channels), (image, pitch * channels, channels, 1)
+    shape = (images, depth, height, width, channels)
+    strides = (depth * image, image, pitch * channels, channels, 1)
     inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * channels * 4,
                        border.writers, strides)
-    ctx.strided("copy_4", shape, [(source, (channels * height * width, width, 1, height * width))], (inside, strides))
+    plane = height * width
+    ctx.strided("copy_4", shape, [(source, (channels * depth * plane, plane, width, 1, depth * plane))],
+                (inside, strides))
     return _Source(border, Plane(pitch * channels * 4, channels * 4, image * 4), 0, 0, 1, columns * channels,
                    columns * channels, channels, (rows, 1))
 

@@ -105,7 +105,7 @@ def _products(strip: Strip, matrices: int, data_blocks: int, head_blocks: int, t
         last_lanes=channels - (data_blocks - 1) * BLOCK, first=0, data_image=data_blocks * tiles * _PIXEL,
         data_block=tiles * _PIXEL, data_row=width * _PIXEL, data_pixel=_PIXEL,
         head_image=head_blocks * tiles * _PIXEL, head_block=tiles * _PIXEL, head_row=width * _PIXEL, tap_row=0,
-        tap_column=0, adds=adds)
+        tap_column=0, adds=adds, batches=1, data_batch=0, head_batch=0)
 
 
 def _even(count: int, most: int) -> int:

@@ -75,7 +75,10 @@ class _Kernel:
     def build(self) -> None:
         n, b = self.n, self.e.builder
         self.row_chunks = self.ceiling(n["height"], n["row_chunk"])
-        self.chunks = b.mul(self.row_chunks, self.ceiling(n["images"], n["image_chunk"]))
+        self.image_chunks = self.ceiling(n["images"], n["image_chunk"])
+        self.chunks = b.mul(self.row_chunks, self.image_chunks)
+        if "batches" in n:
+            self.chunks = b.mul(self.chunks, n["batches"])
         begin, end = self.e.function.args[3:]
         self.e.loop(begin, end, self.task)
         b.ret_void()
@@ -93,10 +96,14 @@ class _Kernel:
                                            b.mul(n["image_chunk"], n[f"{name}_image"])) for name in ("data", "head"))
 
         def chunk(number: ir.Value) -> None:
-            image = b.mul(b.udiv(number, self.row_chunks), n["image_chunk"])
+            images = b.udiv(number, self.row_chunks)
+            image = b.mul(b.urem(images, self.image_chunks), n["image_chunk"])
             row = b.mul(b.urem(number, self.row_chunks), n["row_chunk"])
             data, head = (e.at(e.at(start, b.mul(image, n[f"{name}_image"])), b.mul(row, n[f"{name}_row"]))
                           for name, start in (("data", e.at(self.data, n["first"])), ("head", self.head)))
+            if "batches" in n:
+                batch = b.udiv(images, self.image_chunks)
+                data, head = e.at(data, b.mul(batch, n["data_batch"])), e.at(head, b.mul(batch, n["head_batch"]))
             begins = b.icmp_signed("==", number, first)
             if "adds" in n:
                 begins = b.and_(begins, b.icmp_signed("==", n["adds"], _int(0)))

@@ -12,6 +12,7 @@ is added in which order depends on these numbers and on nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ __all__ = ["DEPTHWISE_GRADIENTS", "WEIGHT_GRADIENT", "gradient_symbol"]
 _SIDES = 3, 5, 7
 """Rows and columns of taps of the depthwise kernels."""
 _PIXEL = 4 * BLOCK
+Axis = tuple[int, int]
+"""How many places, and how far apart."""
 
 
 def _checked(p: Any) -> None:
@@ -31,14 +34,14 @@ def _checked(p: Any) -> None:
         raise ValueError(f"{p.copies} copies of {p.copy_chunks} chunks")
 
 
-def _head(p: Any, blocks: int) -> Span:
+def _head(p: Any, blocks: int, *more: Axis) -> Span:
     return span("head", 1, (p.images, p.head_image), (blocks, p.head_block), (p.height, p.head_row), (p.width, _PIXEL),
-                last=_PIXEL)
+                *more, last=_PIXEL)
 
 
-def _data_span(p: Any, blocks: int, taps: tuple[tuple[int, int], tuple[int, int]], lanes: int) -> Span:
+def _data_span(p: Any, blocks: int, more: Sequence[Axis], lanes: int) -> Span:
     places = ((p.images, p.data_image), (blocks, p.data_block), (p.height, p.data_row), (p.width, p.data_pixel))
-    operand, low, high = span("data", 1, *places, *taps, last=4 * lanes)
+    operand, low, high = span("data", 1, *places, *more, last=4 * lanes)
     return operand, low + p.first, high + p.first
 
 
@@ -46,8 +49,11 @@ def _reach(p: Any, _: int) -> list[Span]:
     _checked(p)
     if p.last_lanes > p.lanes:
         raise ValueError(f"{p.last_lanes} of {p.lanes} lanes")
+    if p.copies * p.copy_chunks * p.batches > MOST:
+        raise ValueError(f"{p.batches} batches of images")
     taps = (p.taps_h, p.tap_row), (p.taps_w, p.tap_column)
-    return [_data_span(p, p.data_blocks, taps, p.lanes), _head(p, p.head_blocks),
+    return [_data_span(p, p.data_blocks, (*taps, (p.batches, p.data_batch)), p.lanes),
+            _head(p, p.head_blocks, (p.batches, p.head_batch)),
             ("sums", 0, p.copies * p.head_blocks * p.data_blocks * p.taps_h * p.taps_w * p.lanes * _PIXEL)]
 
 
@@ -64,7 +70,7 @@ _STRIDES = "first data_image data_block data_row data_pixel head_image head_bloc
 WEIGHT_GRADIENT = Kernels(
     "weight_gradient", tensors="data head >sums",
     ints=f"{_CHUNKS} data_blocks head_blocks data_group head_group taps_h taps_w lanes last_lanes {_STRIDES} "
-         "tap_column adds",
+         "tap_column adds batches data_batch head_batch",
     sizes=15, reach=_reach,
     tasks=lambda p: p.copies * -(-p.head_blocks // p.head_group) * -(-p.data_blocks // p.data_group),
 )
@@ -73,7 +79,8 @@ are numbered over (copy, group of head blocks, group of data blocks), last faste
 
 copies, copy_chunks: how many copies there are, and chunks of a copy; the last copy may have fewer.
 height, width: those of the head gradient.
-image_chunk, row_chunk: images and rows of a chunk. Chunks are numbered over (images, rows), last fastest.
+batches, data_batch, head_batch: how many times as many images there are, and what lies between.
+image_chunk, row_chunk: images and rows of a chunk. Chunks are numbered over (batch, images, rows), last fastest.
 data_group, head_group: blocks of a task.
 lanes: input channels of a block, which are neighbours in memory; 16 of a blocked tensor.
 last_lanes: those of the last block that count. The sums of the others are not touched.

@@ -78,18 +78,19 @@ SCALE_SHIFT_U8 = Kernels(
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:
-    places = zip(p[4:6], p[8:10], strict=True)
-    if any((count - 1) * step > MOST for count, step in (*places, *((taps, 1) for taps in p[6:8]))):
-        raise ValueError(f"windows of {p[6:8]} with strides {p[8:10]}")
-    return [blocked_span("data", size, *zip(p[:4], p[12:16], strict=True)),
-            blocked_span("head", size, *zip((*p[:2], *p[4:6]), p[16:20], strict=True)),
-            blocked_span("output", size, *zip(p[:4], p[20:], strict=True))]
+    places = zip(p[5:8], p[11:14], strict=True)
+    if any((count - 1) * step > MOST for count, step in (*places, *((taps, 1) for taps in p[8:11]))):
+        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
+    return [blocked_span("data", size, *zip(p[:5], p[17:22], strict=True)),
+            blocked_span("head", size, *zip((*p[:2], *p[5:8]), p[22:27], strict=True)),
+            blocked_span("output", size, *zip(p[:5], p[27:], strict=True))]
 
 
 MAX_POOL_GRADIENT = Kernels(
     "max_pool_gradient_blocked", tensors="data head >output",
-    ints="n c16 h w out_h out_w kernel_h kernel_w stride_h stride_w pad_top pad_left data_n data_c16 data_row "
-         "data_pixel head_n head_c16 head_row head_pixel output_n output_c16 output_row output_pixel",
-    sizes=10, tasks=lambda p: p.n * p.c16, reach=_gradient_reach, elements="data:f32 head:f32 output:f32",
+    ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w pad_front pad_top "
+         "pad_left data_n data_c16 data_slice data_row data_pixel head_n head_c16 head_slice head_row head_pixel "
+         "output_n output_c16 output_slice output_row output_pixel",
+    sizes=14, tasks=lambda p: p.n * p.c16, reach=_gradient_reach, elements="data:f32 head:f32 output:f32",
 )
-"""`out_h` and `out_w` are the windows', the sizes of the head gradient."""
+"""`out_d`, `out_h` and `out_w` are the windows', the sizes of the head gradient."""

@@ -32,13 +32,15 @@ def without_kernel(node: Node) -> str | None:
     """Why a weight gradient is made of other ops; None if kernels compute it."""
     (data, head), attrs, name = node.inputs, node.attrs, node.op.name
     groups, channels = attrs["groups"], data.shape[1]
-    reason = _unlike_images(node, rank=4)
+    reason = _unlike_images(node, rank=5)
     if reason is not None:
         return reason
     if any(step > 1 for step in attrs["data_dilations"]):
         return f"{name} with data_dilations={list(attrs['data_dilations'])} has no CPU kernel"
-    if groups == 1:
+    if groups == 1 and all(slices_met(node)):
         return None
+    if data.type.rank > 4:
+        return f"{name} over more than 2 spatial axes has no CPU kernel in groups, nor for taps that meet no data"
     if not groups == channels == head.shape[1]:
         return f"{name} of {groups} groups for {channels} and {head.shape[1]} channels has no CPU kernel"
     if attrs["kernel"] not in [(side, side) for side in DEPTHWISE_GRADIENTS] or attrs["dilations"] != (1, 1):
@@ -46,11 +48,24 @@ def without_kernel(node: Node) -> str | None:
     return None
 
 
+def slices_met(node: Node) -> list[range]:
+    """Of a weight gradient: for each tap of the depth axis, the slices of the head gradient where it meets data."""
+    (data, head), attrs = node.inputs, node.attrs
+    if data.type.rank < 5:
+        return [range(1)]
+    stride, dilation, pad = (attrs[name][0] for name in ("strides", "dilations", "pads_begin"))
+    fronts = [pad - tap * dilation for tap in range(attrs["kernel"][0])]
+    return [range(max(0, -(-front // stride)), min(head.shape[2], (data.shape[2] - 1 + front) // stride + 1))
+            for front in fronts]
+
+
 def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
     """For each tap of the kernel the product of the head gradient with the data that the tap meets."""
     if without_kernel(node) is None:
         return None
     (data, head), attrs = node.inputs, node.attrs
+    if any(step > 1 for step in attrs["data_dilations"]) and all(step == 1 for step in attrs["strides"]):
+        return _of_transposed(node, rw)
     groups, kernel, rank = attrs["groups"], attrs["kernel"], data.type.rank
     sizes = head.type.shape[2:]
     for axis, step in enumerate(attrs["data_dilations"], 2):
@@ -71,9 +86,43 @@ def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
     return rw.make("reshape", whole, shape=node.output.type.shape)
 
 
+def _of_transposed(node: Node, rw: Rewriter) -> Answer:
+    """Of data with zeros between its elements: the gradient by the weights of the convolution that goes the other way.
+
+    Tap k meets element i of the data at r = i * step - k * dilation + pad. With the taps counted from the end this is
+    the sum for a convolution of the head gradient, in strides of `step`, whose result has the data's places.
+    """
+    (data, head), attrs = node.inputs, node.attrs
+    groups, kernel, lead = attrs["groups"], attrs["kernel"], head.type.shape[:2]
+    begin, end, before, after = [], [], [], []
+    for axis, (size, taps, dilation, step, pad) in enumerate(zip(
+            data.type.shape[2:], kernel, attrs["dilations"], attrs["data_dilations"], attrs["pads_begin"],
+            strict=True), 2):
+        reach, places = dilation * (taps - 1), head.type.shape[axis]
+        first = reach - pad
+        behind = step * (size - 1) + 1 + reach - places - first
+        begin.append(max(0, -first))
+        end.append(places - max(0, -behind))
+        before.append(max(0, first))
+        after.append(max(0, behind))
+    if any(first >= last for first, last in zip(begin, end, strict=True)):
+        return rw.constant(np.zeros(node.output.type.shape, node.output.type.element.numpy))
+    met = rw.make("slice", head, begin=(0, 0, *begin), end=(*lead, *end))
+    found = rw.make("convolution_weight_gradient", met, data, kernel=kernel, strides=attrs["data_dilations"],
+                    dilations=attrs["dilations"], groups=groups, pads_begin=before, pads_end=after)
+    channels, outputs = data.type.shape[1] // groups, lead[1] // groups
+    spatial = range(3, 3 + len(kernel))
+    found = rw.make("reshape", found, shape=(groups, channels, outputs, *kernel))
+    found = rw.make("transpose", found, order=(0, 2, 1, *spatial))
+    found = rw.make("reshape", found, shape=node.output.type.shape)
+    turned = [size - 1 for size in kernel]
+    return rw.make("slice", found, begin=(0, 0, *turned), end=(*found.type.shape[:2], *(-1 for _ in kernel)),
+                   strides=(1, 1, *(-1 for _ in kernel)))
+
+
 def pool_gradient_without_kernel(node: Node) -> str | None:
     """Why a max pool's gradient is made of other ops; None if a kernel computes it."""
-    return _unlike_images(node, rank=4)
+    return _unlike_images(node, rank=5)
 
 
 def _unlike_images(node: Node, rank: int) -> str | None:
@@ -214,7 +263,7 @@ def clamp_gradient_without_kernel(node: Node) -> str | None:
     """Why a clamp's gradient is made of other ops; None if a kernel computes it."""
     if node.inputs[0].type.rank < 3:
         return f"{node.op.name} has no CPU kernel but for images"
-    return _unlike_images(node, rank=4)
+    return _unlike_images(node, rank=5)
 
 
 def _clamp_gradient(node: Node, rw: Rewriter) -> Answer:
@@ -231,7 +280,7 @@ def _clamp_gradient(node: Node, rw: Rewriter) -> Answer:
 def _of_clamp(node: Node, rw: Rewriter) -> Answer:
     """select(x > 0, head, 0), and so with both bounds of a clamp, over images -> clamp_gradient."""
     condition, head, nothing = node.inputs
-    if head.type.rank != 4 or head.type.shape[1] < BLOCK or head.type.element is not f32 or not head.type.size:
+    if head.type.rank not in (4, 5) or head.type.shape[1] < BLOCK or head.type.element is not f32 or not head.type.size:
         return None
     if head.type != node.output.type or not _is_zero(rw, nothing):
         return None
