@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint
 from ngraph_mxnet.autodiff.expression import Expression
 from ngraph_mxnet.ops.convolution import dilated_size
@@ -38,11 +35,8 @@ def _by_data(data: Expression, weights: Expression, at: Reverse) -> Expression:
         before.append(reach - pad)
         after.append(places + pad - spread)
     plain = all(step == 1 for step in (*attrs["dilations"], *attrs["data_dilations"]))
-    if plain and set(kernel) == {1} and not any(before) and len(kernel) > 2:
-        return _pointwise(data, turned, head, attrs)
     # A negative pad cuts away results that no data meets: of the spread head, which may end between its elements.
-    narrow = len(kernel) > 2 and any(taps < step for taps, step in zip(kernel, attrs["strides"], strict=True))
-    if min(before + after) < 0 or narrow or not plain:
+    if min(before + after) < 0 or not plain:
         for axis in spatial:
             head = head.spread(2 + axis, attrs["strides"][axis])
             head = head.part(2 + axis, max(-before[axis], 0), head.shape[2 + axis] - max(-after[axis], 0))
@@ -52,15 +46,3 @@ def _by_data(data: Expression, weights: Expression, at: Reverse) -> Expression:
     return head.apply(
         "convolution", turned, strides=attrs["data_dilations"], dilations=attrs["dilations"], groups=groups,
         pads_begin=[max(pad, 0) for pad in before], pads_end=[max(pad, 0) for pad in after], data_dilations=strides)
-
-
-def _pointwise(data: Expression, turned: Expression, head: Expression, attrs: Mapping[str, Any]) -> Expression:
-    """Of one tap on three axes, where targets have no convolutions of data with zeros between its elements: computed
-    where there are results, and spread then."""
-    found = head.apply("convolution", turned, groups=attrs["groups"])
-    for axis, step in enumerate(attrs["strides"], 2):
-        size = data.shape[axis]
-        found = found.spread(axis, step)
-        found = found.part(axis, 0, min(size, found.shape[axis]))  # results beyond are of the padding
-        found = found.padded(axis, 0, size - found.shape[axis])
-    return found

@@ -22,7 +22,7 @@ def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, 
     begin = [reach - cut for reach, cut in zip(full, pad, strict=True)]
     end = [first + extra for first, extra in zip(begin, adjust, strict=True)]
     steps: Ints = stride
-    if not _meets_kernel(kernel, stride, dilate) or count == 3:
+    if not _meets_kernel(kernel, stride, dilate):
         x, steps = _spread(b, x, stride), (1,) * count
     out = b.convolution(x, flipped, dilations=dilate, pads_begin=tuple(max(0, p) for p in begin),
                         pads_end=tuple(max(0, p) for p in end), groups=groups, data_dilations=steps)

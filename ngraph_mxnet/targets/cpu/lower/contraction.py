@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
@@ -31,6 +31,7 @@ from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
+from ngraph_mxnet.targets.cpu.planning.phases import AxisPhase
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, Halo, PlainView, View, contiguous_strides
 
@@ -317,6 +318,8 @@ class Packing:
     groups: int
     first: int = 0
     contiguous: bool = True
+    spec: tuple[Any, ...] = ()
+    """What sets the arrangement apart from others of the value with these numbers."""
 
     @staticmethod
     def of_convolution(ctx: Lowering, weights: Value, groups: int) -> Packing:
@@ -330,6 +333,15 @@ class Packing:
             strides = moved_strides(weights.shape, view.strides, shape)
         return Packing(weights, shape, strides or contiguous_strides(shape), groups,  # type: ignore[arg-type]
                        contiguous=strides is None)
+
+    def of_taps(self, rows: AxisPhase, columns: AxisPhase) -> Packing:
+        """The weights of a phase's taps."""
+        outputs, inputs, row, column = self.strides
+        return replace(
+            self, shape=(*self.shape[:2], rows.taps, columns.taps),
+            strides=(outputs, inputs, row * rows.tap_step, column * columns.tap_step),
+            first=self.first + rows.tap * row + columns.tap * column,
+        )
 
     def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
         """The packed weights: made at prepare time if they depend on weights only."""
@@ -360,4 +372,5 @@ class Packing:
                 view = wide.converted(context, view, f32)
             context.emit(kernel, params, weights=view.moved(view.type.element.size * self.first), packed=destination)
 
-        return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit, contiguous=self.contiguous)
+        spec = (kernel, self.first, *self.spec, *params.ints())
+        return ctx.packed(self.value, spec, size, emit, contiguous=self.contiguous)

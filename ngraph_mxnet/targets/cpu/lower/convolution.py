@@ -49,8 +49,8 @@ _MOST_SINGLE = 1024
 def _check(node: Node) -> str | None:
     reason = check_rank(node)
     if reason is None and any(step > 1 for step in node.attrs["data_dilations"]) and phases_of(node) is None:
-        reason = (f"{node.op.name} with data_dilations={list(node.attrs['data_dilations'])} has no CPU kernel but in "
-                  "one and two dimensions, for strides of 1")
+        reason = (f"{node.op.name} with data_dilations={list(node.attrs['data_dilations'])} has no CPU kernel but for "
+                  "strides of 1")
     return reason
 
 
@@ -87,10 +87,10 @@ def _direct(ctx: Lowering, node: Node, geometry: Geometry, outputs: list[Blocked
     packing = Packing.of_convolution(ctx, weights, geometry.groups)
     require_border(ctx, source.view, geometry.halo)
     kept = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
-    if phases:
-        phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
-    elif volume.has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
+    if volume.has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
         volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
+    elif phases:
+        phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
     elif source.kind != "depthwise" or not _by_rows(ctx, source, packing, geometry, outputs, epilogue):
         contract(ctx, source, packing, geometry, outputs, epilogue, kept)
 

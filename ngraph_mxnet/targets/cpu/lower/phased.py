@@ -21,13 +21,19 @@ def convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, 
         outs = [_places(view, rows, columns, phases.steps) for view in outputs]
         kept = _places(residual, rows, columns, phases.steps) if residual is not None else None
         if not rows.taps * columns.taps:
-            none = _NoWeights(packing.value, (packing.shape[0], 0, 1, 1), packing.strides, packing.groups)
-            part = Geometry((1, 1), (1, 1), (1, 1), geometry.groups, Halo())
-            contract(ctx, _zeros(ctx, source), none, part, outs, epilogue, kept)
+            nothing(ctx, source, packing, outs, epilogue, kept)
             continue
-        part = Geometry((rows.taps, columns.taps), (1, 1), (rows.dilation, columns.dilation), geometry.groups,
-                        Halo(rows.pad, 0, columns.pad, 0))
-        contract(ctx, source, _taps(packing, rows, columns), part, outs, epilogue, kept)
+        part = replace(geometry, kernel=(rows.taps, columns.taps), strides=(1, 1),
+                       dilations=(rows.dilation, columns.dilation), halo=Halo(rows.pad, 0, columns.pad, 0))
+        contract(ctx, source, packing.of_taps(rows, columns), part, outs, epilogue, kept)
+
+
+def nothing(ctx: Lowering, source: Input, packing: Packing, outputs: list[BlockedView], epilogue: Epilogue,
+            residual: BlockedView | None) -> None:
+    """Emit the places that meet no data: the epilogue of zeros."""
+    none = _NoWeights(packing.value, (packing.shape[0], 0, 1, 1), packing.strides, packing.groups)
+    contract(ctx, _zeros(ctx, source), none, Geometry((1, 1), (1, 1), (1, 1), packing.groups, Halo()), outputs,
+             epilogue, residual)
 
 
 class _NoWeights(Packing):
@@ -43,16 +49,6 @@ def _zeros(ctx: Lowering, source: Input) -> Input:
     view = ctx.table(np.zeros(BLOCK, np.float32))
     kind: Kind = "depthwise" if source.kind == "depthwise" else "k16"
     return Input(kind, view, Plane(0, 0, 0), 1, 0, 0, source.groups)
-
-
-def _taps(packing: Packing, rows: AxisPhase, columns: AxisPhase) -> Packing:
-    """The weights of the phase's taps."""
-    outputs, inputs, row, column = packing.strides
-    return replace(
-        packing, shape=(*packing.shape[:2], rows.taps, columns.taps),
-        strides=(outputs, inputs, row * rows.tap_step, column * columns.tap_step),
-        first=packing.first + rows.tap * row + columns.tap * column,
-    )
 
 
 def _places(view: BlockedView, rows: AxisPhase, columns: AxisPhase, steps: tuple[int, int]) -> BlockedView:

@@ -101,7 +101,7 @@ def gradient_halo(node: Node) -> Halo:
 def phases_of(node: Node) -> Phases | None:
     """How a convolution of data with zeros between its elements is cut; None for others, and where it can't be."""
     attrs, size = node.attrs, node.inputs[0].shape
-    if len(size) > 4 or any(step > 1 for step in attrs["strides"]) or all(s == 1 for s in attrs["data_dilations"]):
+    if len(size) > 5 or any(step > 1 for step in attrs["strides"]) or all(s == 1 for s in attrs["data_dilations"]):
         return None
 
     def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
