@@ -305,6 +305,12 @@ def _affine(to_bytes: bool) -> Callable[[Draw], Case]:
     return case
 
 
+def _lookup(draw: Draw) -> Case:
+    """Bytes and a table, or one for each channel."""
+    shape = draw(st.lists(st.integers(1, 20), min_size=2, max_size=4))
+    return [_type("u8", shape), _type("u8", [*shape[1:2] * draw(st.booleans()), 256])], {}
+
+
 def _quantized_convolution(*extra: str) -> Callable[[Draw], Case]:
     """Of u8 and i8, with int32 bias, factor and addend, and more operands as `_fused_convolution`."""
 
@@ -632,6 +638,7 @@ _RECORDS = [
     ),
     Record("quantize", _affine(to_bytes=True), low=0.1),
     Record("dequantize", _affine(to_bytes=False)),
+    Record("lookup", _lookup),
     Record("quantized_convolution", _quantized_convolution()),
     Record("quantized_convolution_add", _quantized_convolution("result")),
     Record("quantized_convolution_add_scale_shift", _quantized_convolution("result", "channels", "channels")),

@@ -82,7 +82,7 @@ for _name, _derivative in DERIVATIVES.items():
     adjoint(_name)(_of(_derivative))
 
 no_derivative("it is 0 wherever there is one", "ceiling", "floor", "round", "sign", "trunc")
-no_derivative("its operand is no float", "bitwise_not", "logical_not")
+no_derivative("its operand is no float", "bitwise_not", "logical_not", "lookup")
 
 
 @adjoint("negative")

@@ -59,6 +59,9 @@ class Facts:
     keeps_finite: bool = False
     """Operands of moderate size give finite results. Blocks of channels are filled up with such numbers, mostly zeros,
     and what is computed of these must stay finite."""
+    by_channel: bool = False
+    """Each element of the result depends on one of the first operand; the others are vectors or tables of the
+    channels, or numbers for all."""
     multiplies_bytes: bool = False
     """A contraction of u8 and i8, with exact sums."""
     tolerant: bool = False

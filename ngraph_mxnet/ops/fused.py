@@ -127,7 +127,7 @@ def _(inputs, attrs):
     return _clamped(matmul_array(inputs, attrs) + inputs[2], attrs)
 
 
-@register_op("scale_shift", operands=3, attrs=CLAMP, work=by_result(simple=3), tolerant=True)
+@register_op("scale_shift", operands=3, attrs=CLAMP, work=by_result(simple=3), tolerant=True, by_channel=True)
 def scale_shift(types, attrs):
     """T[N, C, ...], T[C], T[C] -> T[N, C, ...]: clamp(data * scale + shift), per channel on axis 1."""
     require_rank(types[0], 2)

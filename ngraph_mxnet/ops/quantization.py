@@ -30,12 +30,15 @@ from ngraph_mxnet.ops.common import (
     require,
     require_clamp,
     require_domain,
+    require_rank,
     require_shape,
 )
 from ngraph_mxnet.ops.convolution import CONVOLUTION_ATTRS, convolution_array, convolution_type, convolution_work
 from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type, matmul_work
 
 _BYTES = (u8, i8)
+BYTES = 256
+"""As many different bytes there are."""
 _AFFINE = {"axis": Int(1)}
 
 
@@ -53,7 +56,7 @@ def _along(array: np.ndarray, attrs: Attrs, rank: int) -> np.ndarray:
     return along_axis(array, normal_axis(attrs["axis"], rank), rank) if array.ndim else array
 
 
-@register_op("quantize", operands=3, attrs=_AFFINE, **DIVIDE)
+@register_op("quantize", operands=3, attrs=_AFFINE, by_channel=True, **DIVIDE)
 def quantize(types, attrs):
     """f32[S], scale f32[] or f32[C], zero point Q[] or Q[C] -> Q[S], Q is u8 or i8.
 
@@ -84,7 +87,7 @@ def saturated(ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     return whole.astype(zero_point.dtype)
 
 
-@register_op("dequantize", operands=3, attrs=_AFFINE, work=by_result(simple=2))
+@register_op("dequantize", operands=3, attrs=_AFFINE, by_channel=True, work=by_result(simple=2))
 def dequantize(types, attrs):
     """Q[S], scale f32[] or f32[C], zero point Q[] or Q[C] -> f32[S], Q is u8 or i8: (q - zero point) * scale."""
     _require_affine(types, attrs)
@@ -97,6 +100,28 @@ def _(inputs, attrs):
     data, scale, zero_point = inputs
     whole = data.astype(np.int32) - _along(zero_point, attrs, data.ndim).astype(np.int32)
     return whole.astype(np.float32) * _along(scale, attrs, data.ndim)
+
+
+@register_op("lookup", operands=2, by_channel=True, work=by_result(gather=1))
+def lookup(types, attrs):
+    """x u8[S], table u8[256] or u8[C, 256] -> u8[S]: the table's number for each of x, with a row for each channel
+    (axis 1) if it has rows. It is any function of a byte."""
+    x, table = types
+    require(x.element is u8, "operand 0", x, "u8")
+    require(table.element is u8, "operand 1", table, "u8")
+    require_rank(table, 1, 2, position=1)
+    if table.rank == 2:
+        require_rank(x, 2)
+    require_shape(table, (*x.shape[1:2][:table.rank - 1], BYTES), position=1)
+    return x
+
+
+@lookup.reference
+def _(inputs, attrs):
+    x, table = inputs
+    if table.ndim == 1:
+        return np.asarray(table[x])
+    return table[along_axis(np.arange(x.shape[1]), 1, x.ndim), x]
 
 
 # ---- products -------------------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ def quantized() -> Graph:
         return [b.parameter(f"w{len(b.graph.parameters)}", *type_, Role.WEIGHT) for type_ in types]
 
     padded = {"pads_begin": (1, 1), "pads_end": (1, 1), "pad_value": 7}
+    table, tables = (b.constant(np.arange(size, dtype=np.uint8).reshape(shape)[..., ::-1]) for size, shape in
+                     ((256, (256,)), (20 * 256, (20, 256))))
+    looked = [b.lookup(x, table), b.lookup(b.quantize(b.quantized_convolution(x, *operands(20, 48, 1, 1)), scale,
+                                                      zero_point), tables)]
     thin = b.quantize(b.quantized_convolution(x, *operands(48, 1, 3, 3), groups=48, **padded), scale, zero_point)
     vectors = [b.weight(f"v{i}", (48,)) for i in range(2)]
     node = b.node("quantized_convolution_add_scale_shift",
@@ -77,7 +81,7 @@ def quantized() -> Graph:
     means = [b.avg_pool(b.dequantize(scaled, scale, zero_point), kernel=(2, 2)),
              b.quantize(b.avg_pool(b.dequantize(scaled, scale, zero_point), kernel=(3, 2)), scale, zero_point),
              b.quantize(b.avg_pool(b.relu(last), kernel=(2, 2)), scale, zero_point)]
-    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point), last, *means)
+    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point), last, *means, *looked)
 
 
 def winograd() -> Graph:

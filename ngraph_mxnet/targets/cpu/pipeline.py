@@ -5,6 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.passes.algebraic import algebraic
 from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Pass
+from ngraph_mxnet.passes.byte_functions import byte_functions
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.constant_folding import ConstantFolding
 from ngraph_mxnet.passes.cse import Cse
@@ -53,6 +54,7 @@ def pipeline() -> list[Pass | FixedPoint]:
         widening(),
         # Last: a product that is quantised at once has all that it will have.
         stored_scale(),
+        byte_functions(),
         FixedPoint("tidy", (ConstantFolding(), algebraic(), movement(), Cse(), DeadCode())),
         # By now it is known which weights are constants.
         ShortSums(),

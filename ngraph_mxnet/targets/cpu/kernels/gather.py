@@ -8,10 +8,12 @@ from numba import types
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.kernels.strided import first_element, tile_of
 from ngraph_mxnet.targets.cpu.params.gather import (
     COORDINATE_POSITIONS,
     ELEMENT_POSITIONS,
     GATHER,
+    LOOKUP,
     SCATTER,
     SCATTER_INTO,
 )
@@ -20,6 +22,7 @@ _SIZES_AT = len(COORDINATE_POSITIONS.ints)
 read_coordinate_positions = reader(COORDINATE_POSITIONS)
 read_element_positions = reader(ELEMENT_POSITIONS)
 read_gather = reader(GATHER)
+read_lookup = reader(LOOKUP)
 read_scatter = reader(SCATTER)
 read_scatter_into = reader(SCATTER_INTO)
 
@@ -95,6 +98,35 @@ for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", 
 for _bytes, _element in _BY_SIZE:
     for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element, read_scatter, _replaced))):
         kernel(f"{_name}_{_bytes}")(_function)
+
+
+@kernel("lookup")
+def lookup(tensors, ints, floats, begin, end):
+    """For each byte what stands for it in its table; on the strided convention.
+
+    tensors: bytes, tables, output.
+    """
+    for task in range(begin, end):
+        p = read_lookup(ints, floats)
+        at, rows, columns = tile_of(p, task)
+        a = shift(pointer(tensors, 0, types.uint8), first_element(at, p.a0, p.a1, p.a2, p.a3, p.a4))
+        b = shift(pointer(tensors, 1, types.uint8), first_element(at, p.b0, p.b1, p.b2, p.b3, p.b4))
+        o = shift(pointer(tensors, 2, types.uint8), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
+        for row in range(rows):
+            ra, rb, ro = shift(a, row * p.a3), shift(b, row * p.b3), shift(o, row * p.o3)
+            unit = p.a4 == 1 and p.o4 == 1
+            if unit and p.b4 == 0 and columns == 16:
+                for c in range(16):
+                    ro[c] = rb[ra[c]]
+            elif unit and p.b4 == 256 and columns == 16:
+                for c in range(16):
+                    ro[c] = rb[256 * c + ra[c]]
+            elif unit and p.b4 == 0:
+                for c in range(columns):
+                    ro[c] = rb[ra[c]]
+            else:
+                for c in range(columns):
+                    ro[c * p.o4] = rb[c * p.b4 + ra[c * p.a4]]
 
 
 @kernel("coordinate_positions")

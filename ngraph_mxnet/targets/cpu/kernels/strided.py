@@ -17,19 +17,19 @@ from collections.abc import Callable
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, load, pointer, reader, shift, store
 from ngraph_mxnet.targets.cpu.params.strided import LOOPS
 
-__all__ = ["binary_kernel", "fill_kernel", "ternary_kernel", "unary_kernel"]
+__all__ = ["binary_kernel", "fill_kernel", "first_element", "ternary_kernel", "tile_of", "unary_kernel"]
 
 read_1, read_2, read_3, read_4 = (reader(LOOPS[count]) for count in (1, 2, 3, 4))
 
 
 @inline
-def _start(i, s0, s1, s2, s3, s4):
+def first_element(i, s0, s1, s2, s3, s4):
     """Offset of the element at `i` of the tensor of these strides."""
     return i[0] * s0 + i[1] * s1 + i[2] * s2 + i[3] * s3 + i[4] * s4
 
 
 @inline
-def _decode(p, task):
+def tile_of(p, task):
     """Index of a task's first element, and the rows and columns of its tile."""
     column_tiles = (p.d4 + p.chunk - 1) // p.chunk
     row_tiles = (p.d3 + p.rows - 1) // p.rows
@@ -49,8 +49,8 @@ def fill_kernel(expression: Callable, out_type: object) -> Callable:
         value = expression(floats)
         for task in range(begin, end):
             p = read_1(ints, floats)
-            at, rows, columns = _decode(p, task)
-            out = shift(pointer(tensors, 0, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
+            at, rows, columns = tile_of(p, task)
+            out = shift(pointer(tensors, 0, out_type), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             for row in range(rows):
                 o = shift(out, row * p.o3)
                 if p.o4 == 1:
@@ -70,9 +70,9 @@ def unary_kernel(expression: Callable, in_type: object, out_type: object, loops:
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_2(ints, floats)
-            at, rows, columns = _decode(p, task)
-            a = shift(pointer(tensors, 0, in_type), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
-            o = shift(pointer(tensors, 1, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
+            at, rows, columns = tile_of(p, task)
+            a = shift(pointer(tensors, 0, in_type), first_element(at, p.a0, p.a1, p.a2, p.a3, p.a4))
+            o = shift(pointer(tensors, 1, out_type), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             unit = p.a4 == 1 and p.o4 == 1
             for row in range(rows):
                 ra, ro = shift(a, row * p.a3), shift(o, row * p.o3)
@@ -96,10 +96,10 @@ def binary_kernel(expression: Callable, in_type: object, out_type: object, loops
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_3(ints, floats)
-            at, rows, columns = _decode(p, task)
-            a = shift(pointer(tensors, 0, in_type), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
-            b = shift(pointer(tensors, 1, in_type), _start(at, p.b0, p.b1, p.b2, p.b3, p.b4))
-            o = shift(pointer(tensors, 2, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
+            at, rows, columns = tile_of(p, task)
+            a = shift(pointer(tensors, 0, in_type), first_element(at, p.a0, p.a1, p.a2, p.a3, p.a4))
+            b = shift(pointer(tensors, 1, in_type), first_element(at, p.b0, p.b1, p.b2, p.b3, p.b4))
+            o = shift(pointer(tensors, 2, out_type), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             both = p.a4 == 1 and p.b4 == 1 and p.o4 == 1
             for row in range(rows):
                 ra, rb, ro = shift(a, row * p.a3), shift(b, row * p.b3), shift(o, row * p.o3)
@@ -131,11 +131,11 @@ def ternary_kernel(expression: Callable, in_types: tuple, out_type: object) -> C
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_4(ints, floats)
-            at, rows, columns = _decode(p, task)
-            a = shift(pointer(tensors, 0, first), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
-            b = shift(pointer(tensors, 1, second), _start(at, p.b0, p.b1, p.b2, p.b3, p.b4))
-            c = shift(pointer(tensors, 2, third), _start(at, p.c0, p.c1, p.c2, p.c3, p.c4))
-            o = shift(pointer(tensors, 3, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
+            at, rows, columns = tile_of(p, task)
+            a = shift(pointer(tensors, 0, first), first_element(at, p.a0, p.a1, p.a2, p.a3, p.a4))
+            b = shift(pointer(tensors, 1, second), first_element(at, p.b0, p.b1, p.b2, p.b3, p.b4))
+            c = shift(pointer(tensors, 2, third), first_element(at, p.c0, p.c1, p.c2, p.c3, p.c4))
+            o = shift(pointer(tensors, 3, out_type), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             for row in range(rows):
                 ra, rb = shift(a, row * p.a3), shift(b, row * p.b3)
                 rc, ro = shift(c, row * p.c3), shift(o, row * p.o3)

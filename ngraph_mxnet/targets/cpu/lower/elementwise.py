@@ -55,7 +55,8 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
 def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, ...]]] | None:
     """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
     shape = node.output.shape
-    if len(shape) < 3 or not any(ctx.has_blocked(v) and are_same_shape(v.shape, shape) for v in node.inputs):
+    if len(shape) < 3 or not any((ctx.has_blocked(v) or v in ctx.quantized) and are_same_shape(v.shape, shape)
+                                 for v in node.inputs):
         return None
     if shape[1] % BLOCK and not node.op.keeps_finite:
         return None  # what stands in the lanes beyond the channels must stay finite: later zero weights cancel it

@@ -7,6 +7,7 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
+from ngraph_mxnet.ops.quantization import BYTES
 from ngraph_mxnet.targets.cpu.lower import stem, wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
@@ -33,6 +34,7 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     BlockedView,
     Halo,
     PlainView,
+    View,
     as_blocked,
     contiguous_strides,
 )
@@ -181,6 +183,40 @@ def _by_channel(ctx: Lowering, kernel: str, node: Node, view: PlainView, vector:
     ctx.strided(kernel, out.type.shape, [(view, view.strides), (vector, broadcast_strides(vector, out.type.shape))],
                 (out, out.strides))
     return out
+
+
+@lowers("lookup")
+def lookup(ctx: Lowering, node: Node) -> None:
+    """In whichever layout the bytes are."""
+    data, table = node.inputs
+    by_channel = table.type.rank == 2
+    if ctx.has_blocked(data):
+        source, target = ctx.blocked(data), ctx.new_blocked(node.output)
+        rows = ctx.contiguous(table) if not by_channel else _whole_blocks(ctx, table)
+        steps = (0, BLOCK * BYTES, 0, 0, BYTES) if by_channel else (0,) * 5
+        ctx.strided("lookup", blocked_dims(target), [(source, blocked_strides(source)), (rows, steps)],
+                    (target, blocked_strides(target)))
+        ctx.set_blocked(node.output, target)
+        return
+    view, out = ctx.plain(data), ctx.new_plain(node.output.type)
+    places = tuple(BYTES * (by_channel and axis == 1) for axis in range(data.type.rank))
+    ctx.strided("lookup", out.type.shape, [(view, view.strides), (ctx.contiguous(table), places)], (out, out.strides))
+    ctx.set_plain(node.output, out)
+
+
+def _whole_blocks(ctx: Lowering, table: Value) -> View:
+    """A table with rows of zeros for the channels that the last block lacks."""
+    channels = table.shape[0]
+    if channels % BLOCK == 0:
+        return ctx.contiguous(table)
+
+    def emit(context: Lowering, rows: PlainView, whole: View) -> None:
+        size = -(-channels // BLOCK) * BLOCK * BYTES
+        flat = PlainView(TensorType(u8, (size,)), whole.buffer, whole.offset, whole.writers, (1,))
+        context.strided("fill_1", (size - rows.type.size,), [], (flat.moved(rows.type.size), (1,)), [0.0])
+        context.strided("copy_1", (rows.type.size,), [(rows, (1,))], (flat, (1,)))
+
+    return ctx.packed(table, ("lookup",), -(-channels // BLOCK) * BLOCK * BYTES, emit)
 
 
 @lowers("dequantize")

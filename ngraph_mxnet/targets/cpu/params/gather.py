@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import greatest, least
-from ngraph_mxnet.targets.cpu.params.record import GRAIN, Kernels, Params, Span, numbered, whole
+from ngraph_mxnet.targets.cpu.params.record import GRAIN, Kernels, Params, Span, numbered, span, whole
 from ngraph_mxnet.targets.cpu.params.reduction import around
+from ngraph_mxnet.targets.cpu.params.strided import LOOPS
 
 SCATTER_CODES = numbered("add mul max min")
 """What the kernels `scatter_<f32, f64, i64>` do with an element and the update for it, and their numbers."""
@@ -54,6 +55,15 @@ ELEMENT_POSITIONS = Kernels(
     reach=lambda p, _: [whole(name, 8, p.outer, p.count, p.inner) for name in ("indices", "output")],
 )
 """Data is [outer][size][inner], indices [outer][count][inner]."""
+
+
+LOOKUP = Kernels(
+    "lookup", tensors="a b >o", ints=" ".join(LOOPS[3].ints), sizes=7, tasks=LOOPS[3].tasks,
+    reach=lambda p, _: [span(name, 1, *zip(p[2:7], p[at:at + 5], strict=True), last=last)
+                        for name, at, last in (("a", 7, 1), ("b", 12, 256), ("o", 17, 1))],
+    elements="a:u8 b:u8 o:u8",
+)
+"""Of the strided convention: bytes, where each one's table begins, and what stands there for the byte."""
 
 
 def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False) -> Params:
