@@ -23,7 +23,7 @@ from peers.process import PeerError
 from peers.recording import record_cases
 from peers.report import COMPARED, Result, print_report
 from rich.console import Console
-from training_peers.spec import TRAININGS, parse_models
+from training_peers.spec import NETS, TRAININGS, parse_models, training_of
 from training_peers.worker import COMPARED as LOSSES
 from workers import SCRIPTS, absolute_path
 
@@ -126,7 +126,8 @@ def _print(report: command.Report, console: Console) -> None:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
-    f"Models: {', '.join(TRAININGS)}. Peers: {', '.join(spec.TRAIN)}; those of MXNet are Gluon blocks with a Trainer, "
+    f"Models: {', '.join(TRAININGS)}; nets of other kinds (nets), which only MXNet's peers have: {', '.join(NETS)}. "
+    f"Peers: {', '.join(spec.TRAIN)}; those of MXNet are Gluon blocks with a Trainer, "
     "with -module a Module. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
 @click.option("--models", default="all", show_default=True, callback=command.parsed(parse_models),
@@ -155,7 +156,7 @@ def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: l
          record: bool | None, as_json: bool, save: Path | None) -> None:
     """Measure NGRAPH's training steps beside its peers'."""
     peers = installed(peers, foreign)
-    cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus, case.pause, case.busy)
+    cases = [driver.Case(case.model, training_of(case.model).samples, case.threads, case.cpus, case.pause, case.busy)
              for case in command.cases(models, [1], threads, cpus, pauses, busies)]
     plan = driver.Plan(tuple(peers), rounds, burst, 1, timeout, 1, export, partial(program, foreign=foreign), error)
     report = command.measured("bench_training.py", cases, plan, work, save)

@@ -12,7 +12,7 @@ import numpy as np
 
 import ngraph_mxnet_autoload  # noqa: F401  # mxnet imports on current NumPy
 from training_peers.mxnet_peer import Gluon, draw_weights
-from training_peers.spec import TRAININGS
+from training_peers.spec import training_of
 from training_peers.worker import first_results
 
 NUDGE = 1e-6
@@ -23,12 +23,12 @@ def main() -> None:
     name, folder = sys.argv[1], Path(sys.argv[2])
     weights = draw_weights(name)
     np.savez(folder / f"{name}-weights.npz", *weights)
-    data, labels = TRAININGS[name].batches()
+    data, labels = training_of(name).batches()
     np.savez(folder / f"{name}-batches.npz", data=data, labels=labels)
     rng = np.random.default_rng(0)
     nudged = [weight * (1 + rng.choice(np.array([-NUDGE, NUDGE], np.float32), weight.shape)) for weight in weights]
     adapter = Gluon("none")
-    adapter.load(name, TRAININGS[name], nudged)
+    adapter.load(name, training_of(name), nudged)
     batches = [adapter.native(*pair) for pair in zip(data, labels, strict=True)]
     adapter.compile()
     losses = [adapter.loss_of(adapter.step(batches[0]))]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training_peers.spec import TRAININGS, Training
+from training_peers.spec import NETS, Training, training_of
 
 UNITS, LAYERS = 200, 2
 """Of the language model."""
@@ -30,11 +30,15 @@ def network(name: str) -> Any:
     from mxnet import gluon
     from mxnet.gluon import nn
 
-    if name == "mlp":
+    if name in NETS:
+        from training_peers.blocks import block
+
+        net = block(name)
+    elif name == "mlp":
         net = nn.HybridSequential()
         net.add(nn.Dense(256, activation="relu"), nn.Dense(128, activation="relu"), nn.Dense(10))
     elif name == "lstm_lm":
-        words = TRAININGS[name].words
+        words = training_of(name).words
         net = nn.HybridSequential()
         net.add(nn.Embedding(words, UNITS), gluon.rnn.LSTM(UNITS, LAYERS), nn.Dense(words, flatten=False))
     elif name.startswith("bert12_"):
@@ -42,7 +46,7 @@ def network(name: str) -> Any:
 
         net = nn.HybridSequential()
         first = nn.HybridLambda(lambda f, x: f.reshape(f.slice_axis(x, axis=0, begin=0, end=1), shape=(-3, 0)))
-        net.add(Encoder(TRAININGS[name].inputs[1]), first, nn.Dense(TRAININGS[name].classes))
+        net.add(Encoder(training_of(name).inputs[1]), first, nn.Dense(training_of(name).classes))
     else:
         net = gluon.model_zoo.vision.get_model(name)
         for layer in getattr(net, "features", ()):
@@ -59,7 +63,7 @@ def draw_weights(name: str) -> list[np.ndarray]:
     np.random.seed(0)
     net = network(name)
     net.initialize(mx.init.Normal(0.02) if name.startswith("bert") else mx.init.Xavier(magnitude=2))
-    net(mx.nd.zeros((1, *TRAININGS[name].inputs[1:])))
+    net(mx.nd.zeros((1, *training_of(name).inputs[1:])))
     return [parameter.data().asnumpy() for parameter in trained(net)]
 
 
@@ -82,8 +86,10 @@ class Gluon:
         mx = self.mx
         self.training, self.net = training, network(name)
         self.net.initialize(mx.init.Zero())
-        with mx.autograd.pause():
-            self.net(mx.nd.zeros((1, *training.inputs[1:])))  # parameters get their shapes
+        # Parameters get their shapes. In a forward pass of inference MXNet would move some to oneDNN's layout, in which
+        # they can't be set.
+        with mx.autograd.pause(train_mode=True):
+            self.net(mx.nd.zeros((1, *training.inputs[1:])))
         for parameter, weight in zip(trained(self.net), weights, strict=True):
             parameter.set_data(mx.nd.array(weight))
         mx.nd.waitall()
@@ -96,7 +102,7 @@ class Gluon:
     def compile(self) -> None:
         gluon = self.mx.gluon
         self.net.hybridize(static_alloc=True)
-        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        self.loss = gluon.loss.L2Loss() if self.training.target else gluon.loss.SoftmaxCrossEntropyLoss()
         self.loss.hybridize()
         options = {"learning_rate": self.training.rate}
         if self.training.optimizer == "sgd":
@@ -148,14 +154,16 @@ class Module:
         self.training = training
         net = network(name)
         net.initialize(mx.init.Zero())
-        with mx.autograd.pause():
+        with mx.autograd.pause(train_mode=True):
             net(mx.nd.zeros((1, *training.inputs[1:])))
         self.names = [parameter.name for parameter in trained(net)]
         self.values = {n: mx.nd.array(weight) for n, weight in zip(self.names, weights, strict=True)}
         self.constants = {p.name: p.data() for p in net.collect_params().values() if p.grad_req == "null"}
-        scores = mx.sym.reshape(net(mx.sym.var("data")), shape=(-1, training.classes))
-        labels = mx.sym.reshape(mx.sym.var("label"), shape=(-1,))
-        self.symbol = mx.sym.MakeLoss(mx.gluon.loss.SoftmaxCrossEntropyLoss()(scores, labels))
+        scores, labels = net(mx.sym.var("data")), mx.sym.var("label")
+        loss = mx.gluon.loss.L2Loss() if training.target else mx.gluon.loss.SoftmaxCrossEntropyLoss()
+        if not training.target:
+            scores, labels = mx.sym.reshape(scores, shape=(-1, training.classes)), mx.sym.reshape(labels, shape=(-1,))
+        self.symbol = mx.sym.MakeLoss(loss(scores, labels))
         mx.nd.waitall()
 
     def native(self, data: np.ndarray, labels: np.ndarray) -> Any:

@@ -24,6 +24,8 @@ class Training:
     labelled: int = 1
     words: int = 0
     """Data are numbers of so many words; 0: they are real numbers."""
+    target: tuple[int, ...] = ()
+    """The shape of what a batch's results should be, by squares; (): they are scores of classes."""
 
     @property
     def samples(self) -> int:
@@ -40,6 +42,8 @@ class Training:
         rng = np.random.default_rng(seed)
         shape = (BATCHES, *self.inputs)
         data = rng.integers(0, self.words, shape) if self.words else rng.standard_normal(shape, np.float32)
+        if self.target:
+            return data.astype(np.float32), rng.random((BATCHES, *self.target), np.float32)
         labels = rng.integers(0, self.classes, shape[:1 + self.labelled])
         return data.astype(np.float32), labels.astype(np.float32)
 
@@ -54,17 +58,59 @@ TRAININGS = {
 }
 
 
+def _numbers(data: tuple[int, ...], target: tuple[int, ...], words: int = 0) -> Training:
+    return Training(data, 0, "adam", 1e-4, words=words, target=target)
+
+
+def _classes(data: tuple[int, ...], classes: int, words: int = 0, labelled: int = 1) -> Training:
+    return Training(data, classes, "adam", 1e-4, words=words, labelled=labelled)
+
+
+NETS = {
+    "unet": _numbers((4, 3, 128, 128), (4, 3, 128, 128)),
+    "generator_64": _numbers((16, 64, 1, 1), (16, 3, 32, 32)),
+    "generator_100": _numbers((32, 100, 1, 1), (32, 3, 32, 32)),
+    "discriminator": _classes((32, 3, 32, 32), 2),
+    "textcnn": _classes((50, 60), 2, words=5000),
+    "deepar": _numbers((60, 32, 8), (60, 32, 2)),
+    "gru": _classes((40, 32, 32), 10, labelled=2),
+    "lstm_words": _classes((35, 16), 2000, words=2000, labelled=2),
+    "bilstm_tagger": _classes((30, 16), 9, words=3000, labelled=2),
+    "transformer": _classes((8, 64), 10, words=1000),
+    "vit": _classes((8, 3, 64, 64), 10),
+    "conv3d": _classes((2, 3, 8, 56, 56), 10),
+    "vnet": _numbers((2, 1, 16, 32, 32), (2, 2, 16, 32, 32)),
+    "ssd_heads": _numbers((8, 3, 96, 96), (8, 76500)),
+    "face": _classes((16, 3, 56, 56), 512),
+    "autoencoder": _numbers((64, 784), (64, 784)),
+    "factorisation": _numbers((256, 20), (256, 1), words=5000),
+    "wide_and_deep": _classes((128, 16), 2, words=5000),
+    "resnet_cifar": _classes((32, 3, 32, 32), 10),
+    "resnext": _classes((16, 3, 64, 64), 10),
+    "squeeze_excite": _classes((16, 3, 64, 64), 10),
+    "lenet": _classes((64, 1, 28, 28), 10),
+    "tcn": _numbers((16, 8, 256), (16, 1, 256)),
+    "style": _numbers((4, 3, 64, 64), (4, 3, 64, 64)),
+}
+"""Small nets (`blocks.py`), which MXNet's peers alone have."""
+
+
+def training_of(name: str) -> Training:
+    """Of a model or net."""
+    return TRAININGS[name] if name in TRAININGS else NETS[name]
+
+
 def parse_models(text: str) -> list[str]:
-    """Read a comma-separated list of models, each once; `all` stands for all.
+    """Read a comma-separated list of models, each once; `all` stands for all models, `nets` for all small nets.
 
     Raises:
         SpecError: there is no model of that name, or none at all.
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
-        if name != "all" and name not in TRAININGS:
-            raise SpecError(f"found model {name!r}, expected all, or any of {', '.join(TRAININGS)}")
+        if name not in ("all", "nets") and name not in TRAININGS and name not in NETS:
+            raise SpecError(f"found model {name!r}, expected all, nets, or any of {', '.join((*TRAININGS, *NETS))}")
     if not names:
         raise SpecError("found no model, expected at least one")
-    chosen: Iterable[str] = TRAININGS if "all" in names else names
-    return list(dict.fromkeys(chosen))
+    groups: dict[str, Iterable[str]] = {"all": TRAININGS, "nets": NETS}
+    return list(dict.fromkeys(model for name in names for model in groups.get(name, (name,))))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from peers.worker import memory_mib, serve, timed
 
-from training_peers.spec import TRAININGS, Training
+from training_peers.spec import Training, training_of
 
 COMPARED = 3
 """Steps whose losses are compared."""
@@ -87,7 +87,7 @@ class Worker:
             batches = list(zip(file["data"], file["labels"], strict=True))
         self.nudged = np.load(f"{prefix}-nudged.npy")
         start = time.perf_counter()
-        self.adapter.load(name, TRAININGS[name], weights)
+        self.adapter.load(name, training_of(name), weights)
         self.batches = [self.adapter.native(*pair) for pair in batches]
         loaded, cpu_loaded = time.perf_counter(), time.process_time()
         self.adapter.compile()

@@ -17,7 +17,7 @@ import pytest
 from peers import report, spec
 from peers.spec import SpecError
 from rich.console import Console
-from training_peers.spec import BATCHES, TRAININGS, parse_models
+from training_peers.spec import BATCHES, NETS, TRAININGS, parse_models, training_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_training.py"
 
@@ -29,20 +29,35 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_models():
     assert parse_models("vgg16, mlp,vgg16") == ["vgg16", "mlp"]
-    assert parse_models("mlp,all") == list(TRAININGS)
+    assert parse_models("mlp,all") == ["mlp", *(name for name in TRAININGS if name != "mlp")]
+    assert parse_models("mlp,nets") == ["mlp", *NETS]
     for text in ("resnet18_v1", ",", ""):
         with pytest.raises(SpecError):
             parse_models(text)
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", [*TRAININGS, *NETS])
 def test_batches_differ_and_are_the_same_for_all_peers(name: str):
-    training = TRAININGS[name]
+    training = training_of(name)
     data, labels = training.batches()
-    assert data.shape == (BATCHES, *training.inputs) and labels.shape[1:] == training.inputs[:training.labelled]
-    assert training.samples in training.inputs and labels.max() < training.classes
+    assert data.shape == (BATCHES, *training.inputs)
+    assert labels.shape[1:] == (training.target or training.inputs[:training.labelled])
+    assert training.samples in training.inputs and (training.target or labels.max() < training.classes)
     assert not np.array_equal(data[0], data[1]) and not np.array_equal(labels[0], labels[1])
     np.testing.assert_array_equal(data, training.batches()[0])
+
+
+def test_nets_are_those_of_the_blocks():
+    from training_peers.blocks import BLOCKS
+
+    assert BLOCKS.keys() == NETS.keys()
+
+
+def test_a_net_is_measured_with_its_numbers_compared():
+    done = run("--models", "factorisation", "--peers", "none,ngraph", "--rounds", 1, "--burst", 1, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    case, = json.loads(done.stdout)["cases"]
+    assert [result["peer"] for result in case["results"]] == ["none", "ngraph"]
 
 
 def test_errors_are_of_losses_and_of_gradients():
