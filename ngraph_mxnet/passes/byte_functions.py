@@ -107,7 +107,7 @@ def _table(source: Value, nodes: list[Node]) -> np.ndarray | None:
                 return None
             channels = source.shape[1]
     every = np.arange(BYTES, dtype=np.uint8)
-    shape = (BYTES, channels, *(1,) * (rank - 2))[:rank]
+    shape = (BYTES, channels, *(1,) * (rank - 2))[:max(rank, 1)]
     arrays = {source: np.broadcast_to(every.reshape(-1, *(1,) * (len(shape) - 1)), shape)}
     for node in nodes:
         operands = [arrays[value] if value in arrays else constant_of(value) for value in node.inputs]

@@ -71,6 +71,15 @@ def test_functions(name: str, seed: int, shape: tuple[int, ...], first: tuple[fl
     assert agree(graph, rng.integers(0, 256, shape).astype(np.uint8)) == ["lookup"]
 
 
+@pytest.mark.parametrize("shape", [(), (7,), (300,), (1, 1)])
+def test_without_channels(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder()
+    x = b.dequantize(b.parameter("x", shape, "u8"), b.constant(np.float32(0.02)), b.constant(np.uint8(99)))
+    graph = b.results(quantised(b, b.multiply(x, b.sigmoid(x)), 0.01, 3))
+    assert agree(graph, rng.integers(0, 256, shape).astype(np.uint8)) == ["lookup"]
+
+
 @pytest.mark.parametrize("outputs", [32, 20])
 @pytest.mark.parametrize("name", ["prelu", "a quantised sigmoid"])
 def test_between_products_bytes_stay_in_blocks(name: str, outputs: int) -> None:
