@@ -6,7 +6,7 @@ from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, span, whole
 
 GATHER_WEIGHT_GRADIENT = Kernels(
     "gather_weight_gradient", tensors="sums >output",
-    ints="copies head_blocks data_blocks taps lanes inner outputs channels row", sizes=9,
+    ints="copies head_blocks data_blocks taps lanes inner outputs channels row", sizes=8,
     tasks=lambda p: p.head_blocks * p.data_blocks,
     reach=lambda p, size: [
         whole("sums", size, p.copies, p.head_blocks, p.data_blocks, p.taps, p.lanes, BLOCK),
