@@ -10,8 +10,6 @@ Bytes of weights that no product of bytes has taken by now become the real numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value, constant_of
@@ -24,10 +22,6 @@ from ngraph_mxnet.passes.quantized_products import QuantizedPass
 _MOST_NODES = 32
 
 
-def _is_affine(node: Node) -> bool:
-    return node.op.name in ("quantize", "dequantize")
-
-
 def _elementwise(node: Node) -> list[Value]:
     """The operands that broadcast to the result; the others are vectors of channels, or tables."""
     return node.inputs[:1] if node.op.by_channel else node.inputs
@@ -38,7 +32,7 @@ def _may_be_inside(node: Node) -> bool:
     return node.op.kind == "arithmetic" or (node.op.by_channel and node.op.name != "quantize")
 
 
-def _cone(end: Node) -> tuple[Value, list[Node]] | None:
+def _cone(end: Node, rw: Rewriter) -> tuple[Value, list[Node]] | None:
     """The only u8 value that the node's result is a function of, and the nodes between, in order."""
     nodes: dict[Node, None] = {}
     source: Value | None = None
@@ -62,7 +56,7 @@ def _cone(end: Node) -> tuple[Value, list[Node]] | None:
                 return None
     if source is None or not are_same_shape(source.shape, end.output.shape):
         return None
-    return source, _in_order(nodes)
+    return source, sorted(nodes, key=rw.position)
 
 
 def _same_places(node: Node, end: Node) -> bool:
@@ -70,22 +64,6 @@ def _same_places(node: Node, end: Node) -> bool:
     if len(node.outputs) != 1 or not are_same_shape(node.output.shape, end.output.shape):
         return False
     return all(constant_of(value) is not None for value in node.inputs[len(_elementwise(node)):])
-
-
-def _in_order(nodes: Iterable[Node]) -> list[Node]:
-    """Producers first."""
-    found: dict[Node, None] = {}
-
-    def visit(node: Node) -> None:
-        for value in node.inputs:
-            if value.node in pending:
-                visit(pending.pop(value.node))
-        found[node] = None
-
-    pending = {node: node for node in nodes}
-    while pending:
-        visit(pending.pop(next(iter(pending))))
-    return list(found)
 
 
 def _table(source: Value, nodes: list[Node]) -> np.ndarray | None:
@@ -120,12 +98,10 @@ def _table(source: Value, nodes: list[Node]) -> np.ndarray | None:
 def _lookup(node: Node, rw: Rewriter) -> Answer:
     if node.output.type.element is not u8 or is_zero(node.output.type.size) or not _same_places(node, node):
         return None
-    found = _cone(node)
+    found = _cone(node, rw)
     if found is None:
         return None
     source, nodes = found
-    if all(_is_affine(inner) for inner in nodes) and len(nodes) < 3 and _is_same_step(nodes):
-        return source
     table = _table(source, nodes)
     return None if table is None else rw.make("lookup", source, rw.constant(table), origin=tuple(nodes))
 
@@ -134,12 +110,6 @@ def _widened(node: Node, rw: Rewriter) -> Answer:
     if any(constant_of(value) is None for value in node.inputs):
         return None
     return rw.folded("dequantize", *node.inputs, **node.attrs)
-
-
-def _is_same_step(nodes: list[Node]) -> bool:
-    """Whether quantize(dequantize(x)) has the same step twice."""
-    steps = [[constant_of(value) for value in node.inputs[1:]] for node in nodes]
-    return len(nodes) == 2 and all(np.array_equal(*pair) for pair in zip(*steps, strict=True))
 
 
 def byte_functions() -> QuantizedPass:
