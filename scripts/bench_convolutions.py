@@ -4,7 +4,8 @@
 
 Each row is the best time of one layer within a chain of equal layers (C -> K -> C -> ...), with bias and ReLU,
 run by the executor. The chain's weights do not fit into cache together, as those of a network do not, and the
-three algorithms take turns.
+three algorithms take turns with what a plan chooses, whose regret is its time over that of the fastest.
+`--random 20` takes as many layers of random sizes.
 
     python scripts/bench_convolutions.py --gradients [--isa avx2] [--batch 16] [--only 3x3]
 
@@ -35,6 +36,7 @@ from ngraph_mxnet.targets.cpu.machine.peak import measure_peak
 from ngraph_mxnet.targets.cpu.planning import algorithm
 
 NAMES = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
+CHOSEN = None
 _WEIGHTS = 64 << 20
 """Bytes of weights in a chain, as far as `_LONGEST` allows."""
 _LONGEST = 16
@@ -191,8 +193,19 @@ def chain_length(layer: Layer) -> int:
     return 2 * max(1, min(wanted, _LONGEST) // 2)
 
 
-def build(layer: Layer, batch: int, threads: int) -> dict[int, Any]:
-    """The compiled chain by tile."""
+def random_layers(count: int, seed: int) -> list[Layer]:
+    """Of up to 2 GFLOP, from 16 to 512 channels and from 4 x 4 to 112 x 112 places."""
+    rng, found = np.random.default_rng(seed), []
+    while len(found) < count:
+        inputs, outputs = (int(2 * 2 ** rng.uniform(0, 5)) * 8 for _ in range(2))
+        size = int(4 * 2 ** rng.uniform(0, 4.8))
+        if 18 * inputs * outputs * size**2 <= 2e9:
+            found.append(Layer("random", inputs, outputs, size))
+    return found
+
+
+def build(layer: Layer, batch: int, threads: int) -> dict[int | None, Any]:
+    """The compiled chain by tile, and as the plan chooses."""
     b = Builder()
     rng = np.random.default_rng(0)
     weights = {}
@@ -208,15 +221,15 @@ def build(layer: Layer, batch: int, threads: int) -> dict[int, Any]:
         y = b.convolution(x, parameter(f"w{number}", (outputs, x.shape[1], 3, 3)), pads_begin=(1, 1), pads_end=(1, 1))
         x = b.relu(b.add(y, parameter(f"b{number}", (outputs, 1, 1))))
     graph = b.results(b.reduce_mean(x, axes=(2, 3)))
-    compiled = {}
+    compiled: dict[int | None, Any] = {CHOSEN: compile(graph, "CPU", weights, threads=threads)}
     for tile in NAMES:
         with mock.patch.object(algorithm, "choose_tile", lambda *_, tile=tile: tile):
             compiled[tile] = compile(graph, "CPU", weights, threads=threads)
     return compiled
 
 
-def measure(layer: Layer, batch: int, threads: int, repeats: int) -> dict[int, float]:
-    """Best seconds of one layer by tile."""
+def measure(layer: Layer, batch: int, threads: int, repeats: int) -> dict[int | None, float]:
+    """Best seconds of one layer by tile, and as the plan chooses."""
     executables = build(layer, batch, threads)
     image = np.random.default_rng(1).standard_normal((batch, layer.inputs, layer.size, layer.size), dtype=np.float32)
     out = [np.empty((batch, layer.inputs), np.float32)]
@@ -283,6 +296,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="1 by default, 16 for gradients")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--layer", action="append", help="C,K,size in place of the list")
+    parser.add_argument("--random", type=int, metavar="N", help="N layers of random sizes in place of the list")
+    parser.add_argument("--seed", type=int, default=0, help="of the random sizes")
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--only", action="append", default=[], help="a text in the names of layers to take")
     options = parser.parse_args()
@@ -293,15 +308,22 @@ def main() -> None:
             parser.error(f"--threads {options.threads}: gradients are measured on one thread")
         gradients(options.isa, options.batch, options.repeats, options.only)
         return
-    layers = [Layer("", *map(int, text.split(","))) for text in options.layer or ()] or LAYERS
+    layers: Sequence[Layer] = LAYERS
+    if options.random or options.layer:
+        layers = [Layer("", *map(int, text.split(","))) for text in options.layer or ()]
+        layers += random_layers(options.random or 0, options.seed)
     print(f"{options.isa}, {options.threads} thread(s), batch {options.batch}; microseconds\n")
-    print("| layer | direct | F(2x2) | F(4x4) | F(2x2) gains | F(4x4) gains |\n|---|---|---|---|---|---|")
+    print("| layer | direct | F(2x2) | F(4x4) | chosen | F(2x2) gains | F(4x4) gains | regret |")
+    print("|---|---|---|---|---|---|---|---|")
+    total = least = 0.0
     for layer in layers:
         best = measure(layer, options.batch, options.threads, options.repeats)
         name = f"{layer.network} {layer.inputs} -> {layer.outputs} at {layer.size}x{layer.size}"
-        times = " | ".join(f"{best[tile] * 1e6:.0f}" for tile in NAMES)
+        times = " | ".join(f"{best[tile] * 1e6:.0f}" for tile in (*NAMES, CHOSEN))
         gains = " | ".join(f"{best[0] / best[tile]:.2f}x" for tile in NAMES if tile)
-        print(f"| {name.strip()} | {times} | {gains} |", flush=True)
+        print(f"| {name.strip()} | {times} | {gains} | {best[CHOSEN] / min(best.values()):.2f} |", flush=True)
+        total, least = total + best[CHOSEN], least + min(best.values())
+    print(f"\nAll together, what is chosen takes {total / least:.3f} of the fastest's time.")
 
 
 if __name__ == "__main__":

@@ -29,14 +29,13 @@ def _peers(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpec]:
     """The peers, those by default if none are named; all must be able to read all models."""
-    files = [model for model in models if spec.is_onnx(model)]
-    if not peers:
-        return spec.parse_peers(",".join(spec.DEFAULT_FILE_PEERS if files else spec.DEFAULT_PEERS))
-    unable = [str(peer) for peer in peers if files and peer.kind not in spec.READS_ONNX]
-    if unable:
-        raise click.UsageError(f"{', '.join(unable)} can't read the ONNX file {files[0]}; of those that can, there are "
-                               f"{', '.join(spec.READS_ONNX)}")
-    return peers
+    able, usual = spec.readers(models)
+    unable = [str(peer) for peer in peers if peer.kind not in able]
+    if unable or not able:
+        raise click.UsageError(
+            f"{', '.join(unable) or 'no peer'} can't read all of {', '.join(models)}; those that can: "
+            f"{', '.join(able) or 'none, so measure ONNX files and layers apart'}")
+    return peers or spec.parse_peers(",".join(usual))
 
 
 def _check_modules(peers: list[spec.PeerSpec]) -> None:
@@ -52,8 +51,9 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
     "ratios have the first of ngraph's on top."))
 @click.option("--models", default="resnet50_v2", show_default=True, callback=command.parsed(spec.parse_models),
               help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; net:NAME for a small net of "
-                   "a kind that people run (scripts/peers/nets.py), or nets for all; FILE.onnx[3x224x224] for a file "
-                   "with one input of that shape, the batch in front; commas between them.")
+                   "a kind that people run (scripts/peers/nets.py), or nets for all; layer:NAME for MXNet layers "
+                   "(scripts/peers/layers.py), or layers; FILE.onnx[3x224x224] for a file with one input of that "
+                   "shape, the batch in front; commas between them.")
 @click.option("--peers", callback=_peers, help="Peers with commas between them. "
               f"Default: {','.join(spec.DEFAULT_PEERS)}; of ONNX files {','.join(spec.DEFAULT_FILE_PEERS)}.")
 @click.option("--batch", "batches", default="1", show_default=True, callback=command.parsed(spec.parse_numbers),

@@ -556,6 +556,13 @@ def _rnn(draw: Draw) -> Case:
     return [_type(element, shape) for shape in shapes], {"cell": cell, "reverse": draw(st.booleans())}
 
 
+def _gru_reset_first(draw: Draw) -> Case:
+    element, steps, rows = _element(draw, FLOATS), draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    units = _pick(draw, 1, 5, 16, 17, 40)
+    shapes = [(steps, rows, 3 * units), (2 * units, units), (2 * units,), (units, units), (units,), (rows, units)]
+    return [_type(element, shape) for shape in shapes], {"reverse": draw(st.booleans())}
+
+
 def _rnn_gradient(draw: Draw) -> Case:
     from ngraph_mxnet.ir import get_op
 
@@ -682,6 +689,7 @@ _RECORDS = [
     Record("gru_cell_gradient", _cell_gradient(5, 1)),
     # What a step rounds, the steps after it amplify.
     Record("rnn", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
+    Record("gru_reset_first", _gru_reset_first, low=-0.6, high=0.6, tolerance=1e-4),
     Record("rnn_training", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
     Record("rnn_gradient", _rnn_gradient, low=-0.6, high=0.6, tolerance=1e-4),
     Record("fused", _fused),

@@ -40,9 +40,10 @@ def node_cost(node: Node) -> Cost:
         queries, keys = node.inputs[:2]
         scores = prod(queries.shape[:-1]) * keys.shape[-2]
         return Cost(macs=scores * (queries.shape[-1] + node.output.shape[-1]), operations=scores)
-    if name == "rnn":
+    if name in ("rnn", "gru_reset_first"):
         steps, rows = node.inputs[0].shape[:2]
-        return Cost(macs=steps * rows * node.inputs[1].type.size, operations=node.inputs[0].type.size)
+        weights = node.inputs[1].type.size + (node.inputs[3].type.size if name == "gru_reset_first" else 0)
+        return Cost(macs=steps * rows * weights, operations=node.inputs[0].type.size)
     if not node.op.computes:
         return Cost()
     if node.op.kind == "pool":

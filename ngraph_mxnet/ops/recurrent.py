@@ -100,6 +100,44 @@ def _gru(x, product, h):
     return (1 - z) * np.tanh(xn + _sigmoid(xr + pr) * pn) + z * h
 
 
+def _reset_first_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    elements = prod(results[0])
+    return {"simple": elements * (3 * results[1][1] + 10), "transcendental": elements * 3}
+
+
+@register_op("gru_reset_first", operands=6, attrs={"reverse": Bool(False)}, work=_reset_first_work)
+def gru_reset_first(types, attrs):
+    """x T[S, N, 3H], weights T[2H, H], bias T[2H], own T[H, H], own bias T[H], h T[N, H] -> states T[S, N, H], T[N, H].
+
+    `rnn` with a GRU that resets h before its product, as first published (https://arxiv.org/abs/1406.1078). r and z are
+    sigmoids of the first two thirds of x[t] plus those of h weights^T + bias. n is tanh of the last third plus
+    (r h) own^T + own bias, and h' = (1 - z) n + z h. Results: the hidden states, and the last one.
+    """
+    require_domain(types, FLOAT)
+    common_element(types)
+    require_rank(types[0], 3, 3)
+    steps, batch, columns = types[0].shape
+    require(steps > 0, "steps", steps, "at least 1")
+    units = _units(columns, "gru")
+    for position, shape in enumerate([(2 * units, units), (2 * units,), (units, units), (units,), (batch, units)], 1):
+        require_shape(types[position], shape, position=position)
+    return [types[0].with_shape((steps, batch, units)), types[5]]
+
+
+@gru_reset_first.reference
+@in_f32
+def _(inputs, attrs):
+    x, weights, bias, own, own_bias, h = inputs
+    out = np.empty((*x.shape[:2], h.shape[1]), x.dtype)
+    for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:
+        xr, xz, xn = np.split(x[t], 3, axis=-1)
+        pr, pz = np.split(h @ weights.T + bias, 2, axis=-1)
+        z = _sigmoid(xz + pz)
+        h = (1 - z) * np.tanh(xn + (_sigmoid(xr + pr) * h) @ own.T + own_bias) + z * h
+        out[t] = h
+    return [out, h]
+
+
 SLOPES = {"relu": 1, "tanh": 1, "lstm": 6, "gru": 5}
 """What `rnn_training` keeps of each unit of a cell."""
 

@@ -142,6 +142,9 @@ def sequences() -> Graph:
         found += b.node("rnn", operands, {"cell": cell}).outputs
         *results, slopes = b.node("rnn_training", operands, {"cell": cell}).outputs
         found += b.node("rnn_gradient", (w, slopes, *results), {"cell": cell}).outputs
+    shapes = {"x": (2, 3, 15), "w": (10, 5), "b": (10,), "own": (5, 5), "own_b": (5,), "h": (3, 5)}
+    operands = [b.parameter(f"first_{name}", shape) for name, shape in shapes.items()]
+    found += b.node("gru_reset_first", operands, {}).outputs
     vector = b.parameter("vector", (20,))
     head = b.parameter("head", (2, 3, 7, 20))
     for masks in ([], [mask], [b.greater(mask, b.constant(0.0))]):

@@ -16,6 +16,7 @@ from workers import SCRIPTS, absolute_path
 
 from ngraph_mxnet.experiments.neighbours import busy_processes
 from peers import stats
+from peers.layers import layer_of
 from peers.nets import net_of
 from peers.process import PROGRAM, PeerError, PeerProcess, PeerUnavailable
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
@@ -50,6 +51,7 @@ def export(model: str, batch: int, folder: Path) -> str:
     prefix = folder / file_prefix(model)
     if not Path(f"{prefix}-b{batch}.npy").exists():
         module = ("peers.nets" if net_of(model) is not None else
+                  "peers.layers" if layer_of(model) is not None else
                   "peers.onnx_file" if onnx_file(model) is not None else "peers.export")
         command = [sys.executable, "-m", module, model, str(batch), str(folder)]
         environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from peers.nets import NETS, PREFIX, net_of
+from peers import layers, nets
+from peers.layers import layer_of
+from peers.nets import net_of
 
 #: Random weights magnify bf16's rounding: on networks of 50 layers OpenVINO is off by up to 1.3e-1, we by 8.7e-2.
 BF16_TOLERANCE = 2e-1
@@ -42,6 +44,8 @@ READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")
 #: What is measured if nothing else is asked for: of models of the zoo, and of ONNX files.
 DEFAULT_PEERS = tuple(kind for kind in INFER if kind != "ngraph-onnx")
 DEFAULT_FILE_PEERS = ("onnxruntime", "openvino", "ngraph-onnx")
+#: They read a layer's symbol, of which there is no ONNX file.
+READS_SYMBOL = ("none", "mkldnn", "ngraph")
 
 ZOO = (
     "alexnet",
@@ -54,6 +58,9 @@ ZOO = (
     "squeezenet1.1",
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),
 )
+#: Names that stand for several models.
+GROUPS = {"zoo": list(ZOO), "nets": [nets.PREFIX + name for name in nets.NETS],
+          "layers": [layers.PREFIX + name for name in layers.LAYERS]}
 #: The most tokens of a sequence that BERT takes.
 BERT_LENGTH = 512
 
@@ -141,23 +148,23 @@ def parse_peers(text: str, kinds: Sequence[str] = INFER) -> list[PeerSpec]:
 
 
 def parse_models(text: str) -> list[str]:
-    """Read a comma-separated list of models; `zoo` stands for all of the vision zoo, `nets` for all of `peers.nets`.
+    """Read a comma-separated list of models, and of `GROUPS`.
 
     Raises:
         SpecError: there is no model of that name.
     """
     models: list[str] = []
+    known = {*ZOO, *GROUPS["nets"], *GROUPS["layers"]}
     for name in filter(None, (part.strip() for part in text.split(","))):
         file = onnx_file(name)
         if file is not None and not file[0].is_file():
             raise SpecError(f"found model {name!r}, but there is no file {file[0]}")
         if file is not None:  # absolute: peers' processes start in another folder
             name = f"{file[0].resolve()}[{'x'.join(map(str, file[1]))}]"
-        elif name not in ("zoo", "nets", *ZOO) and bert_length(name) is None and net_of(name) is None:
-            raise SpecError(f"found model {name!r}, expected zoo, nets, bert12_LENGTH (up to {BERT_LENGTH} tokens), a "
-                            f"file as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}, "
-                            f"{', '.join(PREFIX + net for net in NETS)}")
-        models.extend(ZOO if name == "zoo" else [PREFIX + net for net in NETS] if name == "nets" else [name])
+        elif name not in known and name not in GROUPS and bert_length(name) is None:
+            raise SpecError(f"found model {name!r}, expected {', '.join(GROUPS)}, bert12_LENGTH (up to {BERT_LENGTH} "
+                            f"tokens), a file as FILE.onnx[3x224x224], or any of {', '.join(sorted(known))}")
+        models.extend(GROUPS.get(name, [name]))
     return list(dict.fromkeys(models))
 
 
@@ -203,15 +210,25 @@ def is_onnx(model: str) -> bool:
     return onnx_file(model) is not None or net_of(model) is not None
 
 
+def readers(models: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The kinds of peers that can read all the models, and those that do where nothing else is asked for."""
+    symbols, files = any(layer_of(model) is not None for model in models), any(map(is_onnx, models))
+    if symbols:
+        return ((), ()) if files else (READS_SYMBOL, READS_SYMBOL)
+    return (READS_ONNX, DEFAULT_FILE_PEERS) if files else (INFER, DEFAULT_PEERS)
+
+
 def file_prefix(model: str) -> str:
     """What the exported files' names begin with; tables show it too."""
     file = onnx_file(model)
-    return model.removeprefix(PREFIX) if file is None else f"{file[0].stem}-{'x'.join(map(str, file[1]))}"
+    if file is None:
+        return model.removeprefix(nets.PREFIX).removeprefix(layers.PREFIX)
+    return f"{file[0].stem}-{'x'.join(map(str, file[1]))}"
 
 
 def input_shape(model: str, batch: int) -> tuple[int, ...]:
     """(batch, 3, height, width) in pixels, as the network was designed for, (batch, tokens), or what was asked for."""
-    file, net = onnx_file(model), net_of(model)
+    file, net = onnx_file(model), net_of(model) or layer_of(model)
     if file is not None:
         return batch, *file[1]
     if net is not None:

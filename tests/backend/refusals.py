@@ -14,8 +14,9 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} of f64 has no CPU kernel": """
             adaptive_avg_pool adaptive_avg_pool_gradient attention attention_gradient avg_pool batch_norm
             batch_norm_factors bilinear_sample box_nms convolution convolution_bias convolution_bias_add
-            convolution_bias_add_scale_shift gru_cell gru_cell_gradient gru_cell_training hard_swish layer_norm
-            layer_norm_gradient lrn lstm_cell lstm_cell_gradient lstm_cell_training max_pool max_pool_gradient resize
+            convolution_bias_add_scale_shift gru_cell gru_cell_gradient gru_cell_training gru_reset_first hard_swish
+            layer_norm layer_norm_gradient lrn lstm_cell lstm_cell_gradient lstm_cell_training max_pool
+            max_pool_gradient resize
             resize_gradient rnn rnn_gradient rnn_training roi_align roi_max_pool scale_shift
         """,
         # f16 and small integers are computed in f32, which does not hold these.
@@ -44,8 +45,9 @@ REFUSALS: dict[str, dict[str, str]] = {
             cbrt ceiling clamp clamp_gradient concat convert convolution convolution_bias convolution_bias_add
             convolution_bias_add_scale_shift convolution_weight_gradient cos cosh cumsum divide dropout elu equal erf
             erfinv exp expm1 floor gamma gather gather_elements gather_nd gelu gelu_gradient greater greater_equal
-            gru_cell gru_cell_gradient gru_cell_training hard_swish identity layer_norm layer_norm_gradient leaky_relu
-            less less_equal lgamma log log10 log1p log2 log_softmax lrn lstm_cell lstm_cell_gradient lstm_cell_training
+            gru_cell gru_cell_gradient gru_cell_training gru_reset_first hard_swish identity layer_norm
+            layer_norm_gradient leaky_relu less less_equal lgamma log log10 log1p log2 log_softmax lrn lstm_cell
+            lstm_cell_gradient lstm_cell_training
             matmul matmul_bias max_pool max_pool_gradient maximum minimum mod multiply negative not_equal own_gradient
             pad power prelu reciprocal reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize
             resize_gradient rnn rnn_gradient rnn_training roi_align roi_max_pool round rsqrt scale_shift scatter_nd

@@ -10,20 +10,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import mxnet as mx
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peers import driver, machine, nets, report, spec, stats
+from peers import driver, layers, machine, nets, report, spec, stats
 from peers.process import PeerError, PeerProcess, PeerUnavailable
 from rich.console import Console
 
+from ngraph_mxnet import explain
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.experiments.store import Store
@@ -62,7 +64,35 @@ def test_models():
     assert spec.parse_models("vgg16,resnet50_v2,vgg16") == ["vgg16", "resnet50_v2"]
     assert spec.parse_models("vgg16,zoo")[:2] == ["vgg16", "alexnet"]
     assert spec.parse_models("nets") == [f"net:{name}" for name in nets.NETS]
+    assert spec.parse_models("layers,vgg16") == [*(f"layer:{name}" for name in layers.LAYERS), "vgg16"]
+    assert spec.input_shape("layer:lstm_128_35", 1) == (1, 35, 16, 64)
     assert spec.input_shape("net:mlp_784_512_512_10", 3) == (3, 784)
+
+
+@pytest.mark.parametrize(("models", "able", "usual"), [
+    (["vgg16"], spec.INFER, spec.DEFAULT_PEERS),
+    (["vgg16", "net:points_800"], spec.READS_ONNX, spec.DEFAULT_FILE_PEERS),
+    (["vgg16", "layer:lrn_96_55"], spec.READS_SYMBOL, spec.READS_SYMBOL),
+    (["net:points_800", "layer:lrn_96_55"], (), ()),
+])
+def test_peers_read_models_of_their_kinds(models: list[str], able: Sequence[str], usual: Sequence[str]):
+    assert spec.readers(models) == (able, usual)
+
+
+def test_a_peer_that_does_not_read_a_layer_is_refused():
+    done = run("--models", "layer:lrn_96_55", "--peers", "ngraph,openvino")
+    assert done.returncode == 2
+    assert "openvino can't read all of layer:lrn_96_55; those that can: none, mkldnn, ngraph" in done.stderr
+
+
+@pytest.mark.parametrize("name", layers.LAYERS)
+def test_a_layer_is_a_symbol_of_one_input(name: str):
+    """Whose other arguments have shapes by then, and which is taken whole."""
+    symbol = layers.LAYERS[name].make(mx.sym, mx.sym.Variable("data"))
+    shapes = {"data": (1, *layers.LAYERS[name].shape)}
+    _, outputs, _ = symbol.infer_shape(**shapes)
+    assert len(outputs) == 1 and np.prod(outputs[0]) > 0
+    assert len(explain(symbol, shapes).partition.regions) == 1
 
 
 @pytest.mark.parametrize("name", nets.NETS)
@@ -110,7 +140,7 @@ def test_files_as_models(tmp_path: Path):
             spec.parse_models(name)
     assert [peer.kind for peer in bench_peers._fitting([], [f"{file}[3x4]"])] == list(spec.DEFAULT_FILE_PEERS)
     assert "ngraph-onnx" not in [peer.kind for peer in bench_peers._fitting([], ["vgg16"])]
-    with pytest.raises(click.UsageError, match="mkldnn can't read the ONNX file"):
+    with pytest.raises(click.UsageError, match=r"mkldnn can't read all of .*small.onnx"):
         bench_peers._fitting(spec.parse_peers("ngraph-onnx,mkldnn"), [f"{file}[3x4]"])
 
 

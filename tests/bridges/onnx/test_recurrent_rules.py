@@ -20,9 +20,9 @@ GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 @settings(max_examples=12, deadline=None)
 @given(op=st.sampled_from(sorted(GATES)), steps=st.integers(1, 5), batch=st.integers(1, 3), size=st.integers(1, 6),
        units=st.integers(1, 20), direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
-       bias=st.booleans(), seed=st.integers(0, 99))
+       bias=st.booleans(), before_reset=st.booleans(), seed=st.integers(0, 99))
 def test_steps_and_the_fused_op_agree(backend: str, op: str, steps: int, batch: int, size: int, units: int,
-                                      direction: str, bias: bool, seed: int) -> None:
+                                      direction: str, bias: bool, before_reset: bool, seed: int) -> None:
     random, count = np.random.default_rng(seed), 2 if direction == "bidirectional" else 1
     gates = GATES[op] * units
     shapes = {"W": (count, gates, size), "R": (count, gates, units), **({"B": (count, 2 * gates)} if bias else {}),
@@ -33,13 +33,13 @@ def test_steps_and_the_fused_op_agree(backend: str, op: str, steps: int, batch: 
     for lengths in ("", "lengths"):
         names = ["X", "W", "R", "B" if bias else "", lengths, "h", *(["c"] if op == "LSTM" else [])]
         node = helper.make_node(op, names, outputs, direction=direction, hidden_size=units,
-                                **({"linear_before_reset": 1} if op == "GRU" else {}))
+                                **({"linear_before_reset": int(before_reset)} if op == "GRU" else {}))
         inputs = [value("X", [steps, batch, size])]
         if lengths:
             inputs.append(value("lengths", [batch], TensorProto.INT32))
         proto = model([node], inputs, [value(name, None) for name in outputs], arrays)
         ops = [n.op.name for n in import_model(read_model(proto)).graph.nodes]
-        assert ("rnn" in ops) == (not lengths)
+        assert ("rnn" in ops or "gru_reset_first" in ops) == (not lengths)
         feeds = [np.random.default_rng(seed + 1).standard_normal((steps, batch, size), dtype=np.float32)]
         if lengths:
             feeds.append(np.full(batch, steps, np.int32))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
-from ngraph_mxnet.ops.recurrent import GATES, SLOPES, gru_cell, lstm_cell, rnn_gradient, rnn_training
+from ngraph_mxnet.ops.recurrent import GATES, SLOPES, gru_cell, gru_reset_first, lstm_cell, rnn_gradient, rnn_training
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, TRAINING_CELLS
+from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, GRU_RESET, GRU_UPDATE, TRAINING_CELLS
 
 
 def padded(array: np.ndarray, gap: int) -> np.ndarray:
@@ -48,6 +48,32 @@ def test_cell(isa: str, cell: str, seed: int, rows: int, units: int, gap: int, s
     assert np.isnan(h[:, blocks:]).all()
     if cell == "lstm":
         close(c[:, :units], wanted[1])
+
+
+@every_isa
+@given(seed=SEEDS, rows=st.integers(1, 4), units=st.sampled_from([1, 7, 16, 17, 130, 300]), gap=st.integers(0, 3),
+       splits=SPLITS)
+def test_halves_of_a_gru_that_resets_first(isa: str, seed: int, rows: int, units: int, gap: int,
+                                           splits: list[int]) -> None:
+    """As one step of `gru_reset_first` whose weights are zeros but the own ones, which are the identity."""
+    random = np.random.default_rng(seed)
+    x, before = (padded(random.uniform(-2, 2, (rows, count * units)).astype(np.float32), gap) for count in (3, 1))
+    zeros, none = np.zeros((2 * units, units), np.float32), np.zeros(units, np.float32)
+    wanted, _ = gru_reset_first.evaluate([x[None], zeros, zeros[:, 0], np.eye(units, dtype=np.float32), none, before], {
+        "reverse": False})
+    blocks = -(-units // 16) * 16
+    left, h = (np.full((rows, blocks + 5), np.nan, np.float32) for _ in range(2))
+    z, product = np.full((rows, units + 2), np.nan, np.float32), np.zeros((rows, 2 * units), np.float32)
+    for record, name, arrays in ((GRU_RESET, "gru_reset_cell", [x, product, before, left, z]),
+                                 (GRU_UPDATE, "gru_update_cell", [x[:, 2 * units:], left, before, h, z])):
+        strides = [array.strides[0] // 4 for array in arrays]
+        params = record(rows=rows, units=units, chunk=min(blocks, 128),
+                        **by_name("x_row p_row before_row h_row c_row", strides))
+        run(isa, name, arrays, params, (), splits)
+    close(h[:, :units], wanted[0])
+    for array in (left, h):
+        assert not array[:, units:blocks].any() and np.isnan(array[:, blocks:]).all()
+    assert np.isnan(z[:, units:]).all()
 
 
 @every_isa

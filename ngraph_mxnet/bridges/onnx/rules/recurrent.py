@@ -186,7 +186,7 @@ def _is_fused(layer: _Layer) -> bool:
     plain = layer.lengths is None and layer.peepholes is None and layer.clip is None
     if layer.op == "RNN":
         return plain and layer.names[0] in ("tanh", "relu")
-    return plain and layer.names == _USUAL[layer.op] and (layer.op == "LSTM" or layer.before_reset)
+    return plain and layer.names == _USUAL[layer.op]
 
 
 def _fused(b: Builder, layer: _Layer) -> list[Value]:
@@ -199,7 +199,11 @@ def _fused(b: Builder, layer: _Layer) -> list[Value]:
     of_inputs, of_state = _biases(b, layer)
     weights = ordered(layer.weights)
     x = _inputs_product(b, layer, weights, None if of_inputs is None else ordered(of_inputs))
-    bias = (b.constant(np.zeros(weights.shape[0]), x.type.element) if of_state is None else ordered(of_state))
+    bias = b.constant(np.zeros(weights.shape[0]), x.type.element) if of_state is None else ordered(of_state)
+    if layer.op == "GRU" and not layer.before_reset:
+        gates, own = ([slice_axis(b, value, 0, *part) for value in (ordered(layer.recurrent), bias)]
+                      for part in ((0, 2 * layer.units), (2 * layer.units, 3 * layer.units)))
+        return list(b.node("gru_reset_first", [x, *gates, *own, layer.hidden], {"reverse": layer.reverse}).outputs)
     cell = {"LSTM": "lstm", "GRU": "gru"}.get(layer.op, layer.names[0])
     operands = [x, ordered(layer.recurrent), bias, layer.hidden, *([layer.cell] if layer.cell is not None else [])]
     return list(b.node("rnn", operands, {"cell": cell, "reverse": layer.reverse}).outputs)

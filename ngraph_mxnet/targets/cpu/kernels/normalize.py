@@ -270,11 +270,23 @@ def lrn(tensors, ints, floats, begin, end):
         source = shift(pointer(tensors, 0, float32), image * p.in_n)
         centre = shift(source, channel * p.in_c)
         target = shift(pointer(tensors, 1, float32), image * p.out_n + channel * p.out_c)
-        for i in range(inner):
-            target[i] = np.float32(0)
-        for c in range(max(channel - half, 0), min(channel + half + 1, channels)):
-            plane = shift(source, c * p.in_c)
+        first, last, whole = max(channel - half, 0), min(channel + half + 1, channels), inner // 16 * 16
+        for i in range(0, whole, 16):
+            total = splat(np.float32(0))
+            for c in range(first, last):
+                x = load_lanes(source, c * p.in_c + i)
+                total = total + x * x
+            store_lanes(target, i, total)
+        for i in range(whole, inner):
+            rest = np.float32(0)
+            for c in range(first, last):
+                x = source[c * p.in_c + i]
+                rest += x * x
+            target[i] = rest
+        if p.beta == 0.75:  # which nearly all have
             for i in range(inner):
-                target[i] = target[i] + plane[i] * plane[i]
-        for i in range(inner):
-            target[i] = centre[i] * maths.exp(power * maths.log(bias + alpha * target[i]))
+                root = np.sqrt(bias + alpha * target[i])
+                target[i] = centre[i] / (root * np.sqrt(root))
+        else:
+            for i in range(inner):
+                target[i] = centre[i] * maths.exp(power * maths.log(bias + alpha * target[i]))

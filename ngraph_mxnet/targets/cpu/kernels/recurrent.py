@@ -49,6 +49,20 @@ def _gru_units(x, p, before, h, c, first, last, units):
 
 
 @inline
+def _gru_reset_units(x, p, before, h, c, first, last, units):
+    for u in range(first, last):
+        store(h, u, maths.sigmoid(load(x, u) + load(p, u)) * load(before, u))
+        store(c, u, maths.sigmoid(load(x, units + u) + load(p, units + u)))
+
+
+@inline
+def _gru_update_units(x, p, before, h, c, first, last, units):
+    for u in range(first, last):
+        z = load(c, u)
+        store(h, u, (ONE - z) * maths.tanh(load(x, u) + load(p, u)) + z * load(before, u))
+
+
+@inline
 def _relu_units(x, p, before, h, c, first, last, units):
     for u in range(first, last):
         total = load(x, u) + load(p, u)
@@ -63,10 +77,11 @@ def _tanh_units(x, p, before, h, c, first, last, units):
 
 def _cell(units_of: Callable) -> Callable:
     def cell(tensors, ints, floats, begin, end):
-        """One step of a recurrent cell (see the ops `lstm_cell`, `gru_cell` and `rnn`).
+        """One step of a recurrent cell (see the ops `lstm_cell`, `gru_cell` and `rnn`), or half of one.
 
         tensors: x, p, the state before (LSTM: c, GRU: h, else unused), h, and LSTM's c after, which may be the
-        state before; float32, a row is contiguous, and h also has zeros up to a multiple of 16.
+        state before, or z of `gru_reset_first`; float32, a row is contiguous, and h also has zeros up to a multiple of
+        16.
         Tasks: (row, ceil(units / chunk)).
         """
         p = read_cell(ints, floats)
@@ -91,7 +106,8 @@ def _cell(units_of: Callable) -> Callable:
     return cell
 
 
-for _name, _units in (("lstm", _lstm_units), ("gru", _gru_units), ("relu", _relu_units), ("tanh", _tanh_units)):
+for _name, _units in (("lstm", _lstm_units), ("gru", _gru_units), ("relu", _relu_units), ("tanh", _tanh_units),
+                      ("gru_reset", _gru_reset_units), ("gru_update", _gru_update_units)):
     kernel(f"{_name}_cell")(_cell(_units))
 
 

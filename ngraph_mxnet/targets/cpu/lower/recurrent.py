@@ -16,7 +16,14 @@ from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, ste
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, CHUNK, TRAINING_CELLS
+from ngraph_mxnet.targets.cpu.params.recurrent import (
+    CELL_GRADIENTS,
+    CELLS,
+    CHUNK,
+    GRU_RESET,
+    GRU_UPDATE,
+    TRAINING_CELLS,
+)
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view
 
 
@@ -101,6 +108,36 @@ def rnn(ctx: Lowering, node: Node) -> None:
         ctx.set_plain(node.outputs[2], before)
     if slopes is not None:
         ctx.set_plain(node.outputs[-1], slopes)
+
+
+@lowers("gru_reset_first", check=check_f32)
+def gru_reset_first(ctx: Lowering, node: Node) -> None:
+    """Four instructions a step: the products of h and of what is left of it, and the gates behind each."""
+    x, weights, bias, own_weights, own_bias, h = node.inputs
+    if node.outputs[0].type.size == 0:
+        _set_empty(ctx, node)
+        return
+    steps, (rows, units) = x.shape[0], h.shape
+    source, out = _rows(ctx, x), _padded(ctx, node.outputs[0].type)
+    product = _Product.of(ctx, weights, bias, rows)
+    own = _Product.of(ctx, own_weights, own_bias, rows)
+    room, left = _padded(ctx, TensorType(f32, (rows, 2 * units))), _padded(ctx, h.type)
+    last, share = _padded(ctx, h.type), ctx.new_plain(h.type)
+
+    def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, None]:
+        at, made = _step(source, t), _again(_step(out, t))
+        sums, reset, z, inner = _again(room), _again(left), _again(share), _again(last)
+        product.emit(ctx, hidden, sums)
+        _emit_gates(ctx, "gru_reset", at, sums, hidden, reset, z, None)
+        own.emit(ctx, reset, inner)
+        third = replace(_last_columns(at, h.type), writers=at.writers)
+        _emit_gates(ctx, "gru_update", third, inner, hidden, made, z, None)
+        out.writers.extend(made.writers)
+        return made, None
+
+    hidden, _ = _through(ctx, steps, node.attrs["reverse"], step, lambda t: _step(out, t), _left(ctx, h), None)
+    ctx.set_plain(node.outputs[0], out)
+    _set_padded(ctx, node.outputs[1], hidden)
 
 
 Step = Callable[[int, PlainView, "PlainView | None"], "tuple[PlainView, PlainView | None]"]
@@ -235,17 +272,20 @@ class _Product:
                  operations=2 * self.rows * self.channels * self.depth, bytes=touched)
 
 
+_RECORDS = {**CELLS, "gru_reset": GRU_RESET, "gru_update": GRU_UPDATE}
+
+
 def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
                 state: PlainView | None, slopes: PlainView | None, copied: Sequence[View] = ()) -> None:
-    """`state`: LSTM's cell state after the step; it may lie where that `before` does. `copied`: what was copied out of
-    `out`, which is written over."""
+    """`state`: LSTM's cell state after the step, which may lie where that `before` does, or half a GRU's z. `copied`:
+    what was copied out of `out`, which is written over."""
     rows, units = out.type.shape
     views = (x, product, before, out, state or before)
     numbers = {"rows": rows, "units": units, "chunk": _chunk(units),
                **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views))}
     operands: dict[str, Any] = {"x": x, "p": product, "before": before, "h": out, "c": state}
     if slopes is None:
-        ctx.emit(f"{cell}_cell", CELLS[cell](**numbers), after=copied, **operands)
+        ctx.emit(f"{cell}_cell", _RECORDS[cell](**numbers), after=copied, **operands)
     else:
         params = TRAINING_CELLS[cell](**numbers, slopes_row=slopes.strides[0])
         ctx.emit(f"{cell}_cell_training", params, after=copied, **operands, slopes=slopes)
