@@ -221,10 +221,10 @@ def build(layer: Layer, batch: int, threads: int) -> dict[int | None, Any]:
         y = b.convolution(x, parameter(f"w{number}", (outputs, x.shape[1], 3, 3)), pads_begin=(1, 1), pads_end=(1, 1))
         x = b.relu(b.add(y, parameter(f"b{number}", (outputs, 1, 1))))
     graph = b.results(b.reduce_mean(x, axes=(2, 3)))
-    compiled: dict[int | None, Any] = {CHOSEN: compile(graph, "CPU", weights, threads=threads)}
+    compiled: dict[int | None, Any] = {CHOSEN: compile(graph, "CPU", weights=weights, threads=threads)}
     for tile in NAMES:
         with mock.patch.object(algorithm, "choose_tile", lambda *_, tile=tile: tile):
-            compiled[tile] = compile(graph, "CPU", weights, threads=threads)
+            compiled[tile] = compile(graph, "CPU", weights=weights, threads=threads)
     return compiled
 
 
