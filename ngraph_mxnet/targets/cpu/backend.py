@@ -52,7 +52,7 @@ from ngraph_mxnet.targets.cpu.machine.openmp import ignored, warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_options, read_options, tell_once
 from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
-from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
+from ngraph_mxnet.targets.cpu.planning.chains import chained
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
@@ -312,12 +312,12 @@ class CPUBackend(Backend):
 
     def _lowered(self, graph: Graph, wanted: Options, settings: Settings) -> tuple[Module, Lowering, Lowering]:
         """Of a graph after the passes: its module, and the graphs MAIN and PREPARE lowered."""
-        module = split_prepare(graph)
-        if settings.generator is not None:
+        if settings.generator is None:
+            module = chained(graph, wanted)
+        else:
+            module = split_prepare(graph)
             with span("cluster", "compile"):
                 cluster_pass().run(module.graphs[MAIN])
-        elif wanted.chains:
-            chain_pass().run(module.graphs[MAIN])
         with span("lower", "compile"):
             return module, *lower_module(module, settings)
 
@@ -349,7 +349,7 @@ class CPUBackend(Backend):
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         if wanted.recipe is None:
-            module = split_prepare(graph)
+            module = chained(graph, wanted)
             return lambda isa: module
         fit = Fit.of(wanted.recipe, graph)
         fit.require()
@@ -359,7 +359,7 @@ class CPUBackend(Backend):
             copy = graph.clone()
             PassManager(quantizing(fit.recipe, instruction_set)).run(copy)
             self.require_support(copy)
-            return split_prepare(copy)
+            return chained(copy, wanted)
 
         return module_for
 

@@ -16,7 +16,8 @@ from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_instruction_set, 
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
-    "chains": "1: elementwise ops that follow each other are one call, some hundred elements at a time (default: 0)",
+    "chains": "1: elementwise ops that follow each other are one call, some hundred elements at a time; 0: each is a "
+              "call (default: those of large tensors are, in graphs without images)",
     "precision": "f32; bf16 for convolutions and matrix products where the CPU has it; int8 for those of the recipe "
                  "(default: NGRAPH_PRECISION)",
     "recipe": "for int8: a recipe of quantisation, as an object or a file (default: NGRAPH_CALIBRATION)",
@@ -42,7 +43,7 @@ class Options:
     autotune: bool
     costs: str
     isa: str | None = None
-    chains: bool = False
+    chains: bool | None = None
     recipe: Recipe | None = None
     given_recipe: bool = False
     """Whether it, or the precision that it is for, was asked for by the options, and not by the environment."""
@@ -74,7 +75,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
         raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains), recipe,
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, chains, recipe,
                    recipe is not None and (given.get("recipe") is not None or given.get("precision") is not None))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,6 +74,53 @@ def long_chain(operands: int) -> Graph:
 
 def test_a_cluster_is_one_instruction() -> None:
     assert same_as_without(long_chain(CHAIN_INPUTS)) == ["chain"]
+
+
+def softened(b: Builder, x: Value) -> Value:
+    """tanh's form of GELU, as it is written out."""
+    cubic, factor, half, one = (b.constant(np.float32(number)) for number in (0.044715, 0.79788456, 0.5, 1))
+    inner = b.multiply(b.add(x, b.multiply(b.multiply(b.square(x), x), cubic)), factor)
+    return b.multiply(b.multiply(x, half), b.add(b.tanh(inner), one))
+
+
+@pytest.mark.parametrize(("rows", "columns", "chained"), [(128, 128, True), (127, 128, False), (400, 100, False)])
+def test_large_ones_are_chained_by_default(rows: int, columns: int, chained: bool) -> None:
+    """Between products, where rows are whole blocks: what lies in padded rows is not turned for it."""
+    b = Builder()
+    x, weights = b.parameter("x", (rows, 64)), b.weight("w", (columns, 64))
+    graph = b.results(softened(b, b.matmul(x, weights, transpose_b=True)))
+    arrays = [np.random.default_rng(0).standard_normal((rows, 64), dtype=np.float32)]
+    w = {"w": np.random.default_rng(1).standard_normal((columns, 64), dtype=np.float32)}
+    found, plain = (ngraph_mxnet.compile(graph, "CPU", weights=w, codegen=0, threads=2, **options)
+                    for options in ({}, {"chains": 0}))
+    assert ("chain" in kernels(found)) == chained
+    assert "chain" not in kernels(plain)
+    np.testing.assert_array_equal(found.run(arrays)[0], plain.run(arrays)[0])
+
+
+def test_images_and_bf16_are_not_chained_by_default() -> None:
+    b = Builder()
+    x = b.parameter("x", (1, 16, 40, 40))
+    y = b.convolution(x, b.constant(np.ones((16, 16, 3, 3), np.float32)), pads_begin=(1, 1), pads_end=(1, 1))
+    graph = b.results(b.multiply(b.add(y, x), b.tanh(y)))
+    assert "chain" not in kernels(ngraph_mxnet.compile(graph, "CPU", codegen=0))
+    b = Builder()
+    x = b.parameter("x", (256, 256))
+    graph = b.results(b.multiply(b.add(x, x), b.tanh(x)))
+    assert "chain" in kernels(ngraph_mxnet.compile(graph, "CPU", codegen=0))
+    assert "chain" not in kernels(ngraph_mxnet.compile(graph, "CPU", codegen=0, precision="bf16"))
+
+
+def test_a_file_has_chains(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.parameter("x", (256, 256))
+    graph = b.results(b.multiply(b.add(x, x), b.tanh(x)))
+    array = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
+    wanted = ngraph_mxnet.compile(graph, "CPU", codegen=0).run([array])
+    path = tmp_path / "net.ngraph"
+    ngraph_mxnet.export(graph, path)
+    assert b"ng_chain__" in path.read_bytes()
+    np.testing.assert_array_equal(ngraph_mxnet.compile(str(path))(array)[0], wanted[0])
 
 
 def test_what_has_too_many_operands_is_computed_op_by_op() -> None:

@@ -77,6 +77,17 @@ _NEGATIVE, _negative = CHAIN_STEPS["negative"], _unary("negative")
 _SIGN, _sign = CHAIN_STEPS["sign"], _unary("sign")
 _SQRT, _sqrt = CHAIN_STEPS["sqrt"], _unary("sqrt")
 _SQUARE, _square = CHAIN_STEPS["square"], _unary("square")
+_RELU, _relu = CHAIN_STEPS["relu"], _unary("relu")
+_EXP, _exp = CHAIN_STEPS["exp"], _unary("exp")
+_LOG, _log = CHAIN_STEPS["log"], _unary("log")
+_SIGMOID, _sigmoid = CHAIN_STEPS["sigmoid"], _unary("sigmoid")
+_TANH, _tanh = CHAIN_STEPS["tanh"], _unary("tanh")
+_SILU, _silu = CHAIN_STEPS["silu"], _unary("silu")
+_GELU, _gelu = CHAIN_STEPS["gelu"], _unary("gelu")
+_ERF, _erf = CHAIN_STEPS["erf"], _unary("erf")
+_SOFTPLUS, _softplus = CHAIN_STEPS["softplus"], _unary("softplus")
+_RSQRT, _rsqrt = CHAIN_STEPS["rsqrt"], _unary("rsqrt")
+_RECIPROCAL, _reciprocal = CHAIN_STEPS["reciprocal"], _unary("reciprocal")
 _ADD, _add = CHAIN_STEPS["add"], _binary("add")
 _SUBTRACT, _subtract = CHAIN_STEPS["subtract"], _binary("subtract")
 _MULTIPLY, _multiply = CHAIN_STEPS["multiply"], _binary("multiply")
@@ -142,6 +153,28 @@ def chain(tensors, ints, floats, begin, end):
                 _maximum(o, x, x_repeats, y, y_repeats, count)
             elif op == _MINIMUM:
                 _minimum(o, x, x_repeats, y, y_repeats, count)
+            elif op == _SIGMOID:
+                _sigmoid(o, x, x_repeats, count)
+            elif op == _TANH:
+                _tanh(o, x, x_repeats, count)
+            elif op == _EXP:
+                _exp(o, x, x_repeats, count)
+            elif op == _LOG:
+                _log(o, x, x_repeats, count)
+            elif op == _RELU:
+                _relu(o, x, x_repeats, count)
+            elif op == _SILU:
+                _silu(o, x, x_repeats, count)
+            elif op == _GELU:
+                _gelu(o, x, x_repeats, count)
+            elif op == _ERF:
+                _erf(o, x, x_repeats, count)
+            elif op == _SOFTPLUS:
+                _softplus(o, x, x_repeats, count)
+            elif op == _RSQRT:
+                _rsqrt(o, x, x_repeats, count)
+            elif op == _RECIPROCAL:
+                _reciprocal(o, x, x_repeats, count)
             elif op == _SQRT:
                 _sqrt(o, x, x_repeats, count)
             elif op == _SQUARE:

@@ -17,6 +17,7 @@ from ngraph_mxnet.targets.cpu.params.chain import (
     CHAIN_STEPS,
 )
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
+from ngraph_mxnet.targets.cpu.planning.view import BlockedView, PlainView, as_plain
 
 Steps = list[int]
 
@@ -31,6 +32,8 @@ def chain(ctx: Lowering, node: Node) -> bool:
         return False
     if not all(is_one(v.type.size) or are_same_shape(v.shape, shape) for v in read) or not all(
             are_same_shape(v.shape, shape) for v in node.outputs):
+        return False
+    if not all(_is_dense(ctx, value) for value in node.inputs):
         return False
     steps = _steps(body, {value: CHAIN_MEMORY + number for number, value in enumerate(read)})
     if steps is None:
@@ -48,6 +51,12 @@ def chain(ctx: Lowering, node: Node) -> bool:
     for value, view in zip(node.outputs, outputs, strict=True):
         ctx.set_plain(value, view)
     return True
+
+
+def _is_dense(ctx: Lowering, value: Value) -> bool:
+    """Whether the value is at hand without gaps, or is not made of blocks of channels, which would be turned first."""
+    views = [as_plain(view) if isinstance(view, BlockedView) else view for view in ctx.views(value)]
+    return not ctx.has_blocked(value) or any(isinstance(view, PlainView) and view.is_contiguous for view in views)
 
 
 def _steps(body: Graph, place: dict[Value, int]) -> list[Steps] | None:

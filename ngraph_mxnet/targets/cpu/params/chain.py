@@ -6,7 +6,8 @@ from typing import Any
 
 from ngraph_mxnet.targets.cpu.params.record import Kernels, Span, numbered, whole
 
-CHAIN_STEPS = numbered("identity abs negative sign sqrt square add subtract multiply divide maximum minimum")
+CHAIN_STEPS = numbered("identity abs negative sign sqrt square relu exp log sigmoid tanh silu gelu erf softplus rsqrt "
+                       "reciprocal add subtract multiply divide maximum minimum")
 """The ops that a step may be, and the number of each; those from `add` on have two operands."""
 CHAIN_CHUNK = 512
 """Elements that go through all steps before the next ones do: all registers fit in a core's first cache."""
