@@ -403,6 +403,14 @@ def test_every_tile_size_in_bf16(kernels: Isa, isa: Isa, kind: str) -> None:
     _check_tile_sizes(kernels, isa, kind, bf16=True)
 
 
+@pytest.mark.parametrize(("blocks", "wide"), [(1, 16), (2, 32), (3, 32), (5, 32), (7, 32)])
+def test_odd_blocks_of_channels_are_computed_with_one_of_zeros(blocks: int, wide: int) -> None:
+    """Unless the CPU computes AVX-512 in halves, and waits for its multiply-adds anyway."""
+    size = ContractionSize.of_product(480, blocks, 20)
+    assert choose_tiles("avx512", "k16", size).oc_tile == wide
+    assert choose_tiles("avx512", "k16", size, halves=True).oc_tile == (16 if blocks % 2 else 32)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("images", [1, 3])
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.activation, epilogue.bounds)
     choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads,
                           bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8), u8=source.is_u8,
-                          vnni=ctx.settings.vnni, short=source.short,
+                          vnni=ctx.settings.vnni, short=source.short, halves=ctx.settings.halves,
                           splits=out.type.element is not BF16 and not source.is_u8)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(

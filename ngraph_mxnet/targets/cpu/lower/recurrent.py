@@ -239,7 +239,8 @@ class _Product:
         channels, depth = weights.shape[::-1] if turned else weights.shape
         blocks = -(-depth // BLOCK)
         size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
-        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads)
+        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads,
+                              halves=ctx.settings.halves)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:
