@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peers.nets import random_inputs
+
 #: Of the command line, in front of a name.
 PREFIX = "layer:"
-SEED, INPUTS = 7, 8
+SEED = 7
 
 
 class Layer(NamedTuple):
@@ -207,10 +209,8 @@ def write_model(model: str, batch: int, folder: Path) -> None:
         for kind, names, sizes in (("arg", symbol.list_arguments(), arguments),
                                    ("aux", symbol.list_auxiliary_states(), states))}
     mx.model.save_checkpoint(str(folder / name), 0, symbol, drawn["arg"], drawn["aux"])
-    stacked = INPUTS, *shape
-    values = random.integers(0, layer.ids, stacked) if layer.ids else random.standard_normal(stacked)
     partial = folder / f"{name}-b{batch}.partial.npy"
-    np.save(partial, values.astype(np.float32))
+    np.save(partial, random_inputs(layer, batch).astype(np.float32))
     os.replace(partial, folder / f"{name}-b{batch}.npy")
 
 

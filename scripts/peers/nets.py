@@ -98,8 +98,8 @@ def net_of(model: str) -> Net | None:
     return NETS.get(model.removeprefix(PREFIX)) if model.startswith(PREFIX) else None
 
 
-def random_inputs(net: Net, batch: int) -> np.ndarray:
-    """`INPUTS` batches, stacked: normal numbers, or rows of the net's table."""
+def random_inputs(net: Any, batch: int) -> np.ndarray:
+    """`INPUTS` batches of what has a `shape` and `ids`, stacked: normal numbers, or rows of its table."""
     random, shape = np.random.default_rng(SEED), (INPUTS, batch, *net.shape)
     return random.integers(0, net.ids, shape) if net.ids else random.standard_normal(shape, dtype=np.float32)
 

@@ -58,19 +58,16 @@ CELLS = {
 """`chunk`, a multiple of 16, is the units of a task, the last five are strides between rows."""
 
 
-def _half_reach(p: Any, size: int) -> list[Span]:
-    return _rows(p, size, {"x": 2 * p.units, "p": 2 * p.units, "before": p.units, "h": _whole(p.units), "c": p.units})
-
-
-def _other_half_reach(p: Any, size: int) -> list[Span]:
-    return _rows(p, size, {"x": p.units, "p": p.units, "before": p.units, "h": _whole(p.units), "c": p.units})
+def _half_reach(gates: int, p: Any, size: int) -> list[Span]:
+    sums = gates * p.units
+    return _rows(p, size, {"x": sums, "p": sums, "before": p.units, "h": _whole(p.units), "c": p.units})
 
 
 GRU_RESET = Kernels("gru_reset_cell", tensors="x p before >h >c", ints=_ROWS, sizes=3, tasks=_tasks,
-                    reach=_half_reach)
+                    reach=partial(_half_reach, 2))
 """The first half of a step of `gru_reset_first`: `h` is the second product's operand, `c` is z."""
 GRU_UPDATE = Kernels("gru_update_cell", tensors="x p before >h c", ints=_ROWS, sizes=3, tasks=_tasks,
-                     reach=_other_half_reach)
+                     reach=partial(_half_reach, 1))
 """The second half, behind that product: `x` is the last third alone."""
 
 TRAINING_CELLS = {

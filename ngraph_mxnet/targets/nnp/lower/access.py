@@ -258,8 +258,6 @@ def _pool(node: Node) -> dict[int, Way]:
 def _steps(node: Node) -> dict[int, Way]:
     """Cuts along the batch of a recurrent layer."""
     states = {4: (1, None, None, 0), 5: (1, None, None, 0, 0), 6: (1, None, None, 0, 0, None)}[len(node.inputs)]
-    if node.op.name == "gru_reset_first":
-        states = (1, None, None, None, None, 0)
     return {1: Way((1, *(0 for _ in node.outputs[1:])), states)}
 
 
@@ -280,7 +278,8 @@ _BY_NAME: dict[str, Rule] = {
     "pad": _pad,
     "slice": _slice,
     "transpose": _transpose,
-    "rnn": _steps, "gru_reset_first": _steps,
+    "rnn": _steps,
+    "gru_reset_first": lambda node: {1: Way((1, 0), (1, None, None, None, None, 0))},
     "roi_align": _regions,
     "roi_max_pool": _regions,
 }
