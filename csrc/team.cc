@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "neighbours.h"
 #include "places.h"
 
 namespace ngraph_mxnet {
@@ -32,39 +33,65 @@ void futex(const std::atomic<std::uint32_t>* word, int operation, std::uint32_t 
   syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
 }
 
-// Cores that this thread may use, as of lately: to ask the system takes as long as a small graph.
-int cores() {
-  thread_local int count = 0;
-  thread_local steady_clock::time_point next_look;
-  const auto time = steady_clock::now();
-  if (count == 0 || time >= next_look) {
-    next_look = time + std::chrono::milliseconds(50);
-    count = std::max(usable_cores(), 1);
+// That this thread may use.
+struct Cores {
+  int count = 0;
+  std::uint64_t set = 0;
+};
+
+// As of lately: to ask the system takes as long as a small graph.
+const Cores& cores() {
+  constexpr std::uint64_t kRest = 100'000'000;  // ticks
+  thread_local Cores cores;
+  thread_local std::uint64_t next_look = 0;
+  const std::uint64_t time = Neighbours::ticks();
+  if (cores.count == 0 || time >= next_look) {
+    next_look = time + kRest;
+    cores = {std::max(usable_cores(), 1), Neighbours::core_set()};
   }
-  return count;
+  return cores;
 }
 
 // Threads of all teams now running.
 std::atomic<int> busy_threads{0};
 
-// Threads that outnumber the cores slow each other down, so calls that overlap share the cores; a call alone gets what it
-// asked for.
+// Threads that outnumber the cores slow each other down, so calls that overlap share the cores, also those of other
+// processes; a call alone gets what it asked for.
 class Lease {
  public:
-  explicit Lease(int wanted) {
-    const int all = wanted > 1 ? cores() : 1;
+  explicit Lease(int wanted) : begin_(Neighbours::ticks()) {
+    const int all = wanted > 1 ? left_by_neighbours() : 1;
     int busy = busy_threads.load(std::memory_order_relaxed);
     do {
       size_ = std::clamp(all - busy, 1, std::clamp(wanted, 1, all));
     } while (!busy_threads.compare_exchange_weak(busy, busy + size_, std::memory_order_relaxed));
+    if (neighbours_ != nullptr) neighbours_->begin(cores().set, busy + size_);
   }
-  ~Lease() { busy_threads.fetch_sub(size_, std::memory_order_relaxed); }
+  ~Lease() {
+    const int busy = busy_threads.fetch_sub(size_, std::memory_order_relaxed) - size_;
+    if (neighbours_ == nullptr) return;
+    if (busy > 0) {
+      neighbours_->begin(cores().set, busy);
+    } else {
+      neighbours_->end(size_, Neighbours::ticks() - begin_);
+    }
+  }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
   int size() const { return size_; }
 
  private:
+  // At least this process's share: who came first may have taken all.
+  int left_by_neighbours() const {
+    const Cores& mine = cores();
+    if (neighbours_ == nullptr || mine.count == 1) return mine.count;
+    const Neighbours::Busy busy = neighbours_->busy(mine.set);
+    return std::max({mine.count - busy.threads, mine.count / (busy.processes + 1), 1});
+  }
+
+  Neighbours* const neighbours_ = Neighbours::instance();
+  const std::uint64_t begin_;
   int size_;
 };
 
@@ -316,6 +343,7 @@ Idle* idle = new Idle;
 void after_fork_in_child() {
   idle = new Idle;
   busy_threads.store(0, std::memory_order_relaxed);
+  Neighbours::after_fork();
 }
 
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);

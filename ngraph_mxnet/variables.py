@@ -140,6 +140,13 @@ TABLE = (
         "that. Wins over OMP_WAIT_POLICY. Read once, when the library is loaded.",
         setting_texts.natural,
     ),
+    _switch(
+        "NGRAPH_SHARE_CORES",
+        "0: calls take their threads whatever other processes do; 1: a user's processes that compute on the same cores "
+        "share them, by a file in /dev/shm. Read by the first call.",
+        default=True,
+        compiles=False,
+    ),
     Variable(
         "NGRAPH_INTER_OP_PARALLELISM",
         "integer",

@@ -1,15 +1,19 @@
-// What a team does with work of random phases: team_main CALLERS CALLS THREADS. Prints "same" where every call gave what
-// one thread gives, also calls while the workers are held up.
+// What a team does with work of random phases: team_main CALLERS CALLS THREADS [held | shared]. Prints "same" where every
+// call gave what one thread gives, also calls while the workers are held up, or other processes keep the cores busy.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <dirent.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "places.h"
@@ -98,6 +102,46 @@ int hold_others() {
   return count;
 }
 
+// Threads that take part in one call; chunks are long enough for all to come.
+int threads_of_call(int wanted) {
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  run_on_team(wanted, 64, [&](int) {
+    usleep(1000);
+    const std::lock_guard<std::mutex> lock(mutex);
+    seen.insert(std::this_thread::get_id());
+  });
+  return static_cast<int>(seen.size());
+}
+
+// A process that keeps `threads` threads busy for a second.
+pid_t neighbour(int threads) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  run_on_team(threads, 64, [&](int) {
+    while (std::chrono::steady_clock::now() < end) usleep(1000);
+  });
+  _exit(0);
+}
+
+// On eight cores.
+void share() {
+  if (threads_of_call(8) != 8) fail("alone a call has all cores");
+  const pid_t first = neighbour(2);
+  usleep(300000);
+  if (threads_of_call(8) != 6) fail("a call takes what a neighbour leaves");
+  usleep(100000);  // a call counts for its time once more
+  const pid_t second = neighbour(8);
+  usleep(300000);
+  // The second has the six that the first left, so there is nothing but this process's share.
+  if (threads_of_call(8) != 2) fail("a call takes its share at least");
+  waitpid(first, nullptr, 0);
+  waitpid(second, nullptr, 0);
+  sleep(2);
+  if (threads_of_call(8) != 8) fail("neighbours are gone");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -113,7 +157,9 @@ int main(int, char** arguments) {
   }
   for (std::thread& each : started) each.join();
   usleep(20000);  // no thread has a chunk any more
-  if (arguments[4] != nullptr) {
+  if (arguments[4] != nullptr && arguments[4] == std::string("shared")) {
+    share();
+  } else if (arguments[4] != nullptr) {
     if (const int count = hold_others(); count < threads - 1) fail("no workers");
     while (waiting == 0) usleep(1000);
     for (int i = 0; i < 100; ++i) call(i, threads);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,14 +17,16 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 def built(folder: Path, *options: str, name: str = "team") -> Path:
     program = folder / name
-    sources = [Path(__file__).with_name(f"{name}_main.cc"), *([SOURCES / "team.cc"] if name == "team" else [])]
+    teams = [SOURCES / "neighbours.cc", SOURCES / "team.cc"] if name == "team" else []
+    sources = [Path(__file__).with_name(f"{name}_main.cc"), *teams]
     subprocess.run([str(COMPILER), "-std=c++17", "-O1", "-g", f"-I{SOURCES}", *options, *sources, "-o", program,
                     "-pthread"], check=True)
     return program
 
 
-def output_of(program: Path, *arguments: str) -> str:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+def output_of(program: Path, *arguments: str, **variables: str) -> str:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, **variables})
     return done.stdout + done.stderr
 
 
@@ -31,6 +34,14 @@ def test_nobody_waits_for_a_thread_that_has_not_come(tmp_path):
     """The workers are held up in a signal handler: calls end without them, and the workers help again afterwards."""
     program = built(tmp_path)
     assert output_of(program, "1", "300", "4", "held") == "same\n"
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no shared memory")
+def test_processes_share_the_cores(tmp_path):
+    """On eight cores a call gets all, then what one neighbour leaves, then a third, then all again."""
+    program = built(tmp_path)
+    for _ in range(2):
+        assert output_of(program, "1", "10", "4", "shared", NGRAPH_SHARE_CORES="1") == "same\n"
 
 
 def test_no_thread_reads_what_another_writes(tmp_path):

@@ -28,7 +28,8 @@ def ignored(environment: Mapping[str, str]) -> dict[str, str]:
 
 def warn_of_ignored(environment: Mapping[str, str]) -> None:
     """Log a warning for each of them, once a process."""
-    config.get("NGRAPH_WAIT_US")  # C++ reads it, and tells nobody of a text that is not allowed
+    for name in ("NGRAPH_WAIT_US", "NGRAPH_SHARE_CORES"):
+        config.get(name)  # C++ reads it, and tells nobody of a text that is not allowed
     for name, sentence in ignored(environment).items():
         if name not in _warned:
             _warned.add(name)
