@@ -56,8 +56,7 @@ def products(graph: Graph) -> dict[str, Node]:
         data, weights = (derivation.of(value) for value in node.inputs[:2])
         plain = not node.attrs.get("transpose_a") and (node.op.kind == "convolution" or node.inputs[1].type.rank == 2)
         unstretched = all(step == 1 for step in node.attrs.get("data_dilations", ()))
-        flat = node.op.kind != "convolution" or node.inputs[0].type.rank < 5
-        if data is Changes.WITH_CALLS and weights is not Changes.WITH_CALLS and plain and unstretched and flat:
+        if data is Changes.WITH_CALLS and weights is not Changes.WITH_CALLS and plain and unstretched:
             name = node.origin.split(" + ")[0] or node.op.name
             place = name if name not in found else next(
                 f"{name}#{number}" for number in range(2, len(found) + 2) if f"{name}#{number}" not in found)

@@ -68,7 +68,7 @@ def convolutions(draw: st.DrawFn, short: bool = False) -> Graph:
     groups = {"dense": 1, "grouped": draw(st.sampled_from([2, 4])), "depthwise": draw(st.integers(2, 40))}[kind]
     inputs = 1 if kind == "depthwise" else draw(st.sampled_from([8, 16, 24] if short else [1, 3, 8, 16, 20]))
     outputs = 1 if kind == "depthwise" else draw(st.sampled_from([1, 5, 16, 33]))
-    spatial = draw(st.integers(1, 2))
+    spatial = draw(st.integers(1, 3))
     size = [draw(st.integers(5, 12)) for _ in range(spatial)]
     kernel = [draw(st.integers(1, 3)) for _ in range(spatial)]
     x = b.parameter("x", (draw(st.integers(1, 2)), groups * inputs, *size), "u8")
@@ -76,6 +76,7 @@ def convolutions(draw: st.DrawFn, short: bool = False) -> Graph:
         x = quantized(b, widened(b, x, 1.0, 0), 1.5, 3)
     attrs = {"strides": [draw(st.integers(1, 2))] * spatial, "pads_begin": [draw(st.integers(0, 2))] * spatial,
              "pads_end": [draw(st.integers(0, 2))] * spatial, "groups": groups, "short_sums": short,
+             "dilations": [draw(st.integers(1, 2)) for _ in range(spatial)],
              "pad_value": draw(st.sampled_from([0, 3, 128])), "lower": draw(st.sampled_from([-np.inf, 0.0]))}
     operands = product_operands(b, (groups * outputs, inputs, *kernel), groups * outputs)
     plain = b.quantized_convolution(x, *operands, **attrs)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.ops.quantization import BYTES
-from ngraph_mxnet.targets.cpu.lower import stem, wide
+from ngraph_mxnet.targets.cpu.lower import stem, volume, wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
     Epilogue,
@@ -37,6 +39,8 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     View,
     as_blocked,
     contiguous_strides,
+    plain_view,
+    sub_images,
 )
 
 _MOST_TAPS = (1 << 24) // (255 * 128)
@@ -44,15 +48,15 @@ _MOST_TAPS = (1 << 24) // (255 * 128)
 
 
 def _check_convolution(node: Node) -> str | None:
-    if node.inputs[0].type.rank > 4 or any(step > 1 for step in node.attrs["data_dilations"]):
-        return f"{node.op.name} over three spatial axes, or with data_dilations, has no CPU kernel"
+    if any(step > 1 for step in node.attrs["data_dilations"]):
+        return f"{node.op.name} with data_dilations has no CPU kernel"
     return check_depth(node)
 
 
 @lowers("quantized_convolution", "quantized_convolution_add", "quantized_convolution_add_scale_shift",
         check=_check_convolution)
 def convolution(ctx: Lowering, node: Node) -> None:
-    """1-D and 2-D. A result that is only read as u8 is stored so."""
+    """1-D to 3-D. A result that is only read as u8 is stored so."""
     weights, bias, factor, addend = node.inputs[1:5]
     residual, scale, shift = (*node.inputs[5:], None, None, None)[:3]
     results, activation = node.outputs, NO_ACTIVATION
@@ -69,7 +73,11 @@ def convolution(ctx: Lowering, node: Node) -> None:
         source, packing, geometry = stem.convolution(ctx, node, geometry)
     else:
         source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups)
-    contract(ctx, source, packing, geometry, outputs, replace(epilogue, residual_affine=affine), kept)
+    epilogue = replace(epilogue, residual_affine=affine)
+    if volume.has_depth(node):
+        volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept, is_padded=True)
+    else:
+        contract(ctx, source, packing, geometry, outputs, epilogue, kept)
     for value, view in zip(values, outputs, strict=True):
         ctx.set_blocked(value, view)
 
@@ -122,10 +130,29 @@ def _bordered(ctx: Lowering, node: Node) -> BlockedView:
     """The data, with a border of what the node wants it to be: a copy, if another reader wants something else."""
     data, halo, fill = node.inputs[0], convolution_halo(node), node.attrs["pad_value"]
     view = ctx.blocked(data)
-    if halo and ctx.layout.fill.get(data, 0) != fill:
+    front, back = volume.padding(node)
+    if any((front, back)):
+        view = _with_slices(ctx, view, front, back, halo, fill)
+    elif halo and ctx.layout.fill.get(data, 0) != fill:
         view = ctx.converted(view, ctx.framed(data.type, halo, fill))
     require_border(ctx, view, halo, fill)
     return view
+
+
+def _with_slices(ctx: Lowering, view: BlockedView, front: int, back: int, halo: Halo, fill: int) -> BlockedView:
+    """A copy with so many slices of `fill` before and behind those of each element of the batch."""
+    batch, channels, depth, *plane = view.type.shape
+    whole = ctx.framed(view.type.with_shape((batch, channels, front + depth + back, *plane)), halo, fill)
+    value = plain_view(view.type.with_shape(()), ctx.builder.constant(np.array(fill, np.uint8)))
+    for n in range(batch):
+        first = n * (front + depth + back)
+        for count, at in ((front, first), (back, first + front + depth)):
+            if count:
+                part = sub_images(whole, (count, channels, *plane), at)
+                ctx.strided("copy_1", blocked_dims(part), [(value, (0,) * 5)], (part, blocked_strides(part)))
+        source = sub_images(view, (depth, channels, *plane), n * depth)
+        ctx.converted(source, sub_images(whole, source.type.shape, first + front))
+    return whole
 
 
 def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:

@@ -46,10 +46,16 @@ class _Run:
     front: int
 
 
-def _runs(node: Node) -> Iterator[_Run]:
-    depth, kernel, places = node.inputs[0].shape[2], node.inputs[1].shape[2], node.outputs[0].shape[2]
-    stride, dilation, pad, step = (
-        node.attrs[name][0] for name in ("strides", "dilations", "pads_begin", "data_dilations"))
+def padding(node: Node) -> tuple[int, int]:
+    """Slices before and behind the data."""
+    if node.inputs[0].type.rank < 5:
+        return 0, 0
+    return node.attrs["pads_begin"][0], node.attrs["pads_end"][0]
+
+
+def _runs(node: Node, depth: int, pad: int) -> Iterator[_Run]:
+    kernel, places = node.inputs[1].shape[2], node.outputs[0].shape[2]
+    stride, dilation, step = (node.attrs[name][0] for name in ("strides", "dilations", "data_dilations"))
     for phase in axis_phases(places, kernel, dilation, step, pad):
         fronts = [place * stride - phase.pad for place in range(phase.count)]
         met = [_met(phase, front, depth) for front in fronts]
@@ -69,14 +75,21 @@ def _met(phase: AxisPhase, front: int, depth: int) -> tuple[int, int]:
 
 
 def convolution(ctx: Lowering, node: Node, source: Input, packing: Packing, geometry: Geometry,
-                outputs: list[BlockedView], epilogue: Epilogue, residual: BlockedView | None) -> None:
-    """Emit a contraction for each run of slices with the same taps, of each element of the batch."""
+                outputs: list[BlockedView], epilogue: Epilogue, residual: BlockedView | None, *,
+                is_padded: bool = False) -> None:
+    """Emit a contraction for each run of slices with the same taps, of each element of the batch.
+
+    `is_padded`: the slices of the padding are there.
+    """
     batch, _, depth, *_ = node.inputs[0].shape
+    front, back = padding(node)
+    if is_padded:
+        depth, front = front + depth + back, 0
     stride, places = node.attrs["strides"][0], node.outputs[0].shape[2]
     phases, slice_bytes = phases_of(node), source.plane.image
     is_blocked = isinstance(source.view, BlockedView)
     batch_bytes = slice_bytes * depth if is_blocked else source.channel_stride * source.channels
-    for run in _runs(node):
+    for run in _runs(node, depth, front):
         is_whole = run.front == 0 and stride == 1 and run.count == depth and run.count * run.step == places
         elements = batch if is_blocked and is_whole else 1  # whose slices follow each other
         run = replace(run, count=elements * run.count)
