@@ -1,4 +1,4 @@
-// Where the buffers of a Program lie in its arena: the same plan as planning/memory.py makes.
+// Where the buffers of a Program lie in its arena: the same plan as planning/schedule.py makes.
 #pragma once
 
 #include <cstddef>

@@ -99,7 +99,7 @@ AlignedBuffer step_table(const Numbers& n) {
   return table;
 }
 
-// What an output of a resampled axis reads (microkernels/taps.py).
+// What an output of a resampled axis reads (microkernels/tables.py).
 class Taps {
  public:
   explicit Taps(const Numbers& n) : size_(counted(n[0])), out_(counted(n[1])), mode_(n[2]), taps_(counted(n[3])) {

@@ -10,7 +10,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.ir.range_text import has_ranges, some_shapes, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.sizes import has_ranges, some_shapes, symbolic_shapes, symbols_in
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, load_file

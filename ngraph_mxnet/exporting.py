@@ -12,7 +12,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.ir.range_text import checked_shape, some_shapes, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.sizes import checked_shape, some_shapes, symbolic_shapes, symbols_in
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import Summary
@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int | str]]
-"""Of ints, and of ranges as `ir/range_text.py` reads them."""
+"""Of ints, and of ranges as `ir/sizes.py` reads them."""
 
 
 def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,

@@ -23,8 +23,7 @@ from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.comparison import SLOWER, UNKNOWN, compare_runs
 from ngraph_mxnet.experiments.processes import measured
 from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.run import Run
-from ngraph_mxnet.experiments.store import Store
+from ngraph_mxnet.experiments.store import Run, Store
 
 LAYERS = {"equal": 20, "slower": 21}
 RIGHT = {"equal": UNKNOWN, "slower": SLOWER}

@@ -28,7 +28,7 @@ from mxnet_registry import operator  # noqa: E402
 
 from ngraph_mxnet.bridges.mxnet.rules.left import why_left  # noqa: E402
 from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules  # noqa: E402
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import aliases, canonical  # noqa: E402
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 #: What no graph of a model contains.

@@ -25,8 +25,7 @@ from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.comparison import SLOWER
 from ngraph_mxnet.experiments.processes import ProgramError, environment_of, measured, pinned
 from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.run import LATENCY, Run
-from ngraph_mxnet.experiments.store import Store, default_path
+from ngraph_mxnet.experiments.store import LATENCY, Run, Store, default_path
 
 IN_PROCESSES = "bench"
 """The kind whose processes are started one by one; all others run their command as a whole."""

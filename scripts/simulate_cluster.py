@@ -22,9 +22,9 @@ from rich.table import Table
 
 from ngraph_mxnet.distributed.simulation import ALGORITHMS, Calibration, Cluster, Link, Scheme, Trace, predict
 from ngraph_mxnet.distributed.simulation.measured import Comparison, Measured, compare
-from ngraph_mxnet.distributed.simulation.plot import plot as draw
 from ngraph_mxnet.distributed.simulation.smpi_replay import NETWORK_MODELS, replay, without_cpus
 from ngraph_mxnet.distributed.simulation.study import Study, study
+from ngraph_mxnet.distributed.simulation.study import plot as draw
 from ngraph_mxnet.errors import NGraphError
 
 FILE = click.Path(dir_okay=False, path_type=Path)

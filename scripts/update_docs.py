@@ -29,7 +29,7 @@ DEVICES = """# The numbers of the simulated NNPs
 What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
 `guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
 gives a device with other numbers. This page is generated: edit `ngraph_mxnet/targets/nnp/devices/` or
-`ngraph_mxnet/targets/nnp/lower/guesses.py` and run `scripts/update_docs.py`.
+`ngraph_mxnet/targets/nnp/lower/places.py` and run `scripts/update_docs.py`.
 
 {tables}
 ## The numbers of lowering

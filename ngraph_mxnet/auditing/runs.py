@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet.auditing.database import HASH, Reader, location
-from ngraph_mxnet.auditing.tensors import KINDS, Tensor
+from ngraph_mxnet.auditing.tensors import KINDS, VALUE, Tensor
 from ngraph_mxnet.debug.statistics import Statistics
 from ngraph_mxnet.errors import AuditError
 from ngraph_mxnet.ir.types import element_type
@@ -140,3 +141,168 @@ def _tensors(graph: RecordedGraph, rows: list[dict[str, Any]]) -> list[Recorded]
                            row["hash"])
 
     return sorted(recorded(), key=lambda each: (KINDS.index(each.tensor.kind), each.tensor.place))
+
+
+_JOINED = " + "
+"""Between the names of nodes that a pass made one of."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor of both runs."""
+
+    a: Recorded
+    b: Recorded
+
+    @property
+    def node(self) -> str:
+        """The framework's name of the node that makes it, or reads it first."""
+        return self.a.tensor.node
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.a.tensor.kind, "name": self.a.tensor.name, "node": self.node,
+                "a": self.a.to_dict(), "b": self.b.to_dict()}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two runs.
+
+    Attributes:
+        compared: how many tensors of how many calls were compared, up to where the runs part.
+        weights: those of the call at which they part that differ.
+        first: the first other tensor that does; None if none does.
+        call: the graph's name and the number of the call at which they part; None if they do not.
+        unmatched: what only one run has, as sentences.
+    """
+
+    compared: tuple[int, int]
+    weights: list[Pair]
+    first: Pair | None
+    call: tuple[str, int] | None
+    unmatched: list[str]
+
+    @property
+    def node(self) -> str | None:
+        """The node at which the runs part: it gives another value or, where that was not recorded, reads another
+        weight."""
+        if self.first is not None and self.first.a.tensor.kind == VALUE:
+            return self.first.node
+        return next((pair.node for pair in (*self.weights, *([self.first] if self.first else []))), None)
+
+    @property
+    def differs(self) -> bool:
+        return self.call is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"differs": self.differs, "node": self.node,
+                "call": dict(zip(("graph", "number"), self.call, strict=True)) if self.call else None,
+                "first": self.first.to_dict() if self.first else None,
+                "weights": [pair.to_dict() for pair in self.weights],
+                "compared": dict(zip(("tensors", "calls"), self.compared, strict=True)), "unmatched": self.unmatched}
+
+
+def difference(a: Run, b: Run, tolerance: float = 0.0) -> Difference:
+    """Compare the calls that both runs recorded, by graph and number.
+
+    Args:
+        tolerance: tensors whose contents differ count as equal where their statistics differ by no more than this share
+            of the largest magnitude.
+
+    Raises:
+        AuditError: the runs have no call in common, or without a tolerance hashes of two versions.
+    """
+    if tolerance == 0 and a.hash_version != b.hash_version:
+        raise AuditError(f"contents can't be compared: {_hash_versions(a, b)}; record again what is older, or compare "
+                         "the statistics (--tolerance)")
+    others = {(call.graph.key, call.number): call for call in b.calls}
+    pairs = [(call, others[call.graph.key, call.number]) for call in a.calls if (call.graph.key, call.number) in others]
+    if not pairs:
+        raise AuditError(f"the runs have no call in common: found graphs {_names(a)} and {_names(b)}")
+    unmatched = _unmatched(a, b, len(pairs))
+    tensors = 0
+    for number, (one, other) in enumerate(pairs):
+        weights, read = _parting(_weights(one), _weights(other), tolerance)
+        found, seen = _parting(one.tensors, other.tensors, tolerance)
+        tensors += read + seen
+        if weights or found:
+            return Difference((tensors, number + 1), weights, found[0] if found else None,
+                              (one.graph.name, one.number), unmatched)
+    return Difference((tensors, len(pairs)), [], None, None, unmatched)
+
+
+def _weights(call: RecordedCall) -> list[Recorded]:
+    return [each for checkpoint in call.checkpoints for each in checkpoint.tensors]
+
+
+def _parting(a: Sequence[Recorded], b: Sequence[Recorded], tolerance: float) -> tuple[list[Pair], int]:
+    """The pairs that differ, and how many there are."""
+    by_name = {_key(each): each for each in b}
+    last = {(each.tensor.kind, _last(each.tensor.name)): each for each in b}
+    pairs = []
+    for each in a:
+        # Of nodes that passes joined otherwise, the last one's value is the same.
+        other = by_name.get(_key(each)) or last.get((each.tensor.kind, _last(each.tensor.name)))
+        if other is not None:
+            pairs.append(Pair(each, other))
+    return [pair for pair in pairs if not _alike(pair.a, pair.b, tolerance)], len(pairs)
+
+
+def _key(each: Recorded) -> tuple[str, str]:
+    return each.tensor.kind, each.tensor.name
+
+
+def _last(name: str) -> str:
+    return name.rpartition(_JOINED)[2]
+
+
+def _alike(a: Recorded, b: Recorded, tolerance: float) -> bool:
+    if (a.tensor.element, a.tensor.shape) != (b.tensor.element, b.tensor.shape):
+        return False
+    one, other = a.statistics, b.statistics
+    if a.hash == b.hash:
+        return True
+    if tolerance == 0 or (one.nan, one.infinite) != (other.nan, other.infinite):
+        return False
+    bounds = (one.min, one.max, other.min, other.max)
+    numbers = [abs(float(bound)) for bound in bounds if bound is not None]
+    largest = max(numbers, default=0.0)
+    close = [_close(x, y, tolerance * largest) for x, y in zip(bounds[:2], bounds[2:], strict=True)]
+    close.append(_close(one.mean, other.mean, tolerance * largest))
+    close.append(_close(one.norm, other.norm, tolerance * max(one.norm or 0.0, other.norm or 0.0)))
+    return all(close)
+
+
+def _close(a: float | None, b: float | None, most: float) -> bool:
+    return a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.0, abs_tol=most))
+
+
+def _names(run: Run) -> str:
+    return ", ".join(dict.fromkeys(graph.name for graph in run.graphs)) or "none"
+
+
+def _hash_versions(a: Run, b: Run) -> str:
+    return f"the first run has hashes of version {a.hash_version}, the second of version {b.hash_version}"
+
+
+def _unmatched(a: Run, b: Run, calls: int) -> list[str]:
+    found = []
+    if a.hash_version != b.hash_version:
+        found.append(f"{_hash_versions(a, b)}; only statistics are compared")
+    for which, one in (("first", a), ("second", b)):
+        if len(one.calls) > calls:
+            found.append(f"{len(one.calls) - calls} calls of the {which} run have none to be compared with")
+        if one.lost:
+            found.append(f"{one.lost} calls of the {which} run were lost: they came faster than they were written")
+    for key in _graphs(a).keys() & _graphs(b).keys():
+        one_graph, other_graph = _graphs(a)[key], _graphs(b)[key]
+        if one_graph["digest"] != other_graph["digest"]:
+            found.append(f"graph {key[0]} is not the same in both runs; tensors of equal names are compared")
+        elif one_graph["backend"] != other_graph["backend"]:
+            found.append(f"graph {key[0]} ran on {one_graph['backend']} and {other_graph['backend']}")
+    return sorted(found)
+
+
+def _graphs(run: Run) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    return {graph.key: graph.columns for graph in run.graphs}

@@ -1,21 +1,10 @@
 """Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op in `autodiff/<family>.py`."""
 
 from ngraph_mxnet.autodiff import (  # noqa: F401
-    attention,
-    convolution,
     elementwise,
-    indexing,
-    linear,
+    images,
     movement,
-    normalization,
-    others,
-    pooling,
-    quantization,
-    recurrent,
-    reduction,
-    resampling,
-    training,
-    unary,
+    sequences,
 )
 from ngraph_mxnet.autodiff.adjoints import why_not
 from ngraph_mxnet.autodiff.reverse import Joint, differentiate

@@ -1,6 +1,12 @@
-"""Adjoints of ops that move elements: what goes to a place comes back from there."""
+"""Adjoints of what moves, picks or resizes elements."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint, no_derivative
 from ngraph_mxnet.autodiff.expression import Expression
@@ -70,3 +76,114 @@ def _(at: Reverse) -> Gradients:
 def _folded(rim: Expression, axis: int, mode: str) -> Expression:
     """What a rim gives back to the elements that it repeats: all to the nearest, or to each its mirror image."""
     return rim.sum([axis], keep=True) if mode == "edge" else rim.reversed([axis])
+
+
+def _inside(indices: Expression, size: int, mode: str) -> Expression:
+    """i64 in [0, size), as `gather` takes them."""
+    wide = indices.convert(element="i64")
+    return wide.mod(float(size)) if mode == "wrap" else wide.clamp(lower=0.0, upper=float(size - 1))
+
+
+def _scattered(indices: Expression, updates: Expression, target: Expression) -> Expression:
+    """Updates summed into zeros of the target's shape at coordinates [M, I]."""
+    zeros = target.full(0.0)
+    return zeros.apply("scatter_nd", indices, updates, reduction="add")
+
+
+@adjoint("gather")
+def _(at: Reverse) -> Gradients:
+    data, indices = at.operands
+    if not indices.size or not data.size:
+        return data.full(0.0), None
+    axis, count = at.attrs["axis"] % data.rank, indices.rank
+    places = _inside(indices, data.shape[axis], at.attrs["mode"]).reshape((1, *indices.shape))
+    first = [*range(axis, axis + count), *range(axis), *range(axis + count, at.head.rank)]
+    front = [axis, *(own for own in range(data.rank) if own != axis)]
+    sums = _scattered(places, at.head.transpose(first), data.transpose(front))
+    return sums.transpose(sorted(range(data.rank), key=lambda own: front[own])), None
+
+
+@adjoint("gather_elements")
+def _(at: Reverse) -> Gradients:
+    data, indices = at.operands
+    if not indices.size or not data.size:
+        return data.full(0.0), None
+    axis = at.attrs["axis"] % data.rank
+    places = [_inside(indices, data.shape[axis], at.attrs["mode"]) if own == axis else indices.places(own)
+              for own in range(data.rank)]
+    lines = [place.reshape((1, *indices.shape)) for place in places]
+    return _scattered(lines[0].apply("concat", *lines[1:], axis=0), at.head, data), None
+
+
+@adjoint("gather_nd")
+def _(at: Reverse) -> Gradients:
+    data, indices = at.operands
+    return _scattered(indices, at.head, data), None
+
+
+def _no_reduction(attrs: Mapping[str, Any]) -> str | None:
+    reduction = attrs["reduction"]
+    return None if reduction in ("none", "add") else f"it has no adjoint with the reduction {reduction}"
+
+
+@adjoint("scatter_nd", refuses=_no_reduction)
+def _(at: Reverse) -> Gradients:
+    data, indices, updates = at.operands
+    read = at.head.gather_nd(indices)
+    if at.attrs["reduction"] == "add" or not updates.size:
+        return at.head, None, read
+    # Of updates of the same place the last one stays: each place gets the number of its last, and gives it back.
+    count, rest = indices.shape[1:], data.shape[indices.shape[0]:]
+    numbers = data.indices(np.arange(prod(count)).reshape(count))
+    lines = data.indices(np.zeros(data.shape[:indices.shape[0]]))
+    stays = lines.apply("scatter_nd", indices, numbers).gather_nd(indices).equals(numbers)
+    kept = read.where(stays.reshape((*count, *(1 for _ in rest))))
+    return at.head.apply("scatter_nd", indices, updates.full(0.0)), None, kept
+
+
+@adjoint("resize", "adaptive_avg_pool")
+def _(at: Reverse) -> Gradients:
+    (data,) = at.operands
+    return [at.head.apply(f"{at.node.op.name}_gradient", **{**at.attrs, "sizes": data.shape[2:]})]
+
+
+@adjoint("resize_gradient", "adaptive_avg_pool_gradient")
+def _(at: Reverse) -> Gradients:
+    (head,) = at.operands
+    return [at.head.apply(at.node.op.name.removesuffix("_gradient"), **{**at.attrs, "sizes": head.shape[2:]})]
+
+
+@adjoint("bilinear_sample")
+def _(at: Reverse) -> Gradients:
+    """Of each of the four pixels that a place reads: its weight times the head to the pixel; the slope of its weight
+    times the head and the pixel to the place."""
+    data, grid = at.operands
+    batch, _, height, width = data.shape
+    places = at.head.shape[2:]
+    if not data.size or not at.head.size:
+        return data.full(0.0), grid.full(0.0)
+    x, y = ((grid.part(1, axis, axis + 1).reshape((batch, *places)) + 1.0) * ((size - 1) / 2)
+            for axis, size in ((0, width), (1, height)))
+    left, top = x.floor(), y.floor()
+    images = data.indices(np.arange(batch).reshape(1, batch, 1, 1)).to_shape((1, batch, *places))
+    pixels, head = data.transpose((0, 2, 3, 1)), at.head.transpose((0, 2, 3, 1))
+    by_pixels, by_x, by_y = pixels.full(0.0), x.full(0.0), x.full(0.0)
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        i, j = top + float(row), left + float(column)
+        inside = (i >= 0.0) & (i < float(height)) & (j >= 0.0) & (j < float(width))
+        along_y, along_x = 1.0 - (y - i).abs(), 1.0 - (x - j).abs()
+        # Not of a place outside, which may be NaN, or no integer may hold it.
+        lines = [index.where(inside).to_element(images.element).reshape((1, batch, *places)) for index in (i, j)]
+        indices = images.apply("concat", *lines, axis=0)
+        weight = (along_y * along_x).where(inside).reshape((batch, *places, 1))
+        by_pixels = by_pixels.scatter_nd(indices, head * weight, reduction="add")
+        value = (head * pixels.gather_nd(indices)).sum([3]).where(inside)
+        by_x, by_y = by_x + _signed(value * along_y, column), by_y + _signed(value * along_x, row)
+    of_places = [(slope * ((size - 1) / 2)).reshape((batch, 1, *places))
+                 for slope, size in ((by_x, width), (by_y, height))]
+    return by_pixels.transpose((0, 3, 1, 2)), of_places[0].apply("concat", of_places[1], axis=1)
+
+
+def _signed(slope: Expression, further: int) -> Expression:
+    """The weight of the further pixel grows, that of the nearer one falls."""
+    return slope if further else -slope

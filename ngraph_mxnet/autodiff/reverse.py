@@ -8,19 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.autodiff.adjoints import (
-    ADJOINTS,
-    FORWARD,
-    INTEGERS,
-    NO_DERIVATIVE,
-    Gradients,
-    Reverse,
-    why_not,
-)
+from ngraph_mxnet.autodiff.adjoints import ADJOINTS, FORWARD, INTEGERS, NO_DERIVATIVE, Gradients, Reverse, why_not
 from ngraph_mxnet.autodiff.expression import Expression
-from ngraph_mxnet.errors import GraphError, UnsupportedError
+from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir.builder import Builder, make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import TensorType, f32
 
 HEAD = "head."
@@ -182,3 +175,18 @@ def _add(builder: Builder, found: dict[Value, Value], value: Value, gradient: Va
 
 def _zeros(builder: Builder, value: Value) -> Value:
     return Expression(builder, value).full(0.0).value
+
+
+def described(op: OpDef) -> str:
+    """The adjoint as IR for operands f32[2,3], if the op takes these, else its module; or why there is none."""
+    if op.name in NO_DERIVATIVE:
+        return f"nothing goes back: {NO_DERIVATIVE[op.name]}"
+    if op.name not in ADJOINTS:
+        return f"none: {why_not(op.name, {})}"
+    b = Builder(name=op.name)
+    operands = [b.parameter(f"x{number}", (2, 3)) for number in range(op.least)]
+    try:
+        graph = b.results(*b.node(op.name, operands, {}).outputs)
+        return str(differentiate(graph, [operand.name for operand in operands]).graph)
+    except NGraphError:
+        return f"in {ADJOINTS[op.name].__module__}"

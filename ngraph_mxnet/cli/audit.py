@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ngraph_mxnet.auditing.database import Reader, location
-from ngraph_mxnet.auditing.difference import Difference, difference
-from ngraph_mxnet.auditing.runs import Checkpoint, Recorded, Run, open_run
+from ngraph_mxnet.auditing.runs import Checkpoint, Difference, Recorded, Run, difference, open_run
 from ngraph_mxnet.auditing.tensors import phrase
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console

@@ -21,11 +21,9 @@ from ngraph_mxnet.cli.loading import Shapes, draws_for, load_model
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.runs import compared, comparison_table, recorded_store, repeatable
 from ngraph_mxnet.experiments import facts
-from ngraph_mxnet.experiments.neighbours import busy_processes
-from ngraph_mxnet.experiments.processes import SAMPLES, measured
+from ngraph_mxnet.experiments.processes import SAMPLES, busy_processes, measured
 from ngraph_mxnet.experiments.recording import add_runs, plain
-from ngraph_mxnet.experiments.run import LATENCY, Run
-from ngraph_mxnet.experiments.store import Store, default_path
+from ngraph_mxnet.experiments.store import LATENCY, Run, Store, default_path
 from ngraph_mxnet.progress import progress
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from ngraph_mxnet.doctor.examine import examine
-from ngraph_mxnet.doctor.finding import Finding
+from ngraph_mxnet.doctor.examine import Finding, examine
 from ngraph_mxnet.version import __version__
 
 _INDENT = " " * 4

@@ -65,7 +65,7 @@ def _ops_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _op(name: str) -> dict[str, Any] | None:
-    from ngraph_mxnet.autodiff.describe import described
+    from ngraph_mxnet.autodiff.reverse import described
     from ngraph_mxnet.ir import all_ops
 
     op = all_ops().get(name)

@@ -46,15 +46,14 @@ def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
     if kind is Kind.TEXT:
         return draws_of(parse_graph(found))
     if kind is Kind.ONNX:
-        from ngraph_mxnet.bridges.onnx.drawn import draws_of_model
+        from ngraph_mxnet.bridges.onnx.importer import draws_of_model
         from ngraph_mxnet.bridges.onnx.model import read_model
 
         return draws_of_model(read_model(found), shapes)
     if kind is not Kind.SYMBOL:
         return {}
-    from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
-    from ngraph_mxnet.bridges.mxnet.whole import load_symbol
+    from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol, load_symbol
 
     symbol = load_symbol(Path(found))
     check_inputs(symbol, shapes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ngraph_mxnet import setting_texts
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.range_text import checked_shape
+from ngraph_mxnet.ir.sizes import checked_shape
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
 
 Command = Callable[..., Any]

@@ -22,7 +22,7 @@ from ngraph_mxnet.cli.runs import recorded_store
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.run import Run, now
+from ngraph_mxnet.experiments.store import Run, now
 from ngraph_mxnet.figures import check_figure
 from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.package.files import require_writable

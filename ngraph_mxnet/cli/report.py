@@ -15,8 +15,7 @@ from ngraph_mxnet.cli.models import settings_of
 from ngraph_mxnet.cli.show import load_graph
 from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.reporting.collect import Subject, collect
-from ngraph_mxnet.reporting.page import page
+from ngraph_mxnet.reporting.collect import Subject, collect, page
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.draws import draws_of
 from ngraph_mxnet.runtime.feeds import fitting_inputs

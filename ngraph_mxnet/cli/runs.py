@@ -19,14 +19,13 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.experiments import export as drawing
 from ngraph_mxnet.experiments import export as exporting
-from ngraph_mxnet.experiments import plot as drawing
 from ngraph_mxnet.experiments.comparison import CONFIDENCE, SLOWER, compare_runs
 from ngraph_mxnet.experiments.facts import differences
 from ngraph_mxnet.experiments.processes import measured
 from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.run import LATENCY, Run
-from ngraph_mxnet.experiments.store import Store, default_path
+from ngraph_mxnet.experiments.store import LATENCY, Run, Store, default_path
 from ngraph_mxnet.progress import progress
 
 _DIGITS = 8

@@ -14,9 +14,7 @@ from ngraph_mxnet.cli.artefact import show_artefact
 from ngraph_mxnet.cli.loading import Shapes
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.writing import write_whole
-from ngraph_mxnet.debug.dot import to_dot
-from ngraph_mxnet.debug.dump import Dump
-from ngraph_mxnet.debug.picture import to_svg
+from ngraph_mxnet.debug.dump import Dump, to_dot, to_svg
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph

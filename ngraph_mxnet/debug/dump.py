@@ -1,13 +1,68 @@
-"""Writes the graph after every pass to a folder, as text and on request as dot."""
+"""The graph in Graphviz' dot language."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
-from ngraph_mxnet.debug.dot import to_dot
-from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.printer import print_graph
+import numpy as np
+
+from ngraph_mxnet.drawing.picture import Box, Edge, Look, picture
+from ngraph_mxnet.ir.attributes import format_attribute
+from ngraph_mxnet.ir.graph import Graph, Node, Value, count_ops
+from ngraph_mxnet.ir.printer import print_graph, value_names
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.passes.base import PassRecord
+
+
+def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:
+    """The text for `dot -Tsvg`. An edge is labelled with its type; nodes in `highlight` are outlined.
+
+    Constants are left out unless asked for: most are parameters of the node that reads them.
+    """
+    names = value_names(graph)
+    ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
+    lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
+    for parameter in graph.parameters:
+        colour = "lightyellow" if parameter.role is Role.WEIGHT else "khaki"
+        text = _quote(f"{names[parameter]}\n{parameter.type}")
+        lines.append(f"  {ids[parameter]} [label={text}, shape=ellipse, fillcolor={colour}];")
+    for index, node in enumerate(graph.nodes):
+        if node.op.name == "constant" and not constants:
+            continue
+        outline = ", color=red, penwidth=3" if node in highlight else ""
+        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={_colour(node)}{outline}];")
+        ids.update(dict.fromkeys(node.outputs, f"n{index}"))
+        lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
+    for index, result in enumerate(graph.results):
+        lines.append(f"  r{index} [label={_quote(f'result {index}')}, shape=ellipse, fillcolor=khaki];")
+        if result in ids:
+            lines.append(f"  {ids[result]} -> r{index} [label={_quote(str(result.type))}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def label(node: Node) -> str:
+    """The op, the attributes that are not as by default, and the origin, a line each."""
+    shown = [
+        f"{key}={_text(value)}" for key, value in node.attrs.items()
+        if not isinstance(value, np.ndarray) and value != node.op.schema[key].default
+    ]
+    return "\n".join([node.op.name, *shown, *([node.origin] if node.origin else [])])
+
+
+def _text(value: Any) -> str:
+    """An attribute's; a body is only named, for it would be a drawing of its own."""
+    return f"@{value.name}" if isinstance(value, Graph) else format_attribute(value)
+
+
+def _colour(node: Node) -> str:
+    """By what the node costs: contractions, the rest, what computes nothing."""
+    return "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 class Dump:
@@ -40,3 +95,45 @@ class Dump:
 
 def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name) or "graph"
+
+
+_PORT = Look("#dcf0dc", "#3a7a40", "input, result")
+_CONTRACTION = Look("#ffe2c2", "#b1611a", "convolution, matrix product")
+_COMPUTING = Look("#d8e8f9", "#2f6ca8", "other computing")
+_MOVING = Look("#eaedf0", "#77828d", "moves data only")
+
+
+def to_svg(graph: Graph) -> str:
+    """Boxes for inputs, nodes and results; edges carry types. Weights and constants, and what depends on nothing else,
+    are left out: most are parameters of the node that reads them."""
+    boxes: list[Box] = []
+    made: dict[Value, int] = {}
+    edges: list[Edge] = []
+    for parameter in graph.parameters:
+        if not parameter.is_weight:
+            made[parameter] = len(boxes)
+            boxes.append(Box(parameter.name, str(parameter.type), _PORT, is_round=True))
+    drawn = []
+    for node in graph.nodes:
+        read = [value for value in dict.fromkeys(node.inputs) if value in made]
+        if node.op.name != "constant" and (read or not node.inputs):
+            edges += [Edge(made[value], len(boxes), str(value.type)) for value in read]
+            made.update(dict.fromkeys(node.outputs, len(boxes)))
+            boxes.append(Box(node.op.name, node.origin, _look(node), label(node)))
+            drawn.append(node)
+    for number, result in enumerate(graph.results):
+        if result in made:
+            edges.append(Edge(made[result], len(boxes), str(result.type)))
+        boxes.append(Box(f"result {number}", str(result.type), _PORT, is_round=True))
+    return picture(boxes, edges, graph.name, [_line(drawn, len(graph.nodes))])
+
+
+def _line(drawn: list[Node], of: int) -> str:
+    counts = sorted(count_ops(drawn).items(), key=lambda each: -each[1])
+    ops = ", ".join(f"{name} \u00d7{count}" for name, count in counts)
+    left_out = "; weights, constants and what depends on nothing else are left out" if len(drawn) < of else ""
+    return f"{len(drawn)} nodes{': ' if ops else ''}{ops}{left_out}"
+
+
+def _look(node: Node) -> Look:
+    return _CONTRACTION if node.op.contraction else _COMPUTING if node.op.computes else _MOVING

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngraph_mxnet.distributed.plan import buffer_bytes, make_plan, summed_dtype
-from ngraph_mxnet.distributed.reduction import Reduction, part
-from ngraph_mxnet.distributed.rounds import Agreement, Round
+from ngraph_mxnet.distributed.reduction import Agreement, Reduction, Round, part
 from ngraph_mxnet.distributed.wire import PAUSE
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError

@@ -1,24 +1,410 @@
-"""The processes of an MPI job, its ranks: which they are, that they do the same, and that all are there."""
+"""How the ranks of a job find each other: rank 0 listens, and hands an invitation to the others."""
 
 from __future__ import annotations
 
 import atexit
 import functools
 import hashlib
+import json
 import os
+import secrets
 import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.distributed.peer_watch import PeerWatch
-from ngraph_mxnet.distributed.process_end import ProcessEnd
-from ngraph_mxnet.distributed.rank_facts import RankFacts, describe_mismatch
 from ngraph_mxnet.distributed.wire import PAUSE, exact, wait
 from ngraph_mxnet.errors import DistributedError
+
+_SECONDS = 3.0
+"""For each address that a connection is tried to."""
+
+
+class Invitation(NamedTuple):
+    """Where rank 0 listens, and what a rank says to be one of the job. `problem`: why it doesn't listen, else empty."""
+
+    addresses: list[str]
+    port: int
+    token: str
+    problem: str = ""
+
+    def to_text(self) -> str:
+        """As `from_text` reads it."""
+        return json.dumps(self)
+
+    @staticmethod
+    def from_text(text: str) -> Invitation:
+        """Of `to_text`."""
+        return Invitation(*json.loads(text))
+
+
+def listen(hosts: Sequence[str]) -> tuple[socket.socket | None, Invitation]:
+    """A listening socket on this host, rank 0's, for ranks on these: from outside it can be reached only if one is
+    elsewhere. None where that fails, which the invitation says."""
+    others = sorted({*hosts} - {hosts[0]})
+    try:
+        if not others:
+            listening, addresses = socket.create_server(("127.0.0.1", 0), backlog=len(hosts)), ["127.0.0.1"]
+        else:
+            dual = socket.has_dualstack_ipv6()
+            listening = socket.create_server(("", 0), family=socket.AF_INET6 if dual else socket.AF_INET,
+                                             backlog=len(hosts), dualstack_ipv6=dual)
+            addresses = [*_addresses_towards(others), hosts[0]]
+    except OSError as error:
+        return None, Invitation([], 0, "", f"rank 0 ({hosts[0]}) can't listen for the other ranks: {error}")
+    return listening, Invitation(addresses, listening.getsockname()[1], secrets.token_hex(16))
+
+
+def _addresses_towards(hosts: Sequence[str]) -> list[str]:
+    """This host's addresses from which the system would send to these, as far as their names are known."""
+    found: dict[str, None] = {}
+    for host in hosts:
+        try:
+            options = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue
+        for family, kind, protocol, _, address in options:
+            try:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(address)  # which for datagrams sends nothing
+                    found[str(probe.getsockname()[0])] = None
+            except OSError:
+                continue
+    return list(found)
+
+
+def connect(invitation: Invitation) -> socket.socket:
+    """A connection to rank 0.
+
+    Raises:
+        ConnectionError: none of its addresses answers; the text says what was tried.
+    """
+    tried = []
+    for address in invitation.addresses:
+        try:
+            connected = socket.create_connection((address, invitation.port), timeout=_SECONDS)
+        except OSError as error:
+            tried.append(f"{address}: {error}")
+        else:
+            connected.settimeout(None)
+            return connected
+    raise ConnectionError(f"rank 0 can't be reached at port {invitation.port}: {'; '.join(tried)}")
+
+
+_START_WITHIN = 15.0
+"""Seconds from the invitation until all ranks are connected."""
+_SLICE = 0.2
+"""Seconds between two looks at Python's signals, for Ctrl-C."""
+
+
+class Failure(NamedTuple):
+    """The first failure of a job. `text` is a sentence: which rank, on which host, what, and what to do."""
+
+    rank: int
+    host: str
+    text: str
+
+
+class PeerWatch:
+    """A rank's watch on all others, by connections of its own and a native thread that needs no GIL.
+
+    All ranks know of a failure at once where a process ends or says so, else when it was silent for `silence` seconds.
+    Each prints it to stderr when it learns it, and is ended by force, with status 1, if `grace` seconds later its
+    program has not met it in `check`.
+
+    In a forked child there is never a failure, and what is told goes nowhere. All methods are thread-safe.
+    """
+
+    def __init__(self, rank: int, size: int, allgather: Callable[[str], Sequence[str]], *,
+                 silence: float | None = None, grace: float = 2.0) -> None:
+        """Connect with the other ranks: all have to come here at the same time.
+
+        `allgather` exchanges texts among all ranks, by rank. `silence` is NGRAPH_KVSTORE_TIMEOUT unless it is given.
+
+        Raises:
+            DistributedError: rank 0 can't be reached, or a rank does not come.
+        """
+        from ngraph_mxnet import _core
+
+        self.rank, self.size = rank, size
+        self.hosts = list(allgather(socket.gethostname()))
+        listening, invitation = listen(self.hosts) if rank == 0 else (None, None)
+        invitation = Invitation.from_text(allgather(invitation.to_text() if invitation else "")[0])
+        if invitation.problem:
+            raise DistributedError(invitation.problem)
+        try:
+            connection = listening if listening is not None else connect(invitation)
+        except ConnectionError as error:
+            raise DistributedError(f"rank {rank} ({self.hosts[rank]}) can't join the job: {error}") from None
+        silence = config.get("NGRAPH_KVSTORE_TIMEOUT") if silence is None else silence
+        self._native: Any = _core.PeerWatch(rank, self.hosts, invitation.token, connection.detach(), silence, grace)
+        self._await_start()
+
+    def _await_start(self) -> None:
+        end = time.monotonic() + _START_WITHIN
+        while not self._native.wait_for_start(_SLICE):
+            self.check()
+            if self.rank == 0 and time.monotonic() > end:
+                self.fail(f"ranks {', '.join(map(str, self._native.missing()))} have not connected within "
+                          f"{_START_WITHIN:g} s: look at their output")
+                self.check()
+
+    @property
+    def native(self) -> Any:
+        """The `_core.PeerWatch`."""
+        return self._native
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a forked child of the rank."""
+        return bool(self._native.is_inherited)
+
+    @property
+    def failure_descriptor(self) -> int:
+        """A file descriptor that becomes readable at a failure, for `select` and the like; not to be read or closed."""
+        return int(self._native.failure_descriptor)
+
+    def failure(self) -> Failure | None:
+        """The failure that this rank knows of; costs next to nothing while there is none."""
+        return Failure(*self._native.failure()) if self._native.has_failed else None
+
+    def check(self) -> None:
+        """To be called from the program's own thread, which then has the failure: the process is not ended by force.
+
+        Raises:
+            DistributedError: there is a failure.
+        """
+        found = self.failure()
+        if found is not None:
+            self._native.take_failure()
+            raise DistributedError(found.text)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, without the GIL, for a failure, and say whether there is one."""
+        return bool(self._native.wait(seconds))
+
+    def fail(self, text: str) -> None:
+        """All ranks fail: this one has `text`, why and what to do, to say of itself. Nothing if there is a failure."""
+        self._native.fail(text.encode("utf-8", "replace").decode())
+
+    def step(self, number: int, waits: bool) -> None:
+        """This rank is in step `number`, counted from 1, and now waits for the others in it, or does not.
+
+        If it waits, and another rank has left after fewer steps, that is a failure.
+        """
+        self._native.step(number, waits)
+
+    def leave(self, steps: int | None = None) -> None:
+        """This rank has ended well, after `steps`, or the last one in which it waited."""
+        self._native.leave(steps)
+
+    def wait_for_all(self, seconds: float | None = None) -> bool:
+        """Wait, without the GIL, until all ranks have left or there is a failure, and say whether all have left."""
+        end = float("inf") if seconds is None else time.monotonic() + seconds
+        while not self._native.wait_for_all(_SLICE):
+            if self._native.has_failed or time.monotonic() > end:
+                return False
+        return True
+
+    def limit_end(self) -> None:
+        """After a failure, at the program's end: from now on the process has `grace` seconds to end by itself."""
+        self._native.limit_end()
+
+
+_LAST_WORDS = 0.3
+"""Seconds for the others to print the failure, before `abort` ends them."""
+
+
+class _Exit(SystemExit):
+    """What `sys.exit` raises here, to tell one that ends the process from one that is caught: of the former it is the
+    interpreter that asks for its status, with no frame of Python's below."""
+
+    final: Any = None
+    """The status with which the process ends."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name == "code" and sys._getframe(0).f_back is None:
+            _Exit.final = value
+        return value
+
+
+class ProcessEnd:
+    """The end of a rank's process is known to the other ranks from `install` to `remove`."""
+
+    def __init__(self, watch: PeerWatch, finalize: Callable[[], None] | None = None,
+                 abort: Callable[[], None] | None = None) -> None:
+        """At the process's end one of these is called: `finalize` when all ranks have ended well, `abort` after a
+        failure, where finalizing MPI would wait for ranks that are gone."""
+        self._watch, self._finalize, self._abort = watch, finalize, abort
+        self._stock_hook, self._stock_exit = sys.excepthook, sys.exit
+
+    def install(self) -> None:
+        """From now on."""
+        from ngraph_mxnet import _core
+
+        self._stock_hook, self._stock_exit = sys.excepthook, sys.exit
+        sys.excepthook, sys.exit = self._on_exception, self._on_exit  # type: ignore[assignment]
+        atexit.register(self._at_exit)
+        _core.guard_process(self._watch.native)
+
+    def remove(self) -> None:
+        """Until now. A hook that another has put in front of this one stays."""
+        from ngraph_mxnet import _core
+
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._stock_hook
+        if sys.exit == self._on_exit:
+            sys.exit = self._stock_exit
+        atexit.unregister(self._at_exit)
+        _core.unguard_process()
+
+    def _on_exception(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> Any:
+        self._watch.fail("".join(traceback.format_exception_only(kind, value)).strip())
+        return self._stock_hook(kind, value, trace)
+
+    def _on_exit(self, status: Any = None, /) -> None:
+        try:
+            self._stock_exit(status)
+        except SystemExit as error:
+            if threading.current_thread() is not threading.main_thread():  # which prints what is not exactly SystemExit
+                raise
+            raise _Exit(*error.args) from None
+
+    def _at_exit(self) -> None:
+        from ngraph_mxnet import _core
+
+        watch = self._watch
+        if watch.is_inherited:
+            return
+        if _Exit.final not in (None, 0):
+            watch.fail(f"it ended by sys.exit({_Exit.final!r}); see its output")
+        try:
+            if watch.failure() is None:
+                watch.leave()
+                watch.wait_for_all()
+        except KeyboardInterrupt:
+            watch.fail("KeyboardInterrupt while it waited for the others to end")
+        if watch.failure() is None:
+            if self._finalize is not None:
+                self._finalize()
+            return
+        _core.forbid_success()
+        watch.limit_end()
+        if self._abort is not None:
+            time.sleep(_LAST_WORDS)
+            self._abort()
+
+
+class Tensor(NamedTuple):
+    """An array that ranks exchange, by its key; `element` is its NumPy dtype's name, `storage` MXNet's for how it is
+    stored: default, which is dense, or row_sparse."""
+
+    key: str
+    shape: tuple[int, ...]
+    element: str
+    storage: str = "default"
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """Of one rank, as plain data. `tensors` are in the order in which the ranks exchange them."""
+
+    rank: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By package."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those on which what is computed or exchanged depends, by variable."""
+    operation: str = ""
+    """What the rank asks of the others: broadcast, pushpull, barrier."""
+    tensors: Sequence[Tensor] = ()
+    optimizer: str = ""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As `from_json` reads it."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> RankFacts:
+        """Of `to_json`."""
+        fields = json.loads(text)
+        tensors = tuple(Tensor(key, tuple(shape), *others) for key, shape, *others in fields.pop("tensors"))
+        return RankFacts(tensors=tensors, **fields)
+
+
+_Values = dict[int, Any]
+"""By rank; None where a rank has none."""
+
+
+def describe_mismatch(mine: RankFacts, others: Iterable[RankFacts]) -> str | None:
+    """Where these ranks differ first, which ranks are on each side, and what to do; None where they don't.
+
+    All ranks get the same sentence. What differs for one reason is compared first: versions, settings, what is asked,
+    then keys, shapes, dtypes, storage types and order of the arrays, and the optimizer.
+    """
+    everyone = sorted([mine, *others], key=lambda facts: facts.rank)
+    for what, values, advice in _compared(everyone):
+        sides: dict[Any, list[int]] = {}
+        for rank, value in values.items():
+            sides.setdefault(json.dumps(value), []).append(rank)
+        if len(sides) > 1:
+            found = ", ".join(f"{_text(json.loads(value))} on {_ranks(ranks)}" for value, ranks in sides.items())
+            return f"{what} is not the same on all ranks: {found}; {advice}"
+    return None
+
+
+def _compared(everyone: Sequence[RankFacts]) -> Iterator[tuple[str, _Values, str]]:
+    """What, its values, and what to do if they differ."""
+    for name, values in _by_name(everyone, lambda facts: facts.versions):
+        yield f"the version of {name}", values, "install the same on all machines"
+    for name, values in _by_name(everyone, lambda facts: facts.settings):
+        yield f"the setting {name}", values, "give all ranks the same environment (OpenMPI: mpirun -x NAME)"
+    yield ("what the store is asked for", {facts.rank: facts.operation for facts in everyone},
+           "all ranks have to run the same script, with calls of the store in the same order")
+    advice = "build the same model on all ranks, from the same arguments"
+    shapes = _by_name(everyone, lambda facts: {tensor.key: list(tensor.shape) for tensor in facts.tensors})
+    elements = _by_name(everyone, lambda facts: {tensor.key: tensor.element for tensor in facts.tensors})
+    storages = _by_name(everyone, lambda facts: {tensor.key: tensor.storage for tensor in facts.tensors})
+    for key, values in shapes:
+        yield f"the shape of {key}", values, advice
+    for key, values in elements:
+        yield f"the dtype of {key}", values, advice
+    for key, values in storages:
+        yield f"the storage type of {key}", values, advice
+    yield ("the order of parameters", {facts.rank: [tensor.key for tensor in facts.tensors] for facts in everyone},
+           f"{advice}, and create its layers in the same order")
+    yield "the optimizer", {facts.rank: facts.optimizer for facts in everyone}, "give all ranks the same optimizer"
+    for name, values in _by_name(everyone, lambda facts: facts.hyperparameters):
+        yield f"the optimizer's {name}", values, "give all ranks the same optimizer, with the same arguments"
+
+
+def _by_name(
+    everyone: Sequence[RankFacts], of: Callable[[RankFacts], Mapping[str, Any]]
+) -> Iterator[tuple[str, _Values]]:
+    named = {facts.rank: of(facts) for facts in everyone}
+    for name in dict.fromkeys(name for values in named.values() for name in values):
+        yield name, {rank: values.get(name) for rank, values in named.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(map(str, value))})"
+    return "nothing" if value is None else str(value)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0, 2 and 3`."""
+    names = [str(rank) for rank in ranks]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
 class World:

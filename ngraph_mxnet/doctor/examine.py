@@ -1,13 +1,320 @@
-"""All checks, in the order in which their findings are read."""
+"""What a check found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import difflib
+import importlib
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from ngraph_mxnet.doctor import machine, settings, software
-from ngraph_mxnet.doctor.finding import Finding
-from ngraph_mxnet.doctor.trial import try_everything
+from ngraph_mxnet import config
+from ngraph_mxnet.cache.store import Store, UnsafeError, opened_folder, wanted_folder
+from ngraph_mxnet.cores import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
+from ngraph_mxnet.doctor.trial import DEFINITION, LIBRARIES, MXNET, NUMBA, RUNS, Trial, try_everything
+from ngraph_mxnet.environment import settings_in
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.installation import missing_part, version_of
+from ngraph_mxnet.version import __version__
+from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`facts` by name, plain data, are for whoever reads a bug report. `problems` are wrong and say what to do; `notes`
+    are worth knowing, and nothing is wrong for them."""
+
+    check: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        return "wrong" if self.problems else "note" if self.notes else "fine"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"check": self.check, "status": self.status, "facts": dict(self.facts),
+                "problems": list(self.problems), "notes": list(self.notes)}
+
+
+_BASELINE = "baseline"
+
+
+def processor(used: Callable[[], Mapping[str, Any]] | None = None, root: Path = ROOT) -> Finding:
+    """`used`: what the CPU backend uses of the machine (`Backend.machine`). `root` holds `proc`."""
+    facts: dict[str, Any] = {"model": _model(root), "architecture": platform.machine()}
+    try:
+        found = (used or _used_by_the_cpu_backend)()
+    except ConfigError as error:
+        return Finding("processor", facts, (str(error),))
+    notes = []
+    if found.get("kernels") == _BASELINE:
+        notes.append("the kernels are those of any x86-64 CPU, which are several times slower than AVX2's: "
+                     f"this CPU runs {', '.join(found['instruction sets'])} (NGRAPH_CPU_ISA)")
+    return Finding("processor", {**facts, **found}, notes=tuple(notes))
+
+
+def _used_by_the_cpu_backend() -> Mapping[str, Any]:
+    from ngraph_mxnet.runtime.backend import get_backend
+
+    return get_backend("CPU").machine()
+
+
+def _model(root: Path) -> str:
+    try:
+        return cpu_info(root).get("model name") or "not known"
+    except OSError as error:
+        return f"not known: {error.strerror}"
+
+
+def threads(root: Path = ROOT) -> Finding:
+    """Of the environment as it is; `root` holds `proc` and `sys`."""
+    allowed, quota, usable = len(os.sched_getaffinity(0)), cpu_quota(root), usable_cores(root)
+    wanted = config.threads()
+    facts = {"CPUs of the machine": os.cpu_count(), "CPUs of this process": allowed,
+             "physical cores of these": physical_cores(root), "quota in CPUs": quota,
+             "threads of a graph": wanted, "set by": _set_by()}
+    most = allowed if quota is None else min(allowed, math.ceil(quota))
+    if wanted > most:
+        return Finding("threads", facts, (f"{wanted} threads run a graph, and this process may use {most} CPUs: they "
+                                          f"wait for each other, which is slow; set OMP_NUM_THREADS={usable}",))
+    if wanted > usable:
+        return Finding("threads", facts, notes=(f"{wanted} threads run a graph on {usable} physical cores: seldom "
+                                                f"faster than OMP_NUM_THREADS={usable}; measure both",))
+    return Finding("threads", facts)
+
+
+def _set_by() -> str:
+    for name in ("OMP_NUM_THREADS", "NGRAPH_INTRA_OP_PARALLELISM"):
+        if config.get(name):
+            return name
+    return "the physical cores that this process may use"
+
+
+_MATTER_MOST = (VARIABLE, "OMP_NUM_THREADS")
+_NEARLY = 0.9
+"""How alike a name must be to one of these to count as misspelt: MXNet and OpenMP have many."""
+
+
+def settings() -> Finding:
+    """Of `os.environ`."""
+    facts: dict[str, Any] = {}
+    problems, notes = [], []
+    for name, value in settings_in(os.environ).items():
+        variable = config.VARIABLES.get(name)
+        facts[name] = {"value": value, "effect": variable.help} if variable else {"value": value}
+        try:
+            if variable is not None:
+                variable.checked()
+        except ConfigError as error:
+            problems.append(str(error))
+        if name not in config.VARIABLES:
+            meant = difflib.get_close_matches(name, _MATTER_MOST, 1, _NEARLY)
+            if meant and name not in _MATTER_MOST:
+                problems.append(f"{name} is set, and nothing reads it: did you mean {meant[0]}?")
+    for name, near in config.unknown().items():
+        if near is not None:
+            problems.append(f"{name} is set, and nothing reads it: did you mean {near}?")
+        else:
+            notes.append(f"{name} is set, and nothing of this package reads it")
+    problem, note = _of_mxnet(os.environ.get(VARIABLE, ""))
+    problems += [problem] if problem else []
+    notes += [note] if note else []
+    return Finding("settings", facts, tuple(problems), (*notes, *_notices()))
+
+
+def _of_mxnet(value: str) -> tuple[str, str]:
+    """What is wrong with the variable that names MXNet's backend, and what is worth knowing of it."""
+    if value.upper() == BACKEND:
+        return "", ""
+    if not value:
+        return "", f"{VARIABLE} is not set: a script runs compiled only if it names the backend {BACKEND} itself"
+    if value in MXNET_BACKENDS:
+        return "", f"{VARIABLE}={value}: MXNet runs models without {BACKEND}"
+    return f"{VARIABLE}={value}: MXNet has no such backend, expected {BACKEND}, {', '.join(MXNET_BACKENDS)}", ""
+
+
+def _notices() -> list[str]:
+    from ngraph_mxnet.runtime.backend import get_backend
+
+    try:
+        return get_backend(config.get("NGRAPH_BACKEND")).notices()
+    except ConfigError:
+        return []  # the processor's check says so
+
+
+def cache() -> Finding:
+    """Whether an entry can be kept in the folder and had again."""
+    try:
+        root = wanted_folder()
+    except RuntimeError as error:
+        return Finding("cache", problems=(f"nothing is kept on disk: {error}; NGRAPH_CACHE_DIR may name a folder",))
+    if root is None:
+        return Finding("cache", {"folder": "off"}, notes=("nothing is kept on disk (NGRAPH_CACHE_DIR=off): every "
+                                                          "process compiles its models anew",))
+    store = Store(root, config.get("NGRAPH_CACHE_MB") << 20)
+    facts: dict[str, Any] = {"folder": str(root), "limit in MiB": store.limit >> 20}
+    try:
+        with opened_folder(root, make=True):
+            pass
+    except UnsafeError as error:
+        return Finding("cache", {**facts, "trusted": False}, (f"the folder is not used: {error}",))
+    except OSError as error:
+        return Finding("cache", facts, (f"nothing is kept in the folder: {root}: {error.strerror or error}; "
+                                        "NGRAPH_CACHE_DIR may name another",))
+    entries = store.entries()
+    facts |= {"trusted": True, "entries": len(entries),
+              "size in MiB": round(sum(entry.bytes for entry in entries) / 2**20, 1)}
+    content = b"what doctor keeps"
+    if not store.put("doctor", "trial", content) or store.get("doctor", "trial") != content:
+        return Finding("cache", {**facts, "writable": False}, (
+            f"what is kept in {root} can't be read again: every process compiles its models anew; see that you may "
+            "write there and that the disk is not full, or set NGRAPH_CACHE_DIR",))
+    return Finding("cache", {**facts, "writable": True})
+
+
+DISTRIBUTION, FORK = "ngraph-mxnet-backend", "ngraph-mxnet"
+"""Ours, and Intel's fork of MXNet of 2018, whose name is alike."""
+OPTIONAL = ("onnxruntime", "openvino", "torch", "gluoncv", "gluonnlp", "gluonts", "scikit-learn")
+"""Libraries that are often in the process beside us, or that benchmarks need."""
+
+_AUTOLOAD = "ngraph_mxnet_autoload.pth"
+_RUNTIMES = {"GNU's libgomp": re.compile(r"libgomp\b"), "Intel's libiomp5": re.compile(r"libiomp5?\b"),
+             "LLVM's libomp": re.compile(r"libomp\b")}
+_CLOSE = 1e-4
+"""The most by which a probability may differ from the definition's."""
+
+
+def installation(missing: Callable[[], str | None] = missing_part,
+                 version: Callable[[str], str | None] = version_of,
+                 site: Path | None = None) -> Finding:
+    """`site`: where the `.pth` file should be, by default this Python's site-packages."""
+    package = Path(__file__).parents[1]
+    site = site or Path(sysconfig.get_paths()["purelib"])
+    facts: dict[str, Any] = {
+        "ngraph_mxnet": __version__, "folder": str(package),
+        "Python": f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}",
+        "system": f"{platform.platform()}, {' '.join(platform.libc_ver())}"}
+    problems = [problem for problem in (missing(), _library_problem()) if problem][:1]
+    fork = version(FORK)
+    if fork is not None:
+        problems.append(f"{FORK} {fork} is installed, which is another project, a fork of MXNet: uninstall it, then "
+                        f"install mxnet==1.9.1 and {DISTRIBUTION} again")
+    installed = version(DISTRIBUTION)
+    if installed is not None and installed != __version__:
+        problems.append(f"the folder holds version {__version__}, and {DISTRIBUTION} {installed} is installed: start "
+                        "Python in another folder, or install the checkout again")
+    notes = [] if (site / _AUTOLOAD).exists() else [
+        f"there is no {site / _AUTOLOAD}: only scripts that import ngraph_mxnet get the backend NGRAPH"]
+    return Finding("installation", facts, tuple(problems), tuple(notes))
+
+
+def _library_problem() -> str | None:
+    try:
+        importlib.import_module("ngraph_mxnet._core")
+    except ImportError as error:
+        return f"the library ngraph_mxnet._core does not load: {error}; install ngraph_mxnet again"
+    return None
+
+
+def libraries(requirements: Sequence[str] | None = None,
+              version: Callable[[str], str | None] = version_of) -> Finding:
+    """`requirements`: what this package depends on, as in pyproject.toml; by default what its metadata tell."""
+    from packaging.requirements import Requirement
+
+    if requirements is None:
+        try:
+            requirements = importlib.metadata.requires(DISTRIBUTION) or ()
+        except importlib.metadata.PackageNotFoundError:
+            return Finding("libraries", problems=(f"{DISTRIBUTION} is not installed, so nobody knows what it needs: "
+                                                  "`pip install -e .` in a checkout",))
+    facts, problems = {}, []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue  # of an extra
+        found = facts[requirement.name] = version(requirement.name)
+        if found is None or not requirement.specifier.contains(found, prereleases=True):
+            problems.append(f"{requirement.name}: found {found or 'none'}, expected {requirement}: "
+                            f"pip install '{requirement}'")
+    facts |= {name: found for name in OPTIONAL if (found := version(name)) is not None}
+    return Finding("libraries", facts, tuple(problems))
+
+
+def numpy(trial: Trial) -> Finding:
+    """Whether Numba takes this NumPy: each of its versions takes some."""
+    facts: dict[str, Any] = {"numpy": version_of("numpy"), "numba": version_of("numba")}
+    try:
+        facts["folder"] = str(Path(importlib.import_module("numpy").__file__ or "").parent)
+    except ImportError as error:
+        return Finding("numpy", facts, (f"NumPy can't be imported: {error}",))
+    if NUMBA in trial.failed:
+        return Finding("numpy", facts, (f"NGRAPH_CODEGEN compiles nothing, for Numba can't be imported: "
+                                        f"{trial.failed[NUMBA]}",))
+    return Finding("numpy", facts)
+
+
+def mxnet(trial: Trial) -> Finding:
+    if MXNET in trial.failed:
+        return Finding("mxnet", problems=(f"MXNet can't be imported: {trial.failed[MXNET]}",))
+    found: Mapping[str, Any] | None = trial.steps.get(MXNET)
+    if found is None:
+        return Finding("mxnet", problems=("the trial ended before MXNet was imported",))
+    facts = {"version": found["version"], "library": found["library"]}
+    return Finding("mxnet", facts, (found["problem"],) if found["problem"] else ())
+
+
+def openmp(trial: Trial) -> Finding:
+    """Of the trial's process, in which modules may be imported first as a script imports them."""
+    paths: Sequence[str] = trial.steps.get(LIBRARIES, ())
+    loaded = {path: name for path in paths for name, pattern in _RUNTIMES.items() if pattern.match(Path(path).name)}
+    facts = {"runtimes": [f"{name}: {path}" for path, name in loaded.items()]}
+    if LIBRARIES not in trial.steps:
+        return Finding("openmp", problems=("the trial ended before it told which libraries it had loaded",))
+    kinds = sorted(set(loaded.values()))
+    if len(kinds) > 1:
+        return Finding("openmp", facts, (
+            f"{' and '.join(kinds)} are loaded at once: the threads of each spin on CPUs that the other's need. Find "
+            "out which library brings the other one (`doctor --import MODULE`), and do without it in processes that "
+            "run models, or start them with OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0",))
+    if len(loaded) > 1:
+        return Finding("openmp", facts, notes=(
+            f"{kinds[0]} is loaded {len(loaded)} times, as wheels bring copies of their own: harmless while only one "
+            "computes",))
+    return Finding("openmp", facts)
+
+
+def self_test(trial: Trial) -> Finding:
+    """Whether all steps ended well, with the results of the definition."""
+    import numpy as np
+
+    problems = [f"{step}: {reason}" for step, reason in trial.failed.items() if step not in (NUMBA, MXNET)]
+    if trial.stopped is not None:
+        problems.append(trial.stopped)
+    facts: dict[str, Any] = {}
+    expected: Mapping[str, Any] | None = trial.steps.get(DEFINITION)
+    if expected is None:
+        return Finding("self-test", facts, (*problems, f"{DEFINITION}: no result to compare others with"))
+    for run in RUNS:
+        found = trial.steps.get(run)
+        if found is None:
+            facts[run] = "no result"
+            continue
+        difference = float(np.max(np.abs(np.subtract(found["result"], expected["result"]))))
+        facts[run] = {"seconds": found["seconds"], "largest difference": difference}
+        if not difference <= _CLOSE:  # NaN is wrong, too
+            problems.append(f"{run}: the result differs by {difference:g} from the definition's, expected at most "
+                            f"{_CLOSE:g}: please report it")
+    return Finding("self-test", facts, tuple(problems))
 
 
 def examine(imports: Sequence[str] = ()) -> list[Finding]:
@@ -16,17 +323,17 @@ def examine(imports: Sequence[str] = ()) -> list[Finding]:
 
 
 def _checks(imports: Sequence[str]) -> Iterator[tuple[str, Callable[[], Finding]]]:
-    yield "installation", software.installation
-    yield "processor", machine.processor
-    yield "threads", machine.threads
-    yield "settings", settings.settings
-    yield "cache", settings.cache
-    yield "libraries", software.libraries
+    yield "installation", installation
+    yield "processor", processor
+    yield "threads", threads
+    yield "settings", settings
+    yield "cache", cache
+    yield "libraries", libraries
     trial = try_everything(imports)
-    yield "numpy", partial(software.numpy, trial)
-    yield "mxnet", partial(software.mxnet, trial)
-    yield "openmp", partial(software.openmp, trial)
-    yield "self-test", partial(software.self_test, trial)
+    yield "numpy", partial(numpy, trial)
+    yield "mxnet", partial(mxnet, trial)
+    yield "openmp", partial(openmp, trial)
+    yield "self-test", partial(self_test, trial)
 
 
 def _checked(name: str, check: Callable[[], Finding]) -> Finding:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.experiments.run import LATENCY, PROCESS, Blocks, Run
+from ngraph_mxnet.experiments.store import LATENCY, PROCESS, Blocks, Run
 
 CONFIDENCE = 0.99
 DRIFT = 0.015

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ngraph_mxnet.environment import without_settings
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.experiments import facts
-from ngraph_mxnet.experiments.run import PROCESS, Run, now
+from ngraph_mxnet.experiments.store import PROCESS, Run, now
 
 SAMPLES = "--samples"
 """The option by which a program measures in its own process alone and prints `samples` and `metrics` as JSON."""
@@ -97,3 +98,29 @@ def _facts_now(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """What the run that was made anew depends on: what was recorded is of another time, and of another source."""
     kept = {name: recorded[name] for name in ("command", "folder", "variables", "threads")}
     return {**facts.collect(recorded["command"]), **kept, "affinity": sorted(affinity_of(recorded))}
+
+
+_BUSY = "print(flush=True)\nwhile True: pass"
+
+
+@contextmanager
+def busy_processes(count: int, cpus: Iterable[int] | None = None) -> Iterator[None]:
+    """So many processes that compute all the time, on these CPUs, or those of this process. They have begun when the
+    block does."""
+    chosen = None if cpus is None else set(cpus)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(count):
+            started.append(subprocess.Popen([sys.executable, "-S", "-c", _BUSY], stdout=subprocess.PIPE))
+        for process in started:
+            if chosen is not None:
+                os.sched_setaffinity(process.pid, chosen)
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet.experiments import facts
-from ngraph_mxnet.experiments.run import Run
-from ngraph_mxnet.experiments.store import Store, default_path
+from ngraph_mxnet.experiments.store import Run, Store, default_path
 
 
 class Recording:

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.onnx.divided import first_part
-from ngraph_mxnet.bridges.onnx.imported import Imported
-from ngraph_mxnet.bridges.onnx.importer import import_model
+from ngraph_mxnet.bridges.onnx.importer import Imported, import_model
 from ngraph_mxnet.bridges.onnx.model import Model, Source, read_model
+from ngraph_mxnet.bridges.onnx.runners import first_part
 from ngraph_mxnet.bridges.onnx.values import Between, CutError, DataDependentError
 from ngraph_mxnet.bridges.onnx.whole import unknown_operators
 from ngraph_mxnet.errors import UnsupportedError

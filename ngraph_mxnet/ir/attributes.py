@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.dim_text import Symbols, parse_dim, parse_dims
 from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.sizes import Symbols, parse_dim, parse_dims
 from ngraph_mxnet.ir.types import ElementType, element_type
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()

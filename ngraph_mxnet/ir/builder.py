@@ -10,10 +10,9 @@ import numpy as np
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
-from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
+from ngraph_mxnet.ir.sizes import because
+from ngraph_mxnet.ir.types import ElementType, Role, TensorType, element_type
 
 
 class Builder:

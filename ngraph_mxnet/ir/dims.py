@@ -1,36 +1,179 @@
-"""Sizes that are not known yet: integers as expressions of symbols.
-
-A `Dim` stands wherever an int that says how many may stand: in a shape, a stride, a count of tasks. Arithmetic gives
-another `Dim`, or an int where the symbols cancel. Two that are equal as polynomials of their parts are the same, so
-`(H * W) // W` is `H`, and comparing what is computed in two ways mostly needs no value.
-
-A comparison gives a bool where the symbols' bounds decide it, else a `Dim` that is 0 or 1. Whoever asks for its truth,
-or uses a `Dim` as an index, is answered by the `Guards` that are in force (`ir/guards.py`). `ir/sizes.py` has what ints
-have as functions: the least of some, a choice between two, the value where symbols have one.
-
-It prints as Python would write it, and `ir/dim_text.py` reads that back.
-"""
+"""Who answers when the value of a size that is a symbol is asked for: the `Guards` in force (`guards.py`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
-from ngraph_mxnet.ir.answers import answer
-from ngraph_mxnet.ir.dim_terms import (
-    Atom,
-    Terms,
-    atom_of,
-    bounds_of,
-    printed_order,
-    quotient_bounds,
-    symbols_of,
-    text_of,
-    text_of_terms,
-    without,
-)
+from ngraph_mxnet.errors import NGraphError
+
+
+class UnknownSize(NGraphError):  # noqa: N818  (it is named for what is unknown)
+    """The value of a size, or the truth of a condition on sizes, is asked for where nothing may be assumed."""
+
+
+class Answers(Protocol):
+    """What knows values of sizes; see `guards.Guards`."""
+
+    remembered: dict[Any, Any]
+    """What functions gave while it answered: see `sizes.cached`."""
+
+    def answer(self, size: Any) -> int:
+        """The value, which is relied on from now on."""
+
+    def hinted(self, size: Any) -> int:
+        """The value at the sizes at hand, which is not relied on."""
+
+IN_FORCE: ContextVar[Answers | None] = ContextVar("answers", default=None)
+
+
+def answer(size: Any, what: str, asked: Any) -> int:
+    """The value of `asked`, a `Dim` that tells `what` of `size`.
+
+    Raises:
+        UnknownSize: nobody answers.
+    """
+    answers = IN_FORCE.get()
+    if answers is None:
+        symbols = ", ".join(sorted(atom.text for atom in size.symbols))
+        raise UnknownSize(f"{what} is asked for, which depends on {symbols}: expected sizes that are numbers")
+    return answers.answer(asked)
+
+
+class Atom:
+    """What polynomials are made of: a symbol, or an operation that is no sum or product. Equal ones are one object."""
+
+    __slots__ = ("__weakref__", "args", "high", "low", "op", "text")
+
+    def __init__(self, op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> None:
+        self.op, self.args, self.low, self.high, self.text = op, args, low, high, text
+
+    def __repr__(self) -> str:
+        return self.text
+
+_ATOMS: WeakValueDictionary[tuple[Any, ...], Atom] = WeakValueDictionary()
+
+Terms = dict[tuple[Atom, ...], int]
+"""Coefficients by their monomials, which are sorted by text; the constant's is empty. None is 0."""
+
+
+def text_of(atom: Atom) -> str:
+    return atom.text
+
+
+def atom_of(op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> Atom:
+    """The one of this operation on these ints and `Dim`s."""
+    key = (op, *(frozenset(arg.terms.items()) if hasattr(arg, "terms") else arg for arg in args))
+    found = _ATOMS.get(key)
+    if found is None:
+        found = _ATOMS.setdefault(key, Atom(op, args, low, high, text))
+    return found
+
+
+def _ends(atom: Atom) -> tuple[int, int]:
+    return atom.low, atom.high
+
+
+def _span(atom: Atom) -> tuple[int, int]:
+    """The bounds of what an atom is more than the least that it can be."""
+    return 0, atom.high - atom.low
+
+
+def _sum_bounds(terms: Terms, ends: Callable[[Atom], tuple[int, int]]) -> tuple[int, int]:
+    low = high = 0
+    for monomial, factor in terms.items():
+        least, most = _product_bounds(monomial, ends)
+        least, most = (least * factor, most * factor) if factor > 0 else (most * factor, least * factor)
+        low, high = low + least, high + most
+    return low, high
+
+
+def _from_least(terms: Terms) -> Terms:
+    """The same polynomial of what its atoms are more than their least: (a - 1) * (b - 1) is seen to be positive."""
+    found: Terms = {}
+    for monomial, factor in terms.items():
+        parts: Terms = {(): factor}
+        for atom in monomial:
+            grown: Terms = {}
+            for done, amount in parts.items():
+                longer = (*done, atom)
+                grown[longer] = grown.get(longer, 0) + amount
+                if atom.low:
+                    grown[done] = grown.get(done, 0) + amount * atom.low
+            parts = grown
+        for done, amount in parts.items():
+            key = tuple(sorted(done, key=text_of))
+            found[key] = found.get(key, 0) + amount
+    return found
+
+
+def _product_bounds(monomial: Iterable[Atom], ends: Callable[[Atom], tuple[int, int]]) -> tuple[int, int]:
+    low = high = 1
+    for atom in monomial:
+        least, most = ends(atom)
+        values = (low * least, low * most, high * least, high * most)
+        low, high = min(values), max(values)
+    return low, high
+
+
+def bounds_of(terms: Terms) -> tuple[int, int]:
+    """The least and the greatest value that the bounds of its atoms allow, or more than these."""
+    low, high = _sum_bounds(terms, _ends)
+    if len(terms) > 2 and min(terms.values()) < 0 < max(terms.values()):
+        other_low, other_high = _sum_bounds(_from_least(terms), _span)
+        low, high = max(low, other_low), min(high, other_high)
+    return low, high
+
+
+_WEAK = ("floordiv", "mod")
+"""Operations whose text binds no tighter than a product."""
+
+
+def printed_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:
+    return -len(term[0]), [atom.text for atom in term[0]]
+
+
+def text_of_terms(terms: Terms) -> str:
+    """As Python would write it."""
+    parts: list[str] = []
+    for monomial, factor in sorted(terms.items(), key=printed_order):
+        sign, factor = ("-", -factor) if factor < 0 else ("+", factor)
+        numbers = [] if factor == 1 and monomial else [str(factor)]
+        alone = len(monomial) + len(numbers) == 1 and (parts or sign == "+")
+        factors = [atom.text if alone or atom.op not in _WEAK else f"({atom.text})" for atom in monomial]
+        parts += [sign, "*".join([*numbers, *factors])]
+    return " ".join(parts[1:] if parts[0] == "+" else [parts[0] + parts[1], *parts[2:]])
+
+
+def symbols_of(atom: Atom) -> set[Atom]:
+    """The symbols in it."""
+    if atom.op == "symbol":
+        return {atom}
+    return set().union(*(arg.symbols for arg in atom.args if hasattr(arg, "terms")))
+
+
+def quotient_bounds(size: tuple[int, int], by: tuple[int, int]) -> tuple[int, int]:
+    """Those of a quotient, from those of its parts."""
+    if by[0] <= 0 <= by[1]:
+        most = max(abs(size[0]), abs(size[1]))
+        return -most, most
+    ends = [a // b for a in size for b in by]
+    return min(ends), max(ends)
+
+
+def without(monomial: tuple[Atom, ...], part: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """A monomial divided by a part of it; None if it is none."""
+    rest = list(monomial)
+    for atom in part:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
 
 MOST = 1 << 46
 """No size in elements or bytes is larger; see `MOST` in targets/cpu/params/record.py."""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ngraph_mxnet.errors import listed
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.attributes import Attribute
+from ngraph_mxnet.ir.dims import Atom, Dim
 from ngraph_mxnet.ir.printer import print_graph
-from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import evaluate
 from ngraph_mxnet.ir.structure import Node, Structure, Value, constant_of, count_ops
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import Role, TensorType
 
 __all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
 
-_DRAWS = "ngraph_mxnet.debug.picture:to_svg"
+
+_DRAWS = "ngraph_mxnet.debug.dump:to_svg"
 """What draws a graph; imported when a notebook first asks for a picture."""
 _MOST_DRAWN = 300
 """Nodes; of more a picture takes long, and shows nothing."""
@@ -136,3 +137,72 @@ def _at(attribute: Any, binding: Mapping[str, int]) -> Any:
     if isinstance(attribute, tuple):
         return tuple(_at(each, binding) for each in attribute)
     return evaluate(attribute, binding) if isinstance(attribute, Dim) else attribute
+
+
+class Body(Attribute):
+    """A graph, not to be changed any more. It prints as lines of its own below the node."""
+
+    expects = "a graph"
+
+    def convert(self, value: Any) -> Graph:
+        if not isinstance(value, Graph):
+            raise TypeError(value)
+        return value
+
+
+@dataclass(frozen=True)
+class Extract:
+    """A copy of a part; `inputs` are the whole graph's values that its parameters stand for."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+
+
+def extract(graph: Graph, results: Sequence[Value], inputs: Iterable[Value], *, name: str,
+            label: Callable[[Value, int], str]) -> Extract:
+    """A copy of what `results` need, back to `inputs`. The whole graph stays as it is.
+
+    Args:
+        graph: the whole.
+        results: values of it, which are the part's results.
+        inputs: values to stop at; those that are needed become the part's parameters, in this order.
+        name: the part's.
+        label: the name of the parameter of that number for a value that a node computes; names of the whole graph's
+            parameters are taken.
+    """
+    stops = dict.fromkeys(inputs)
+    reached: set[Value] = set()
+    needed: set[Node] = set()
+    stack = list(results)
+    while stack:
+        value = stack.pop()
+        if value.node is None or value in stops:
+            reached.add(value)
+        elif value.node not in needed:
+            needed.add(value.node)
+            stack.extend(value.node.inputs)
+    part, table = Graph(name), dict[Value, Value]()
+    taken = {parameter.name for parameter in graph.parameters}
+    for value in stops:
+        if value in reached:
+            own = value.name if value.node is None else _fresh(label(value, len(table)), taken)
+            origin = value.origin if value.node is None else value.node.origin
+            role = value.role if value.is_parameter else Role.INPUT
+            table[value] = part.add_parameter(value.type, own, role, origin=origin)
+    read = tuple(table)
+    for node in graph.nodes:
+        if node in needed:
+            twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
+            twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]
+            for old, new in zip(node.outputs, twin.outputs, strict=True):
+                table.setdefault(old, new)  # one of several outputs may be an input
+            part.nodes.append(twin)
+    part.results = [table[value] for value in results]
+    return Extract(part, read)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.ir.facts import Kind
-from ngraph_mxnet.ir.opdef import REGISTRY, OpDef
+from ngraph_mxnet.ir.opdef import REGISTRY, Kind, OpDef
 
 
 def all_ops() -> dict[str, OpDef]:

@@ -7,16 +7,12 @@ from typing import Any
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.attributes import parse_attribute
-from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.dim_text import Symbols, parse_dims
 from ngraph_mxnet.ir.dims import MOST, Dim
-from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.guards import Guards, assuming, parse_guard
+from ngraph_mxnet.ir.graph import Body, Graph, Value
 from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.sizes import symbol
-from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.ir.sizes import Guards, Symbols, assuming, parse_dims, parse_guard, symbol
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, Role, TensorType
 from ngraph_mxnet.ir.verify import verify
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'

@@ -34,9 +34,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import format_attribute
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.range_text import range_of
+from ngraph_mxnet.ir.dims import Atom, Dim
+from ngraph_mxnet.ir.sizes import range_of
 from ngraph_mxnet.ir.structure import Node, Structure, Value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")

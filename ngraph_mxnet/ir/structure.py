@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.opdef import OpDef
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.sizes import Guard
+from ngraph_mxnet.ir.types import Role, Shape, TensorType
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 
 import numpy as np
@@ -117,3 +118,14 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.element}[{','.join(map(str, self.shape))}]"
+
+
+class Role(Enum):
+    """Who brings a value, and how often it changes."""
+
+    INPUT = "input"
+    """The caller brings it with each call."""
+    WEIGHT = "weight"
+    """The caller brings it, and it seldom changes: what depends on weights only is derived once."""
+    MADE = "made"
+    """It is computed."""

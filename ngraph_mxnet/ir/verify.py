@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.guards import relying
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import relying
+from ngraph_mxnet.ir.types import Role
 
 
 def verify(graph: Graph) -> None:

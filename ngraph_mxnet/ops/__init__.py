@@ -3,8 +3,6 @@
 from ngraph_mxnet.ops import (  # noqa: F401
     attention,
     boxes,
-    cluster,
-    constant,
     convolution,
     elementwise,
     fused,
@@ -14,10 +12,12 @@ from ngraph_mxnet.ops import (  # noqa: F401
     normalization,
     pooling,
     quantization,
-    random,
     recurrent,
     reduction,
     resize,
     training,
     unary,
 )
+
+
+

@@ -8,8 +8,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Float
-from ngraph_mxnet.ir.facts import Rates, Shapes
-from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     broadcast_shape,

@@ -7,8 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngraph_mxnet.ir.facts import DIVIDE, FINITE, ORDINAL, RATIO, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf, by_result
-from ngraph_mxnet.ir.opdef import Attrs, Reference, TypeRule, register_op
+from ngraph_mxnet.ir.opdef import (
+    DIVIDE,
+    FINITE,
+    ORDINAL,
+    RATIO,
+    SIMPLE,
+    TOLERANT,
+    TRANSCENDENTAL,
+    Attrs,
+    FactsOf,
+    Reference,
+    TypeRule,
+    by_result,
+    register_op,
+)
 from ngraph_mxnet.ir.types import TensorType, boolean
 from ngraph_mxnet.ops.common import (
     ANY,

@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Float
-from ngraph_mxnet.ir.facts import by_result
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.opdef import by_result, register_op
 from ngraph_mxnet.ops.common import (
     CLAMP,
     FLOAT,

@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Bool
-from ngraph_mxnet.ir.facts import Rates, Shapes, Work
-from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, Work, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
     EXACT,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Float, Int
-from ngraph_mxnet.ir.facts import Rates, Shapes, by_operand, by_result
-from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_operand, by_result, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     along_axis,

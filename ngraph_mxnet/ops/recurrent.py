@@ -10,8 +10,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Choice
-from ngraph_mxnet.ir.facts import Rates, Shapes, by_result
-from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_result, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     common_element,

@@ -9,8 +9,19 @@ from statistics import NormalDist
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Element, Float
-from ngraph_mxnet.ir.facts import DIVIDE, FINITE, RATIO, ROUNDS, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf, by_result
-from ngraph_mxnet.ir.opdef import Reference, register_op
+from ngraph_mxnet.ir.opdef import (
+    DIVIDE,
+    FINITE,
+    RATIO,
+    ROUNDS,
+    SIMPLE,
+    TOLERANT,
+    TRANSCENDENTAL,
+    FactsOf,
+    Reference,
+    by_result,
+    register_op,
+)
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
     ANY,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.range_text import range_of
+from ngraph_mxnet.ir.sizes import range_of
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType
 from ngraph_mxnet.package.fields import FieldReader, constant_at, text_field
 

@@ -9,13 +9,11 @@ import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError, TypeRuleError
 from ngraph_mxnet.ir.attributes import Array, Attribute
-from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.graph import Body, Graph, Value
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
+from ngraph_mxnet.ir.types import ElementType, Role, TensorType, element_type
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.pack import count, text
 from ngraph_mxnet.package.package import Package

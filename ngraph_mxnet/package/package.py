@@ -18,8 +18,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError, listed
 from ngraph_mxnet.ir.module import Flow, Shared, Step
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.ir.types import Role, TensorType, element_type
 from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.package.pack import arrays_in, count, pack, text, unpack
 from ngraph_mxnet.version import __version__

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dim_text import parse_dim
-from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.guards import Guard, parse_guard
-from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.ir.dims import Atom, Dim
+from ngraph_mxnet.ir.sizes import Guard, parse_dim, parse_guard, symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.package.pack import arrays_in, count, pack, text
 from ngraph_mxnet.package.package import seal, unsealed

@@ -14,7 +14,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, listed
 from ngraph_mxnet.ir.graph import Graph, Value, count_ops
-from ngraph_mxnet.ir.guards import because
+from ngraph_mxnet.ir.sizes import because
 from ngraph_mxnet.ir.verify import verify
 
 

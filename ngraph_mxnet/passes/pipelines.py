@@ -9,27 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.passes.affine_folding import affine_folding
-from ngraph_mxnet.passes.algebraic import algebraic
 from ngraph_mxnet.passes.base import FixedPoint, Observer, Pass, PassManager, Report
-from ngraph_mxnet.passes.batch_norm_folding import batch_norm_folding
-from ngraph_mxnet.passes.clamp_fusion import clamp_fusion
-from ngraph_mxnet.passes.constant_folding import ConstantFolding
-from ngraph_mxnet.passes.cse import Cse
-from ngraph_mxnet.passes.dead_code import DeadCode
-from ngraph_mxnet.passes.default_bias import default_bias
-from ngraph_mxnet.passes.dropout_removal import dropout_removal
-from ngraph_mxnet.passes.global_pool import global_pool
-from ngraph_mxnet.passes.merge_products import MergeProducts
-from ngraph_mxnet.passes.movement import movement
-from ngraph_mxnet.passes.one_hot_product import one_hot_product
-from ngraph_mxnet.passes.pad_fusion import pad_fusion
-from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
-from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
-from ngraph_mxnet.passes.residual_fusion import residual_fusion
-from ngraph_mxnet.passes.scattered import scattered
-from ngraph_mxnet.passes.swish_fusion import swish_fusion
-from ngraph_mxnet.passes.whole_numbers import whole_numbers
+from ngraph_mxnet.passes.fold import ConstantFolding, affine_folding, batch_norm_folding
+from ngraph_mxnet.passes.fuse import clamp_fusion, default_bias, pad_fusion, residual_fusion, swish_fusion
+from ngraph_mxnet.passes.movement import MergeProducts, global_pool, movement, one_hot_product, pixel_shuffle, scattered
+from ngraph_mxnet.passes.sequences import recurrent_cells
+from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic, dropout_removal, whole_numbers
 
 
 def simplifying() -> list[Pass | FixedPoint]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.ir.derived import Changes, Derivation
-from ngraph_mxnet.ir.extract import extract
-from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.module import Module, Modules
+from ngraph_mxnet.ir.graph import Graph, Value, extract
+from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
 
 PREPARE, MAIN = "prepare", "main"
 """The graphs, and the steps that call them."""

@@ -1,14 +1,333 @@
-"""Placements for all devices at work at once: by enumeration of small problems, by a local search of larger ones."""
+"""The best placement on two devices for serial execution, as a minimum cut; on more, one that no two of them better.
+
+Vertices are the items, the source stands for the first device, the sink for the second; an item is placed on the device
+on whose side of the cut it is. Each term of `Problem.serial_seconds` is the capacity of the edges that its case cuts:
+
+* an item on a device: an edge from or to the terminal of the *other* device;
+* a tensor brought to a device, once for all its readers there: an edge between its producer and a vertex of its own,
+  which edges without limit keep on the side of those readers. One reader is that vertex itself;
+* the launch of a device in use: the same, with the items for readers and the other terminal for producer.
+"""
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import mul
+from typing import Literal
 
-from ngraph_mxnet.placement.cut import serial_placement
-from ngraph_mxnet.placement.problem import HOST, Problem
-from ngraph_mxnet.placement.schedule import Schedule, schedule
+import networkx
+
+from ngraph_mxnet.placement.problem import HOST, Crossing, Problem, Seconds, Tensor
+
+_UNITS = 1e15
+"""Capacities are integers, of femtoseconds: sums of them are exact, and the algorithm ends."""
+
+_TERMINALS = ("source", "sink")
+"""Which stand for the first device, the host, and the second."""
+
+_ROUNDING = 1 - 1e-12
+"""What is less by so little is as much."""
+
+
+def serial_placement(problem: Problem, weights: Seconds | None = None) -> list[int]:
+    """The device of each item, so that `problem.serial_seconds` is least, to a femtosecond a term; what is equal
+    stays with the host. Of more than two devices: so that no change between two of them alone makes it less.
+
+    Args:
+        weights: factors of the items' seconds on each device. Others than 1 move the balance between the devices:
+            starting points for a search that counts with all working at once.
+
+    Raises:
+        ValueError: no device can run some item.
+    """
+    count = len(problem.launch)
+    weights = weights or (1.0,) * count
+    for number, item in enumerate(problem.items):
+        if not problem.choices(number):
+            raise ValueError(f"no device can run {item.name}")
+    best = [problem.choices(number)[0] for number in range(len(problem.items))]
+    weighed = replace(problem, items=tuple(
+        replace(item, seconds=tuple(map(mul, item.seconds, weights))) for item in problem.items))
+    least, improved = math.inf, True
+    while improved:
+        improved = False
+        for pair in itertools.combinations(range(count), 2):
+            placement = _between(weighed, best, pair)
+            seconds = weighed.serial_seconds(placement)
+            if seconds < least * _ROUNDING:
+                best, least, improved = placement, seconds, count > 2
+    return best
+
+
+def _between(problem: Problem, placement: Sequence[int], pair: tuple[int, int]) -> list[int]:
+    """The best placement in which items of the two devices may be on either of them, and the others stay."""
+    edges = _Edges()
+    mine = [number for number, device in enumerate(placement) if device in pair]
+    for number in mine:
+        for side in (0, 1):
+            edges.charge(number, _TERMINALS[1 - side], side, problem.items[number].seconds[pair[side]])
+    for name, tensor in enumerate(problem.tensors):
+        _charge_tensor(edges, name, tensor, placement, pair)
+    for side in (0, 1):
+        edges.charge_any(("launch", side), mine, _TERMINALS[1 - side], side, problem.launch[pair[side]])
+    far = edges.far_side()
+    return [pair[number in far] if device in pair else device for number, device in enumerate(placement)]
+
+
+def _charge_tensor(edges: _Edges, name: int, tensor: Tensor, placement: Sequence[int], pair: tuple[int, int]) -> None:
+    """What it costs to bring it where it is read. Readers elsewhere than on the two devices stay there."""
+    here = HOST if tensor.producer is None else placement[tensor.producer]
+    fixed = {placement[reader] for reader in tensor.readers if placement[reader] not in pair}
+    if tensor.result and HOST not in pair:
+        fixed.add(HOST)
+    producer: Hashable = tensor.producer
+    if tensor.producer is None and here in pair:
+        producer = _TERMINALS[pair.index(here)]
+    for side in (0, 1):
+        readers: list[Hashable] = [reader for reader in tensor.readers if placement[reader] in pair]
+        if tensor.result and pair[side] == HOST:
+            readers = [_TERMINALS[side]]
+        other = producer if here in pair else _TERMINALS[1 - side]
+        source = pair[1 - side] if here in pair else here
+        edges.charge_any(("tensor", name, side), readers, other, side, tensor.seconds(source, pair[side]))
+        if here in pair:
+            edges.charge(producer, _TERMINALS[1 - side], side, sum(tensor.seconds(pair[side], to) for to in fixed))
+
+
+class _Edges:
+    """The graph to cut."""
+
+    def __init__(self) -> None:
+        self._graph = networkx.DiGraph()
+        self._graph.add_nodes_from(_TERMINALS)
+
+    def charge(self, vertex: Hashable, other: Hashable, device: int, seconds: float) -> None:
+        """`seconds` if `vertex` is on the side of `device`, and `other` on the other one."""
+        ends = (vertex, other) if device == 0 else (other, vertex)
+        if ends[0] == ends[1] or seconds == 0:
+            return
+        if math.isinf(seconds):
+            self._graph.add_edge(*ends)  # an edge without a capacity has no limit
+            self._graph.edges[ends].pop("capacity", None)
+            return
+        edge = self._graph.get_edge_data(*ends)
+        if edge is None:
+            self._graph.add_edge(*ends, capacity=round(seconds * _UNITS))
+        elif "capacity" in edge:
+            edge["capacity"] += round(seconds * _UNITS)
+
+    def charge_any(self, name: Hashable, vertices: Iterable[Hashable], other: Hashable, device: int,
+                   seconds: float) -> None:
+        """`seconds`, once, if any of `vertices` is on the side of `device`, and `other` on the other one."""
+        vertices = list(vertices)
+        if len(vertices) == 1:
+            self.charge(vertices[0], other, device, seconds)
+        elif vertices and seconds:
+            self.charge(name, other, device, seconds)
+            for vertex in vertices:
+                self.charge(vertex, name, device, math.inf)
+
+    def far_side(self) -> set[Hashable]:
+        """The sink's side of a minimum cut: of several cuts the one with the fewest vertices there."""
+        _, (_, far) = networkx.minimum_cut(self._graph, *_TERMINALS)
+        return far
+
+
+Forming = Literal["fewest", "phases"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Items that run as one on `device`, in ascending order; `seconds` with the launch."""
+
+    device: int
+    items: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """A region, by its number, or a crossing, from `begin` to `end` in seconds."""
+
+    what: int | Crossing
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`regions` in the order of their begins: one after the other, that is an order in which they can run.
+
+    `spans` are in the order of their begins, too. `seconds`: when the last one ends.
+    """
+
+    regions: tuple[Region, ...]
+    spans: tuple[Span, ...]
+    seconds: float
+
+
+def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -> list[int]:
+    """The region of each item, numbered in the order of first items. Taken as one, regions make no cycle.
+
+    `fewest`: all that can run until something of another device is needed is one region, so that the devices take
+    turns. No path changes devices less often than these turns do, so there are no fewer regions.
+    `phases`: what is connected, of one device, and of one phase: the most changes of device on a way from the
+    graph's inputs, and on one to its results. A larger region would wait for what only its later items read, or keep
+    the other device waiting for what its first ones make. Along an edge the first number never falls, the second
+    never rises, and between devices one of them changes: a cycle of regions would be of one phase and device.
+    """
+    sources = problem.sources
+    if forming == "fewest":
+        starts = [list(zip(_turns(sources, placement, first), placement, strict=True))
+                  for first in range(len(problem.launch))]
+        return _numbered(min(starts, key=lambda turns: len(set(turns))))
+    behind, ahead = _turns(sources, placement, None), [0] * len(placement)
+    for item in range(len(placement) - 1, -1, -1):
+        for source in sources[item]:
+            ahead[source] = max(ahead[source], ahead[item] + (placement[source] != placement[item]))
+    joined = list(range(len(placement)))
+
+    def root(item: int) -> int:
+        while joined[item] != item:
+            joined[item] = joined[joined[item]]
+            item = joined[item]
+        return item
+
+    phases = list(zip(placement, behind, ahead, strict=True))
+    for item, read in enumerate(sources):
+        for source in read:
+            if phases[source] == phases[item]:
+                joined[max(root(source), root(item))] = min(root(source), root(item))
+    return _numbered([root(item) for item in range(len(placement))])
+
+
+def _turns(sources: Sequence[Sequence[int]], placement: Sequence[int], first: int | None) -> list[int]:
+    """The most changes of device on a way to each item; where device `first` begins, one more for the other."""
+    turns: list[int] = []
+    for item, read in enumerate(sources):
+        least = int(first is not None and placement[item] != first)
+        turns.append(max([least, *(turns[s] + (placement[s] != placement[item]) for s in read)]))
+    return turns
+
+
+def _numbered(groups: Sequence[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(group, len(numbers)) for group in groups]
+
+
+@dataclass
+class _Task:
+    """A region or a crossing. `rank`: seconds from its begin to the end of all that follows from it, at least."""
+
+    what: int | Crossing
+    resource: str
+    seconds: float
+    needs: list[int]
+    followers: list[int]
+    rank: float = 0.0
+
+
+def schedule(problem: Problem, placement: Sequence[int], forming: Forming, *, overlap: bool = True) -> Schedule:
+    """The list schedule of the placement's regions.
+
+    A device computes one region at a time; the link carries one tensor at a time in each direction. Whatever is free
+    takes, of what is ready, that with the longest way to the end. Without `overlap` all of them are one resource.
+    Nothing idles while something is ready, so it never takes longer than one after the other.
+    """
+    numbers = form_regions(problem, placement, forming)
+    tasks = _tasks(problem, placement, numbers, overlap)
+    for task in reversed(_in_order(tasks)):
+        tasks[task].rank = tasks[task].seconds + max((tasks[f].rank for f in tasks[task].followers), default=0.0)
+    spans: list[tuple[float, float, int]] = []
+    waiting = [len(task.needs) for task in tasks]
+    ready: dict[str, list[tuple[float, int]]] = {}
+    running: list[tuple[float, int]] = []
+    busy: set[str] = set()
+    freed = [number for number, count in enumerate(waiting) if not count]
+    now = 0.0
+    while True:
+        for number in freed:
+            heapq.heappush(ready.setdefault(tasks[number].resource, []), (-tasks[number].rank, number))
+        for resource, queue in ready.items():
+            if queue and resource not in busy:
+                _, number = heapq.heappop(queue)
+                busy.add(resource)
+                spans.append((now, now + tasks[number].seconds, number))
+                heapq.heappush(running, (now + tasks[number].seconds, number))
+        if not running:
+            break
+        now, _ = running[0]
+        freed = []
+        while running and running[0][0] == now:
+            _, number = heapq.heappop(running)
+            busy.discard(tasks[number].resource)
+            for follower in tasks[number].followers:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    freed.append(follower)
+    return _finished(problem, placement, numbers, tasks, spans)
+
+
+def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], overlap: bool) -> list[_Task]:
+    """The regions by their numbers, then the crossings."""
+    tasks: list[_Task] = []
+    for item, number in enumerate(numbers):
+        device = placement[item]
+        if number == len(tasks):
+            resource = f"device {device}" if overlap else "all"
+            tasks.append(_Task(number, resource, problem.launch[device], [], []))
+        tasks[number].seconds += problem.items[item].seconds[device]
+    crossings: dict[int, list[Crossing]] = {}
+    for crossing in problem.crossings(placement):
+        crossings.setdefault(crossing.tensor, []).append(crossing)
+    for number, tensor in enumerate(problem.tensors):
+        here = HOST if tensor.producer is None else placement[tensor.producer]
+        source = [] if tensor.producer is None else [numbers[tensor.producer]]
+        there = {here: source}
+        for found in crossings.get(number, ()):
+            resource = f"link to {found.to}" if overlap else "all"
+            tasks.append(_Task(found, resource, problem.crossing_seconds(found), source, []))
+            there[found.to] = [len(tasks) - 1]
+        for reader in tensor.readers:
+            tasks[numbers[reader]].needs += there[placement[reader]]
+    for number, task in enumerate(tasks):
+        task.needs = sorted(set(task.needs) - {number})
+        for need in task.needs:
+            tasks[need].followers.append(number)
+    return tasks
+
+
+def _in_order(tasks: Sequence[_Task]) -> list[int]:
+    """Each after what it needs."""
+    waiting = [len(task.needs) for task in tasks]
+    order = [number for number, count in enumerate(waiting) if not count]
+    for number in order:
+        for follower in tasks[number].followers:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                order.append(follower)
+    assert len(order) == len(tasks), "the regions make a cycle"
+    return order
+
+
+def _finished(problem: Problem, placement: Sequence[int], numbers: Sequence[int], tasks: Sequence[_Task],
+              spans: list[tuple[float, float, int]]) -> Schedule:
+    """With the regions renumbered in the order in which they begin."""
+    members: dict[int, list[int]] = {}
+    for item, number in enumerate(numbers):
+        members.setdefault(number, []).append(item)
+    renumbered = {number: place for place, number in enumerate(n for _, _, n in spans if n in members)}
+    regions = [Region(placement[members[n][0]], tuple(members[n]), tasks[n].seconds) for n in renumbered]
+    found = []
+    for begin, end, number in spans:
+        what = tasks[number].what
+        found.append(Span(renumbered[what] if isinstance(what, int) else what, begin, end))
+    return Schedule(tuple(regions), tuple(found), max((end for _, end, _ in spans), default=0.0))
+
 
 MOST_ENUMERATED = 1 << 12
 """Placements that are all tried, as of 12 items that either of two devices can run."""
@@ -16,8 +335,6 @@ MOST_ENUMERATED = 1 << 12
 _TRIALS = 600
 """Schedules that a local search computes at most."""
 
-_ROUNDING = 1 - 1e-12
-"""Sums in another order may come out larger by so much."""
 
 _BALANCES = (0.02, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.98)
 """Weights of the host's seconds in cuts that begin a search."""
@@ -132,3 +449,61 @@ def _moves(problem: Problem) -> Iterable[tuple[int, ...]]:
             chains.append(chain_of[item])
     yield from (tuple(chain) for chain in chains if len(chain) > 1)
     yield from ((item,) for item in range(len(problem.items)))
+
+
+Method = Literal["minimum cut", "all placements tried", "local search"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The device of each item, and the predicted schedule.
+
+    `method`: the last that was asked for something better; what each guarantees is in docs/hybrid.md.
+    `alone`: the predicted seconds with everything on each device, infinite where that is not possible.
+    `serial`: those of the serial optimum if nothing overlapped.
+    """
+
+    devices: tuple[int, ...]
+    schedule: Schedule
+    method: Method
+    alone: Seconds
+    serial: float
+
+    @property
+    def seconds(self) -> float:
+        """Predicted for a call."""
+        return self.schedule.seconds
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return self.schedule.regions
+
+
+def place(problem: Problem, *, overlap: bool = True) -> Placement:
+    """The best placement that is found: never slower than the serial optimum's schedule, nor than any device alone.
+
+    Args:
+        overlap: the devices may work at once.
+
+    Raises:
+        ValueError: no device can run some item.
+    """
+    cut = serial_placement(problem)
+    best = predict(problem, cut, overlap=overlap)
+    alone: list[float] = []
+    for device in range(len(problem.launch)):
+        everywhere = [device] * len(problem.items)
+        found = predict(problem, everywhere, overlap=overlap) if problem.allowed(everywhere) else None
+        alone.append(found.seconds if found else math.inf)
+        if found and found.seconds < best.seconds:
+            best = found
+    method: Method = "minimum cut"
+    if overlap:
+        best, method = _overlapped(problem, best)
+    return Placement(best.placement, best.schedule, method, tuple(alone), problem.serial_seconds(cut))
+
+
+def _overlapped(problem: Problem, start: Found) -> tuple[Found, Method]:
+    if math.prod(len(problem.choices(item)) for item in problem.free()) <= MOST_ENUMERATED:
+        return enumerate_all(problem, start), "all placements tried"
+    return search(problem, start), "local search"

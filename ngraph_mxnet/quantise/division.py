@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ngraph_mxnet.errors import CalibrationError
-from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.quantise.maker import Maker
 from ngraph_mxnet.quantise.operands import by_input, data_axis, result_axis, weight_axes

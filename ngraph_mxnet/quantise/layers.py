@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.fingerprint import reached
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.quantise.operands import weight_axes
 
 INPUT = -1

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.quantise.calibration import Calibration
 from ngraph_mxnet.quantise.channels import Channels
 from ngraph_mxnet.quantise.corrections import bias_correction

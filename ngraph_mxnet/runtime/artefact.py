@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.fingerprint import fingerprint
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import Guard
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate

@@ -15,9 +15,9 @@ import numpy as np
 from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
-from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
@@ -88,7 +88,7 @@ class Backend(ABC):
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
         """What runs a verified graph for a range of sizes; None where each set of sizes has to be compiled for itself.
 
-        It is called with guards in force (`ir/guards.py`), which may be asked of sizes, and owns the graph as `compile`
+        It is called with guards in force (`ir/sizes.py`), which may be asked of sizes, and owns the graph as `compile`
         does.
 
         Raises:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.range_text import axis_name
-from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.ir.sizes import axis_name, symbol
 
 Shapes = tuple[tuple[int, ...], ...]
 Dimensions = tuple[int | str | None, ...]

@@ -11,10 +11,9 @@ from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.guards import Guards, assuming
-from ngraph_mxnet.ir.range_text import bindings_to_try
+from ngraph_mxnet.ir.sizes import Guards, assuming, bindings_to_try
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array

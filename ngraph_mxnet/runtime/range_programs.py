@@ -13,11 +13,10 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError, listed
-from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.range_text import bindings_to_try, sizes_to_try
+from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, bindings_to_try, sizes_to_try
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeTemplate, RangeType
 

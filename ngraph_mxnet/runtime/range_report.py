@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet.errors import ConfigError, listed
-from ngraph_mxnet.ir.guards import Guard
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.ranges import Attempt
 

@@ -15,8 +15,7 @@ from ngraph_mxnet.ir.types import f16
 from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port, checked_array
 from ngraph_mxnet.runtime.feeds import fitting_inputs
-from ngraph_mxnet.verifying.traced import Traced
-from ngraph_mxnet.verifying.traced_graph import Runner, TracedGraph
+from ngraph_mxnet.verifying.traced import Runner, Traced, TracedGraph
 
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, Sequence[int]]

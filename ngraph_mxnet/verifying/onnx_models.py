@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ngraph_mxnet.bridges.onnx.drawn import draws_of_model
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-from ngraph_mxnet.bridges.onnx.imported import Imported
-from ngraph_mxnet.bridges.onnx.model import Source, read_model
-from ngraph_mxnet.bridges.onnx.ports import flat_arrays, input_ports
+from ngraph_mxnet.bridges.onnx.importer import Imported, draws_of_model
+from ngraph_mxnet.bridges.onnx.inputs import flat_arrays, input_ports
+from ngraph_mxnet.bridges.onnx.model import Source, read_model, to_array
 from ngraph_mxnet.bridges.onnx.reference import (
     import_for_inputs,
     runtime_results,
@@ -21,14 +20,12 @@ from ngraph_mxnet.bridges.onnx.reference import (
     with_all_outputs,
     with_weights_of,
 )
-from ngraph_mxnet.bridges.onnx.tensors import to_array
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn
 from ngraph_mxnet.verifying.onnx_parts import TracedModel
-from ngraph_mxnet.verifying.traced import Traced
-from ngraph_mxnet.verifying.traced_graph import Runner, TracedGraph
+from ngraph_mxnet.verifying.traced import Runner, Traced, TracedGraph
 
 
 class OnnxModel(Model):

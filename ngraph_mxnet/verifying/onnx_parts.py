@@ -10,13 +10,11 @@ from onnx import helper
 
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 from ngraph_mxnet.bridges.onnx.importer import import_model
-from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.names import names_from_outside
+from ngraph_mxnet.bridges.onnx.inputs import shape_of
+from ngraph_mxnet.bridges.onnx.model import Model, names_from_outside
 from ngraph_mxnet.bridges.onnx.pieces import type_for
-from ngraph_mxnet.bridges.onnx.ports import shape_of
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.verifying.traced import Arrays, Point, Traced
-from ngraph_mxnet.verifying.traced_graph import marked_lines
+from ngraph_mxnet.verifying.traced import Arrays, Point, Traced, marked_lines
 
 
 class TracedModel(Traced):

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import cut_region
+from ngraph_mxnet.bridges.mxnet.judging.judgement import cut_region
 from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.runtime.executable import Port, checked_array
 from ngraph_mxnet.runtime.feeds import fitting_inputs
 from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn, require_common
-from ngraph_mxnet.verifying.traced import Arrays, Point, Traced
-from ngraph_mxnet.verifying.traced_graph import marked_lines
+from ngraph_mxnet.verifying.traced import Arrays, Point, Traced, marked_lines
 
 
 class PartitionedModel(Model):

@@ -14,8 +14,7 @@ from ngraph_mxnet.runtime.executable import as_array
 from ngraph_mxnet.runtime.feeds import named_shapes
 from ngraph_mxnet.verifying.models import INTERPRETER, Arrays, GraphModel, Model, Shapes
 from ngraph_mxnet.verifying.partitioned import PartitionedModel
-from ngraph_mxnet.verifying.traced import Traced
-from ngraph_mxnet.verifying.traced_graph import TracedGraph
+from ngraph_mxnet.verifying.traced import Traced, TracedGraph
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol

@@ -22,7 +22,7 @@ from fuzzing.ranges import sizes_of
 from ngraph_mxnet import _core
 from ngraph_mxnet.package.artefact import Kind
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
-from ngraph_mxnet.targets.cpu.params.spatial import ROI_ALIGN
+from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "runtime"))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import ngraph_mxnet
 from fuzzing import artefacts, entries, guarded_runs, mutants, programs
-from ngraph_mxnet.bridges.onnx.ports import ModelPort
+from ngraph_mxnet.bridges.onnx.inputs import ModelPort
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.errors import NGraphError, PackageError
 from ngraph_mxnet.package import Package

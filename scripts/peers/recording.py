@@ -9,8 +9,7 @@ from typing import Any
 from ngraph_mxnet.cli.runs import recorded_store
 from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.run import ROUND, Run
-from ngraph_mxnet.experiments.store import StoreError
+from ngraph_mxnet.experiments.store import ROUND, Run, StoreError
 
 
 def record_cases(kind: str, report: dict[str, Any], record: bool | None) -> None:

@@ -14,8 +14,7 @@ import pytest
 from mxnet.gluon.model_zoo import vision
 
 import ngraph_mxnet
-from ngraph_mxnet.auditing.difference import Difference, difference
-from ngraph_mxnet.auditing.runs import open_run
+from ngraph_mxnet.auditing.runs import Difference, difference, open_run
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.stored import Stored
 

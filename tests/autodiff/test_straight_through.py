@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.autodiff.describe import described
+from ngraph_mxnet.autodiff.reverse import described
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -98,5 +98,5 @@ def test_other_readers_of_the_integers_are_refused() -> None:
 
 
 def test_it_is_said_where_the_adjoint_is() -> None:
-    assert described(all_ops()["quantize"]) == "in ngraph_mxnet.autodiff.quantization"
+    assert described(all_ops()["quantize"]) == "in ngraph_mxnet.autodiff.images"
     assert "passes make it" in described(all_ops()["quantized_matmul"])

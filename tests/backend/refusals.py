@@ -32,7 +32,7 @@ REFUSALS: dict[str, dict[str, str]] = {
             convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
         """,
         "convolution with data_dilations=": "integer_convolution",
-        "{op} over three spatial axes, or with data_dilations, has no CPU kernel": """
+        "{op} with data_dilations has no CPU kernel": """
             quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift
         """,
     },

@@ -18,7 +18,7 @@ from refusals import NEVER_RUN, PLACED, REFUSALS, entries, may_refuse
 
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Node, all_ops
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import Backend, backends, get_backend, load
 from ngraph_mxnet.runtime.compile import compile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ngraph_mxnet.cache import open_store, package_identity
-from ngraph_mxnet.cache.identity import digest_of_files
+from ngraph_mxnet.cache.places import digest_of_files
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (package / "inner").mkdir(parents=True)
     for name in ("__init__.py", "inner/module.py", "inner/library.so", "inner/notes.txt"):
         (package / name).write_text(f"# {name}")
-    monkeypatch.setattr("ngraph_mxnet.cache.identity.PACKAGE", package)
+    monkeypatch.setattr("ngraph_mxnet.cache.places.PACKAGE", package)
     yield package
     digest_of_files.cache_clear()
 

@@ -21,8 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.cli.runs import runs
-from ngraph_mxnet.experiments.run import Run
-from ngraph_mxnet.experiments.store import Store
+from ngraph_mxnet.experiments.store import Run, Store
 
 FACTS = {"command": ["-m", "ngraph_mxnet", "bench", "a.onnx"], "folder": "/nowhere", "variables": {}, "threads": 2,
          "affinity": [0], "packages": {"numpy": "1"}, "source": {"commit": "0123456789", "dirty": True}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from records import Left, Record
 from runs import arrays_for, build, compare, import_case
 
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import canonical
 from ngraph_mxnet.errors import UnsupportedError
 
 MODES = {"interpreter": ("INTERPRETER", {}), "dex": ("CPU", {}), "codegen": ("CPU", {"NGRAPH_CODEGEN": "1"})}

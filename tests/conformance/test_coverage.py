@@ -12,7 +12,7 @@ from mxnet.base import _LIB, check_call, py_str
 
 from ngraph_mxnet.bridges.mxnet.rules.left import LEFT, why_left
 from ngraph_mxnet.bridges.mxnet.rules.registry import all_rules
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import aliases, canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical
 
 
 def _registered() -> dict[str, str]:

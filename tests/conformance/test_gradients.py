@@ -19,8 +19,8 @@ from records import Case, Record
 from runs import Arrays, arrays_for, build
 
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.bridges.mxnet.training.rules import STATE
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.runtime.compile import compile as compile_graph

@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ngraph_mxnet.distributed.peer_watch import PeerWatch
-from ngraph_mxnet.distributed.process_end import ProcessEnd
-from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor, describe_mismatch
+from ngraph_mxnet.distributed.world import PeerWatch, ProcessEnd, RankFacts, Tensor, describe_mismatch
 
 STEPS = 6
 STEP = 3

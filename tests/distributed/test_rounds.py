@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.distributed.plan import Bucket, Slot, make_plan
-from ngraph_mxnet.distributed.rounds import Round
+from ngraph_mxnet.distributed.reduction import Round
 
 SIZES = [3, 5, 2, 7]
 

@@ -16,7 +16,7 @@ def mpi() -> None:
 PRELUDE = """
 import hashlib, os
 from ngraph_mxnet.distributed import Rows, broadcast_rows, sum_rows, world
-from ngraph_mxnet.distributed.rank_facts import RankFacts
+from ngraph_mxnet.distributed.world import RankFacts
 from ngraph_mxnet.errors import DistributedError
 kv = world()
 """

@@ -14,10 +14,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.distributed import rendezvous
-from ngraph_mxnet.distributed.peer_watch import PeerWatch
-from ngraph_mxnet.distributed.process_end import ProcessEnd
-from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor, describe_mismatch
+from ngraph_mxnet.distributed.world import (
+    Invitation,
+    PeerWatch,
+    ProcessEnd,
+    RankFacts,
+    Tensor,
+    connect,
+    describe_mismatch,
+    listen,
+)
 from ngraph_mxnet.errors import DistributedError
 
 TOKEN = "secret"
@@ -200,15 +206,15 @@ def answers(*each: list[str]) -> Callable[[str], list[str]]:
 
 
 def test_ranks_of_one_host_can_t_be_reached_from_outside() -> None:
-    listening, invitation = rendezvous.listen(["here", "here"])
-    with listening, rendezvous.connect(rendezvous.Invitation.from_text(invitation.to_text())) as connected:
+    listening, invitation = listen(["here", "here"])
+    with listening, connect(Invitation.from_text(invitation.to_text())) as connected:
         assert listening.getsockname()[0] == "127.0.0.1" == connected.getpeername()[0]
-    assert len(invitation.token) == 32 and invitation.token != rendezvous.listen(["here"])[1].token
+    assert len(invitation.token) == 32 and invitation.token != listen(["here"])[1].token
 
 
 def test_ranks_of_other_hosts_come_by_the_address_that_leads_to_them() -> None:
-    listening, invitation = rendezvous.listen(["here.invalid", "localhost", "nowhere.invalid"])
-    with listening, rendezvous.connect(invitation) as connected:
+    listening, invitation = listen(["here.invalid", "localhost", "nowhere.invalid"])
+    with listening, connect(invitation) as connected:
         assert connected.getpeername()[1] == listening.getsockname()[1] == invitation.port
     assert "127.0.0.1" in invitation.addresses and invitation.addresses[-1] == "here.invalid"
 
@@ -216,13 +222,13 @@ def test_ranks_of_other_hosts_come_by_the_address_that_leads_to_them() -> None:
 def test_a_rank_that_can_t_reach_rank_0_says_what_it_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    invitation = rendezvous.Invitation(["127.0.0.1"], port, "").to_text()
+    invitation = Invitation(["127.0.0.1"], port, "").to_text()
     with pytest.raises(DistributedError, match=rf"rank 1 \(b\) can't join the job: .*port {port}: 127.0.0.1: .*refus"):
         PeerWatch(1, 2, answers(["a", "b"], [invitation, ""]))
 
 
 def test_where_rank_0_can_t_listen_all_ranks_fail() -> None:
-    problem = rendezvous.Invitation([], 0, "", "rank 0 (a) can't listen for the other ranks: no sockets").to_text()
+    problem = Invitation([], 0, "", "rank 0 (a) can't listen for the other ranks: no sockets").to_text()
     with pytest.raises(DistributedError, match=r"rank 0 \(a\) can't listen"):
         PeerWatch(1, 2, answers(["a", "b"], [problem, ""]))
 

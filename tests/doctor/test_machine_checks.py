@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ngraph_mxnet import config
-from ngraph_mxnet.doctor.machine import processor, threads
-from ngraph_mxnet.doctor.settings import cache, settings
+from ngraph_mxnet.doctor.examine import cache, processor, settings, threads
 from ngraph_mxnet.environment import settings_in
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend

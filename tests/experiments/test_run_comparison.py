@@ -10,7 +10,7 @@ import pytest
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments.comparison import FASTER, SLOWER, UNKNOWN, compare, compare_runs, student_quantile
-from ngraph_mxnet.experiments.run import ROUND, Run
+from ngraph_mxnet.experiments.store import ROUND, Run
 
 PROCESSES, CALLS, TRIALS = 10, 50, 300
 CORRELATION = 0.7

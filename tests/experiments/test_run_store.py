@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from ngraph_mxnet.experiments.recording import record
-from ngraph_mxnet.experiments.run import Run
-from ngraph_mxnet.experiments.store import FORMAT, Store, StoreError
+from ngraph_mxnet.experiments.store import FORMAT, Run, Store, StoreError
 
 RUN = Run("bench", "small net", "0123456789abcdef" * 2, "session", seconds=1.5,
           settings={"threads": 2, "batch": [1, 2]},
@@ -81,7 +80,7 @@ def test_runs_are_only_added(store: Store, statement: str) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from ngraph_mxnet.experiments.run import Run
+from ngraph_mxnet.experiments.store import Run
 from ngraph_mxnet.experiments.store import Store
 for number in range(15):
     Store(Path(sys.argv[1])).add(Run("bench", f"{sys.argv[2]} {number}", samples={"latency_ms": [[1.0] * 200]}))
@@ -101,7 +100,7 @@ def test_four_processes_write_at_once_into_a_new_file(store: Store) -> None:
 
 def test_a_writer_that_is_killed_leaves_nothing_of_its_run(store: Store) -> None:
     store.add(RUN)
-    code = ("import os, sys\nfrom pathlib import Path\nfrom ngraph_mxnet.experiments.run import Run\n"
+    code = ("import os, sys\nfrom pathlib import Path\nfrom ngraph_mxnet.experiments.store import Run\n"
             "from ngraph_mxnet.experiments.store import Store\n"
             "class Ends(list):\n    def __iter__(self):\n        yield 1.0\n        os.kill(os.getpid(), 9)\n"
             "Store(Path(sys.argv[1])).add(Run('bench', 'half', samples={'latency_ms': [Ends()]}))")

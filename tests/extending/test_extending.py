@@ -93,7 +93,7 @@ def test_a_kernel() -> None:
     run("""
         import toy_kernel
         from ngraph_mxnet import _core
-        from ngraph_mxnet.targets.cpu.codegen.build import build_added
+        from ngraph_mxnet.targets.cpu.codegen.emit import build_added
         from ngraph_mxnet.targets.cpu.codegen.generator import added_code
         from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS
 

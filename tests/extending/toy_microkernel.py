@@ -6,15 +6,14 @@ import numpy as np
 from llvmlite import ir
 
 from ngraph_mxnet.ir.attributes import Float
-from ngraph_mxnet.ir.facts import by_result
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.opdef import by_result, register_op
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.ops.common import require
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
-from ngraph_mxnet.targets.cpu.microkernels.added import microkernel
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, F64, I64, PTR, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.variants import microkernel
 from ngraph_mxnet.targets.cpu.params.record import Kernels, whole
 
 LANES = 16

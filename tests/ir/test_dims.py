@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import GraphError
-from ngraph_mxnet.ir.answers import UnknownSize
-from ngraph_mxnet.ir.dim_text import parse_dim, split_sizes
-from ngraph_mxnet.ir.dims import MOST, Dim, bounds, is_above, negated
-from ngraph_mxnet.ir.guards import Guard, Guards, assuming, because, parse_guard
+from ngraph_mxnet.ir.dims import MOST, Dim, UnknownSize, bounds, is_above, negated
 from ngraph_mxnet.ir.sizes import (
+    Guard,
+    Guards,
     are_same,
+    assuming,
     at_hand,
+    because,
     both,
     cached,
     ceil_divided,
@@ -25,6 +26,9 @@ from ngraph_mxnet.ir.sizes import (
     is_one,
     is_true,
     least,
+    parse_dim,
+    parse_guard,
+    split_sizes,
     symbol,
     where,
 )

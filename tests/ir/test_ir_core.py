@@ -7,8 +7,7 @@ import pytest
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, count_ops, element_type, get_op, register_op, verify
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import ELEMENT_TYPES
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, Role
 
 
 def chain() -> tuple[Builder, Graph]:

@@ -8,10 +8,9 @@ import pytest
 
 from ngraph_mxnet.errors import GraphError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, element_type
-from ngraph_mxnet.ir.derived import Changes, Derivation, changes_of
-from ngraph_mxnet.ir.extract import extract
-from ngraph_mxnet.ir.module import Flow, Module, Modules, Shared, Step, single_step
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.graph import extract
+from ngraph_mxnet.ir.module import Changes, Derivation, Flow, Module, Modules, Shared, Step, changes_of, single_step
+from ngraph_mxnet.ir.types import Role
 
 PAIR = TensorType(element_type("f32"), (2,))
 X, W, Y = Shared("x", PAIR, Role.INPUT), Shared("w", PAIR, Role.WEIGHT), Shared("y", PAIR, Role.MADE)

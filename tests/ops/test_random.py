@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.ir import Builder, Graph, get_op
-from ngraph_mxnet.ops.random import philox
+from ngraph_mxnet.ops.training import philox
 from ngraph_mxnet.runtime.compile import compile
 
 # Of the authors' Random123, tests/kat_vectors.

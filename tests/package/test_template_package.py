@@ -12,8 +12,7 @@ import pytest
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.ir.guards import Guards, assuming
-from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
 from ngraph_mxnet.package import package
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.backend import get_backend, load_template

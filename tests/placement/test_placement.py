@@ -12,11 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import all_placements, problems
 
-from ngraph_mxnet.placement.cut import serial_placement
-from ngraph_mxnet.placement.placement import place
 from ngraph_mxnet.placement.problem import HOST, Item, Problem, Tensor
-from ngraph_mxnet.placement.schedule import Schedule, form_regions, schedule
-from ngraph_mxnet.placement.search import MOST_ENUMERATED, enumerate_all, least_seconds, predict, search
+from ngraph_mxnet.placement.search import (
+    MOST_ENUMERATED,
+    Schedule,
+    enumerate_all,
+    form_regions,
+    least_seconds,
+    place,
+    predict,
+    schedule,
+    search,
+    serial_placement,
+)
 
 
 def placements(problem: Problem, seed: int) -> list[int]:

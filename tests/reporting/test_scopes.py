@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.reporting.scopes import scopes
+from ngraph_mxnet.reporting.graph_data import scopes
 
 
 def blocks(*names: str) -> list[str]:

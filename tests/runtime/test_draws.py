@@ -8,8 +8,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.runtime.draws import MASK, Draw, draws_of

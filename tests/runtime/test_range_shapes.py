@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.ir.range_text import bindings_to_try, checked_shape, has_ranges, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.sizes import bindings_to_try, checked_shape, has_ranges, symbolic_shapes, symbols_in
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.runtime.ranges import RangeExecutable
 

@@ -15,7 +15,7 @@ from fuzzing import artefacts, entries, mutants
 from fuzzing.targets import TARGETS, WrongError, try_model, try_store
 
 import ngraph_mxnet.bridges.onnx.model
-from ngraph_mxnet.bridges.onnx import budget
+from ngraph_mxnet.bridges.onnx import model
 from ngraph_mxnet.package.artefact import Kind
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
@@ -58,7 +58,7 @@ def models() -> list[bytes]:
 @pytest.mark.timeout(300)
 def test_mutants_of_models(models: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each compiles, or ends in an error of ours."""
-    monkeypatch.setattr(budget, "MOST_NODES", 1 << 10)  # to come to the bound takes seconds
+    monkeypatch.setattr(model, "MOST_NODES", 1 << 10)  # to come to the bound takes seconds
     taken = 0
     for seed in range(250):
         random = Random(seed)

@@ -13,19 +13,17 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
-from ngraph_mxnet.bridges.mxnet import packaged, precisions, ranges
+from ngraph_mxnet.bridges.mxnet import options, packaged, ranges
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
-from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
-from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
-from ngraph_mxnet.bridges.mxnet.kept import is_small, kept_or_made, kept_or_made_template
+from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool, pins_of
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
-from ngraph_mxnet.bridges.mxnet.packaged import Region
+from ngraph_mxnet.bridges.mxnet.packaged import Region, is_small, kept_or_made, kept_or_made_template
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
-from ngraph_mxnet.ir.range_text import described
+from ngraph_mxnet.ir.sizes import described
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
@@ -72,7 +70,7 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         ours = packaged.packaged(region, attrs, compiled)
         if ours is not None:
             found, precision = ours
-            precisions.remember(subgraph_json, attrs, precision)
+            options.remember(subgraph_json, attrs, precision)
             _finish_before_forks()  # with other weights it needs Python, to compile
             audit = active()
             if audit is not None:
@@ -109,7 +107,7 @@ def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in
     backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
     programs = kept_or_made(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
                             small=is_small(subgraph_json))[1]
-    precisions.remember(subgraph_json, attrs, precisions.told_of(programs[0]))
+    options.remember(subgraph_json, attrs, options.told_of(programs[0]))
     return _native(programs[0])
 
 
@@ -130,7 +128,7 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
     ranges.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None
-    precisions.remember(subgraph_json, attrs, precisions.told_of(found))
+    options.remember(subgraph_json, attrs, options.told_of(found))
     return _native(found), made.template.native
 
 

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import glob
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
-from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
+from ngraph_mxnet.bridges.mxnet.judging.judgement import Cut, argument_types, pins_of
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
-from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut
 from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_not_dense
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+from ngraph_mxnet.distributed.plan import bucket_bytes, make_plan
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Graph
+from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.placement.verdicts.render import render
-from ngraph_mxnet.placement.verdicts.report import Partition
-from ngraph_mxnet.placement.verdicts.support import Verdict
+from ngraph_mxnet.placement.verdicts.report import Partition, Verdict
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
+
+    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+
 
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
@@ -182,3 +186,40 @@ def _lowered(nameless: NamelessGraph, cut: Cut, backend: Backend) -> tuple[Graph
         return graph, {}
     pins = {glob.escape(nameless.named(origin)): pin for origin, pin in pins_of(cut.graph, backend.devices).items()}
     return graph, {"pins": pins}
+
+
+@dataclass(frozen=True)
+class BucketTraining:
+    """`gradients`: names, in the order in which they become final; `bytes`: of all; `ready`: the share of the backward
+    pass, from 0 to 1, after which the last of them is final."""
+
+    gradients: tuple[str, ...]
+    bytes: int
+    ready: float
+
+
+def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[BucketTraining, ...], float]:
+    """The buckets in the order in which they are sent, and the seconds of the backward pass, which is run twice on
+    zeros.
+
+    Args:
+        program: made for recorded calls.
+        trained: names of its gradients, in the order of the backward half's results.
+    """
+    from ngraph_mxnet import _core
+
+    native = program.backward.native
+    inputs, outputs = ([np.zeros(shape, ELEMENT_TYPES[element].numpy) for element, shape in each]
+                       for each in (native.inputs, native.outputs))
+    native.run(inputs, outputs)  # memory is touched
+    watch = _core.ResultWatch([(each.__array_interface__["data"][0], 0) for each in outputs])
+    begin = time.monotonic()
+    native.run(inputs, outputs)
+    seconds = time.monotonic() - begin
+    ready = {number: at - begin for number, at, _ in watch.take(0.0)}
+    sizes, dtypes = [each.size for each in outputs], [each.dtype for each in outputs]
+    plan = make_plan(sizes, dtypes, list(ready), bucket_bytes())
+    return tuple(BucketTraining(tuple(trained[slot.gradient] for slot in bucket.slots),
+                                sum(slot.bytes for slot in bucket.slots),
+                                max(ready[slot.gradient] for slot in bucket.slots) / seconds)
+                 for bucket in plan), seconds

@@ -12,9 +12,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.explain import DTypes, Shapes, all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
-from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
+from ngraph_mxnet.bridges.mxnet.judging.judgement import Cut, argument_types
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.errors import ModelError, listed

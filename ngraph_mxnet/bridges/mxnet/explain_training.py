@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
-from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
-from ngraph_mxnet.bridges.mxnet.explain_buckets import BucketTraining, buckets_of
+from ngraph_mxnet.bridges.mxnet.explain import BucketTraining, all_dtypes, buckets_of, load_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import (
     A_SPARSE_GRADIENT,
     sparse_gradients,

@@ -12,15 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ngraph_mxnet.bridges.mxnet.rules.lowering import FindRule, lower_operators, read
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
-from ngraph_mxnet.bridges.mxnet.symbols.control_flow import FOREACH, Foreach
-from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
-from ngraph_mxnet.bridges.mxnet.symbols.inlining import inlined
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Halves, canonical
+from ngraph_mxnet.bridges.mxnet.symbols.inlining import FOREACH, Foreach, inlined
 from ngraph_mxnet.bridges.mxnet.symbols.open_shapes import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import Role
 
 # Between a weight and the operator that it is a parameter of: elements only move.
 _REARRANGING = frozenset({

@@ -11,8 +11,10 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import canonical_name
 from ngraph_mxnet.runtime.backend import check_options as check_backend_options
+from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import file_digests
 
 PREFIX = "ngraph_"
@@ -79,3 +81,26 @@ def backend_options(attrs: Mapping[str, str]) -> dict[str, Any]:
     """A region's options for its backend, by the backend's names."""
     return {name.removeprefix(PREFIX): value for name, value in own_options(attrs).items()
             if name not in (BACKEND, STRUCTURE, DATA)}
+
+
+_told = Recent(1024)
+
+
+def remember(subgraph_json: str, attrs: Mapping[str, str], precision: str) -> None:
+    """`precision`: as text for people."""
+    _told.put(_key(subgraph_json, attrs), precision)
+
+
+def told_of(executable: Executable) -> str:
+    """The precision of convolutions and matrix products; with a recipe, how many are in 8 bits."""
+    return f"{executable.precision}, {executable.quantised}" if executable.quantised else executable.precision
+
+
+def precision_of(subgraph_json: str, attrs: Mapping[str, str]) -> str:
+    """What was remembered of the region; empty if nothing was."""
+    found: str = _told.get(_key(subgraph_json, attrs)) or ""
+    return found
+
+
+def _key(subgraph_json: str, attrs: Mapping[str, str]) -> Any:
+    return subgraph_json, tuple(sorted(attrs.items()))

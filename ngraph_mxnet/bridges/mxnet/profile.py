@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights, read_weights
+from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.feeds import SEED, random_array

@@ -13,10 +13,9 @@ from rich.text import Text
 from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
-from ngraph_mxnet.bridges.mxnet.options import chosen_backend
-from ngraph_mxnet.bridges.mxnet.precisions import precision_of
+from ngraph_mxnet.bridges.mxnet.options import chosen_backend, precision_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
-from ngraph_mxnet.bridges.mxnet.training.planned import PlannedStep, planned_steps
+from ngraph_mxnet.bridges.mxnet.training.program import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
 from ngraph_mxnet.rendered import Rendered

@@ -1,4 +1,4 @@
-"""Symbols and Gluon blocks that are compiled as a whole, with their weights, for a runtime without MXNet."""
+"""Reads arrays that MXNet's operators may still be reading."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
+from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, explain, load_symbol, region_graphs
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
-from ngraph_mxnet.bridges.mxnet.settled import settled
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
     at_hand_shapes,
     check_inputs,
@@ -19,13 +18,30 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
 )
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.range_text import has_ranges
+from ngraph_mxnet.ir.sizes import has_ranges
 from ngraph_mxnet.runtime.artefact import listing
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.draws import Draw, draws_of
 
 if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
+
+
+def settled(array: NDArray) -> np.ndarray:
+    """A copy of its elements, as they are when all operators that were called have read them.
+
+    In predict mode a convolution brings its weight into oneDNN's layout, in the weight's own memory, by an operator
+    that it pushes when it runs. `asnumpy` waits for operators that are pushed already, and so can copy a weight while
+    its elements move.
+    """
+    from mxnet.base import _LIB, check_call
+
+    check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
+    return array.asnumpy()
+
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -138,3 +154,18 @@ def is_block(model: Any) -> bool:
 def _flat(found: Any) -> list[Symbol]:
     """The symbols of a block's outputs, which may be nested lists."""
     return [one for each in found for one in _flat(each)] if isinstance(found, (list, tuple)) else [found]
+
+
+def draws_of_symbol(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any],
+                    backend: str) -> dict[str, Draw]:
+    """As `draws_of`, for the inputs of these shapes; of a symbol that MXNet runs in part, what the regions say that the
+    backend would run."""
+    try:
+        return draws_of(graph_of(symbol, shapes, dtypes, {})[0])
+    except NGraphError:
+        told = all_dtypes(symbol, dtypes)
+    found: dict[str, Draw] = {}
+    for graph, _ in region_graphs(symbol, {name: (tuple(shapes[name]), told.get(name)) for name in shapes},
+                                  get_backend(backend))[1]:
+        found |= {name: draw for name, draw in draws_of(graph).items() if name in shapes}
+    return found

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
-from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
-from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, input_types
-from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.ports import (
+from ngraph_mxnet.bridges.onnx.inputs import (
     ModelPort,
+    Shapes,
+    bind_shapes,
     flat_arrays,
     hashable,
     input_ports,
+    input_types,
     output_port,
     shape_of,
 )
-from ngraph_mxnet.bridges.onnx.ranges import ModelRanges
+from ngraph_mxnet.bridges.onnx.model import MOST_DECLARED_BYTES, Model, require_type
+from ngraph_mxnet.bridges.onnx.ranges import CachedPrograms, Made, ModelRanges
 from ngraph_mxnet.bridges.onnx.values import (
     Between,
     CutError,
@@ -53,8 +53,8 @@ from ngraph_mxnet.runtime.executable import (
 )
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.onnx.divided import DividedModel
-    from ngraph_mxnet.bridges.onnx.imported import Imported
+    from ngraph_mxnet.bridges.onnx.importer import Imported
+    from ngraph_mxnet.bridges.onnx.runners import DividedModel
 
 MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""
@@ -269,7 +269,7 @@ class ModelExecutable(Submitting):
 
     def _divide(self, cut: CutError) -> DividedModel:
         """What runs the model in the parts that the cut makes, made once."""
-        from ngraph_mxnet.bridges.onnx.divided import DividedModel  # most models are not, and start sooner without
+        from ngraph_mxnet.bridges.onnx.runners import DividedModel  # most models are not, and start sooner without
 
         key = cut.key()
         found: DividedModel | None = self._divided.get(key)

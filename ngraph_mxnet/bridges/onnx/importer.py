@@ -1,33 +1,33 @@
-"""From an ONNX model to an `ir.Graph`.
-
-Each operator lowers by its rule (`rules/<family>.py`), or, without one, by the function that ONNX itself defines it as.
-Every IR node carries `onnx:<name> <Op>`. Floating-point initialisers become weights, as those of MXNet
-models are; the others, which are shapes, axes and indices mostly, become constants.
-"""
+"""What a model was imported as."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from onnx import helper
 
-from ngraph_mxnet.bridges.onnx.at_hand import have_symbols, of_sizes_at_hand
 from ngraph_mxnet.bridges.onnx.attributes import Attributes
-from ngraph_mxnet.bridges.onnx.branches import unfold
-from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
-from ngraph_mxnet.bridges.onnx.functions import function_of
-from ngraph_mxnet.bridges.onnx.imported import Imported
-from ngraph_mxnet.bridges.onnx.inferred import inferred_types
-from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
+from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, dimensions, element_name
 from ngraph_mxnet.bridges.onnx.lists import is_of_lists
-from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.names import names_from_outside, names_in_subgraphs
-from ngraph_mxnet.bridges.onnx.rest import proto_type, rest_of
+from ngraph_mxnet.bridges.onnx.model import (
+    BoundedBuilder,
+    Model,
+    element_of,
+    function_of,
+    names_from_outside,
+    names_in_subgraphs,
+    to_array,
+    unfold,
+)
+from ngraph_mxnet.bridges.onnx.pieces import proto_type, rest_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
-from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
-from ngraph_mxnet.bridges.onnx.tensors import to_array
 from ngraph_mxnet.bridges.onnx.values import (
+    FEW_ELEMENTS,
+    MOST_ELEMENTS,
     Between,
     BetweenError,
     CutError,
@@ -35,13 +35,60 @@ from ngraph_mxnet.bridges.onnx.values import (
     EmptyOptional,
     Item,
     Ragged,
+    Statics,
     TakenError,
     TensorSequence,
+    have_symbols,
+    of_sizes_at_hand,
     parts_of,
 )
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
-from ngraph_mxnet.ir import TensorType, Value
-from ngraph_mxnet.ir.guards import because
+from ngraph_mxnet.ir import Graph, Value
+from ngraph_mxnet.ir.sizes import because
+from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.runtime.draws import Draw, draws_of
+
+
+@dataclass
+class Imported:
+    """A graph, and arrays for those of its parameters that are the model's weights."""
+
+    graph: Graph
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    specialised: list[str] = field(default_factory=list)
+    """Parameters whose elements, at the call that it was imported for, decided about shapes."""
+    outputs: list[tuple[str, Item]] = field(default_factory=list)
+    """What the graph's results are parts of, in their order."""
+    rest: Model | None = None
+    """The nodes from the one on at which the graph ends, if what is lowered there depends on the data; `outputs` are
+    what it reads, beside inputs of the model."""
+    reason: str = ""
+    """Why the graph ends there; the text names the node."""
+
+
+def inferred_types(model: Model, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, TensorType]:
+    """Those outputs of a node of the model that are tensors of known shapes and of elements that the IR has.
+
+    Args:
+        types: of the node's inputs by name, as far as they are known.
+    """
+    known = {tensor.name: tensor for tensor in model.proto.graph.initializer if tensor.name in types}
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    try:
+        schema = onnx.defs.get_schema(node.op_type, model.opsets[domain], domain)
+        plain = helper.make_node(node.op_type, node.input, node.output, domain=domain)
+        plain.attribute.extend(each for each in node.attribute if each.name in schema.attributes)
+        told = onnx.shape_inference.infer_node_outputs(schema, plain, dict(types), known)
+    except Exception:  # ONNX knows no such operator, or can't tell; what is raised is not documented
+        return {}
+    found = {}
+    for name, type_ in told.items():
+        shape = dimensions(type_.tensor_type)
+        if type_.HasField("tensor_type") and shape is not None and all(isinstance(size, int) for size in shape):
+            with suppress(UnsupportedError):  # the IR has no such elements
+                found[name] = TensorType(element_of(type_.tensor_type.elem_type), shape)  # type: ignore[arg-type]
+    return found
+
 
 Scope = dict[str, "Item | None"]
 
@@ -395,3 +442,13 @@ class _Importer:
             inner._lower_node(part, position, scope, produced)
         self._b.origin = origin
         return [scope.get(name) for name in function.output]  # type: ignore[misc]
+
+
+def draws_of_model(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, Draw]:
+    """As `draws_of`, of what is compiled before there are data; nothing where that is nothing, or a shape is
+    missing, which whoever draws then says."""
+    try:
+        imported = import_model(model, shapes, partly=True, between=Between())
+    except NGraphError:
+        return {}
+    return draws_of(imported.graph, imported.weights)

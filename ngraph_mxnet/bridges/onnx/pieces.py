@@ -1,22 +1,75 @@
-"""Nodes of a model as a model of their own, compiled for the kinds of values that it is given."""
+"""What pieces of a model compute themselves instead of being given it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.names import names_from_outside
-from ngraph_mxnet.bridges.onnx.ports import ModelPort
-from ngraph_mxnet.bridges.onnx.recomputed import Recomputed
-from ngraph_mxnet.bridges.onnx.values import Between
-from ngraph_mxnet.errors import ModelError, listed
+from ngraph_mxnet.bridges.onnx.inputs import ModelPort
+from ngraph_mxnet.bridges.onnx.model import Model, names_from_outside, subgraphs
+from ngraph_mxnet.bridges.onnx.values import (
+    FEW_ELEMENTS,
+    Between,
+    EmptyOptional,
+    Item,
+    Ragged,
+    Statics,
+    TensorSequence,
+    parts_of,
+)
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir import Value
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.runtime.executable import Executable
+
+_OF_SIZES = {"Add", "Cast", "Concat", "Div", "Gather", "Identity", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
+"""Operators that are cheap to compute again, of sizes."""
+
+
+class Recomputed:
+    """Initialisers of a model, those of its nodes that compute from nothing else, and those that compute with the sizes
+    of values only: so each piece knows them when it is compiled, be it as symbols."""
+
+    def __init__(self, initializers: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]) -> None:
+        self._tensors = {tensor.name: tensor for tensor in initializers}
+        self._makers: dict[str, onnx.NodeProto] = {}
+        self._sizes: set[str] = set()
+        for node in nodes:
+            read = list(filter(None, node.input))
+            is_fixed = all(name in self and name not in self._sizes for name in read)
+            is_size = node.op_type in ("Shape", "Size") or (
+                node.op_type in _OF_SIZES and all(name in self for name in read))
+            if (is_fixed and not subgraphs(node)) or (is_size and not node.domain):
+                self._makers.update(dict.fromkeys(filter(None, node.output), node))
+                self._sizes.update(() if is_fixed else filter(None, node.output))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors or name in self._makers
+
+    def is_size(self, name: str) -> bool:
+        """Whether it depends on the sizes of values."""
+        return name in self._sizes
+
+    def tensor(self, name: str) -> onnx.TensorProto | None:
+        """The initialiser of this name, if there is one."""
+        return self._tensors.get(name)
+
+    def needed(self, names: Iterable[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+        """The nodes, in order, and the initialisers that make these names, as far as they are here."""
+        waiting, wanted = list(names), set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in self and name not in wanted:
+                wanted.add(name)
+                waiting += self._makers[name].input if name in self._makers else ()
+        makers = {id(node): node for name, node in self._makers.items() if name in wanted}
+        return list(makers.values()), [tensor for name, tensor in self._tensors.items() if name in wanted]
+
 
 Values = Mapping[str, Any]
 """Arrays, lists of arrays, and None for empty optionals, by name."""
@@ -135,3 +188,55 @@ def type_for(value: Any, *, like: bool = False) -> onnx.TypeProto:
         element = type_for(value[0] if value else np.empty(0, np.float32))
         return helper.make_sequence_type_proto(element)
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape if like else None)
+
+
+def rest_of(model: Model, nodes: Sequence[onnx.NodeProto], initializers: Iterable[onnx.TensorProto],
+            scope: Mapping[str, Item | None], inputs: Container[str], statics: Statics) -> Model:
+    """The model of `nodes`, its last ones. Its inputs are what they read of `scope`; what is constant there stays so.
+
+    Args:
+        initializers: those beside the model's.
+        inputs: names of the model's own inputs.
+    """
+    whole = model.proto.graph
+    read = {*names_from_outside(nodes), *(output.name for output in whole.output)}
+    given = {value.name: value for value in model.inputs}
+    held = [tensor for tensor in (*whole.initializer, *initializers) if tensor.name in read]
+    names = {tensor.name for tensor in held}
+    infos: list[onnx.ValueInfoProto] = []
+    for name, item in scope.items():
+        if name not in read or name in names or item is None:
+            continue
+        known = statics.find(item) if isinstance(item, Value) and name not in inputs else None
+        if known is not None and known.size <= FEW_ELEMENTS:
+            held.append(numpy_helper.from_array(np.asarray(known), name))
+        else:
+            infos.append(given[name] if name in inputs else helper.make_value_info(name, _type(name, item)))
+    proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
+    proto.graph.CopyFrom(helper.make_graph(nodes, whole.name, infos, whole.output, held))
+    return Model(proto, model.opsets, model.folder)
+
+
+def tensor_type(type_: TensorType, shape: Iterable[int | None] | None = None) -> onnx.TypeProto:
+    """`shape` in place of the type's own."""
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(type_.element.numpy),
+                                         list(type_.shape if shape is None else shape))
+
+
+def proto_type(item: Item) -> onnx.TypeProto:
+    """The type of an item, its shape included; of a sequence that of its first element."""
+    parts = parts_of(item)
+    tensor = tensor_type(parts[0].type) if parts else onnx.TypeProto()
+    return helper.make_sequence_type_proto(tensor) if isinstance(item, TensorSequence) else tensor
+
+
+def _type(name: str, item: Item) -> onnx.TypeProto:
+    if isinstance(item, Ragged):
+        type_ = item.value.type
+        return tensor_type(type_, [None if i == item.axis else size for i, size in enumerate(type_.shape)])
+    if isinstance(item, TensorSequence) and item.items:
+        first = item.items[0].type
+        return helper.make_sequence_type_proto(tensor_type(first, [None] * first.rank))
+    if isinstance(item, (EmptyOptional, TensorSequence)):
+        raise UnsupportedError(f"{name!r}, which is empty, is read behind a node whose shapes depend on the data")
+    return tensor_type(item.type)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ngraph_mxnet.bridges.onnx.imported import Imported
-from ngraph_mxnet.bridges.onnx.importer import import_model
+from ngraph_mxnet.bridges.onnx.importer import Imported, import_model
 from ngraph_mxnet.bridges.onnx.inputs import Shapes
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.errors import ConfigError, ModelError, listed

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from ngraph_mxnet.bridges.onnx.budget import all_nodes
 from ngraph_mxnet.bridges.onnx.inputs import Shapes
-from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.model import Model, all_nodes
 from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
 from ngraph_mxnet.errors import UnsupportedError, listed
 from ngraph_mxnet.ir import Graph, Value

@@ -1,10 +1,8 @@
 """What a data-parallel training step would take on a cluster: the trace of a real step, on links of stated speed."""
 
-from ngraph_mxnet.distributed.simulation.allreduce import ALGORITHMS, all_reduce_seconds
 from ngraph_mxnet.distributed.simulation.calibration import Calibration
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme
-from ngraph_mxnet.distributed.simulation.fields import SimulationError
-from ngraph_mxnet.distributed.simulation.prediction import Prediction, predict
+from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme, SimulationError
+from ngraph_mxnet.distributed.simulation.prediction import ALGORITHMS, Prediction, all_reduce_seconds, predict
 from ngraph_mxnet.distributed.simulation.trace import Gradient, Trace
 
 __all__ = [

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Link
-from ngraph_mxnet.distributed.simulation.fields import made, read_as, write_as
+from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Link, made, read_as, write_as
 
 FORMAT, VERSION = "ngraph-mxnet network calibration", 1
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme
-from ngraph_mxnet.distributed.simulation.fields import SimulationError, made, read, require
+from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme, SimulationError, made, read, require
 from ngraph_mxnet.distributed.simulation.prediction import Prediction, predict
 from ngraph_mxnet.distributed.simulation.trace import Trace
 

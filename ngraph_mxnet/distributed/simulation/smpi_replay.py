@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Scheme
-from ngraph_mxnet.distributed.simulation.fields import SimulationError, require
+from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Scheme, SimulationError, require
 from ngraph_mxnet.distributed.simulation.trace import Bucket, Trace, buckets
 
 OWN_ALGORITHMS = {

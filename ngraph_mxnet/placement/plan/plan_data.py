@@ -9,9 +9,9 @@ from typing import Any
 
 from ngraph_mxnet.ir.cost import Cost, node_cost
 from ngraph_mxnet.ir.graph import count_ops
-from ngraph_mxnet.placement.outline import Outline
-from ngraph_mxnet.placement.placement import Placement
+from ngraph_mxnet.placement.extraction import Outline
 from ngraph_mxnet.placement.problem import Seconds
+from ngraph_mxnet.placement.search import Placement
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,10 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
-from ngraph_mxnet.ir.answers import IN_FORCE
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.guards import Guard, Guards, assuming
+from ngraph_mxnet.ir.dims import IN_FORCE, Atom
 from ngraph_mxnet.ir.module import Module, Shared
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, is_symbolic
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS, ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.fields import ALIGNMENT

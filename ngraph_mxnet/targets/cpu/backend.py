@@ -17,9 +17,9 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
-from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
@@ -53,8 +53,8 @@ from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_options, read_options, tell_once
 from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.chains import chained
-from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
+from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
@@ -65,8 +65,8 @@ from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 from ngraph_mxnet.targets.cpu.template import template_of
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
     from ngraph_mxnet.targets.cpu.report.profile import Profile
+    from ngraph_mxnet.targets.cpu.report.tables import Explained
 
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
@@ -137,7 +137,7 @@ class CPUExecutable(NativeExecutable):
         return self._programs.listing()
 
     def lowered(self) -> Lowered:
-        from ngraph_mxnet.targets.cpu.report.lowered import lowered
+        from ngraph_mxnet.targets.cpu.report.facts import lowered
 
         return lowered(self._lowering)
 
@@ -219,7 +219,7 @@ class CPUBackend(Backend):
 
     def explain(self, graphs: Sequence[Graph]) -> Explained:
         from ngraph_mxnet.runtime.compile import compile
-        from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
+        from ngraph_mxnet.targets.cpu.report.tables import Explained
 
         return Explained.of([compile(graph, self.name) for graph in graphs])
 

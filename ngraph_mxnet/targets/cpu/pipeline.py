@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.passes.algebraic import algebraic
-from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Pass
-from ngraph_mxnet.passes.byte_functions import byte_functions
+from ngraph_mxnet.passes.byte_products import ShortSums, UnsignedData, quantize_early, quantized_products, stored_scale
 from ngraph_mxnet.passes.clusters import InlineBodies
-from ngraph_mxnet.passes.constant_folding import ConstantFolding
-from ngraph_mxnet.passes.cse import Cse
-from ngraph_mxnet.passes.dead_code import DeadCode
-from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
-from ngraph_mxnet.passes.integer_sums import integer_sums
+from ngraph_mxnet.passes.fold import ConstantFolding
+from ngraph_mxnet.passes.fuse import fuse_scale_shift
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
-from ngraph_mxnet.passes.quantize_early import quantize_early
-from ngraph_mxnet.passes.quantized_fusion import quantized_fusion
-from ngraph_mxnet.passes.quantized_products import quantized_products
-from ngraph_mxnet.passes.short_sums import ShortSums
-from ngraph_mxnet.passes.stored_scale import stored_scale
-from ngraph_mxnet.passes.unsigned_data import UnsignedData
+from ngraph_mxnet.passes.quantized_fusion import byte_functions, integer_sums, quantized_fusion
+from ngraph_mxnet.passes.sequences import attention_fusion
+from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic
 from ngraph_mxnet.quantise.division import DivideData
 from ngraph_mxnet.quantise.products import QuantizeProducts
 from ngraph_mxnet.quantise.recipe import Recipe

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.ir.answers import IN_FORCE
+from ngraph_mxnet.ir.dims import IN_FORCE
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.guards import Guards
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import Guards
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.quantise.fit import Fit
 from ngraph_mxnet.runtime.executable import input_ports, output_ports
 from ngraph_mxnet.targets.cpu.lower import Settings

@@ -15,12 +15,10 @@ from ngraph_mxnet.package.pack import count
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.placement.extraction import Regions, extract_regions, whole_region
-from ngraph_mxnet.placement.outline import origins, outline, pin_on
-from ngraph_mxnet.placement.placement import place
-from ngraph_mxnet.placement.plan.plan import Plan
-from ngraph_mxnet.placement.plan.plan_code import decode_plan
+from ngraph_mxnet.placement.extraction import Regions, extract_regions, origins, outline, pin_on, whole_region
+from ngraph_mxnet.placement.plan.plan import Plan, decode_plan
 from ngraph_mxnet.placement.problem import HOST
+from ngraph_mxnet.placement.search import place
 from ngraph_mxnet.runtime.backend import PRECISIONS, Backend, canonical_name, get_backend, load
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.package import Package, encode_graph
 from ngraph_mxnet.placement.extraction import Regions
-from ngraph_mxnet.placement.plan.plan_code import encode_plan
+from ngraph_mxnet.placement.plan.plan import encode_plan
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, ports_of
 from ngraph_mxnet.runtime.session import Session

@@ -11,7 +11,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
@@ -23,7 +23,7 @@ from ngraph_mxnet.runtime.options import read_count, read_samples
 from ngraph_mxnet.targets.nnp.cost import device_costs
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import NNPExecutable
-from ngraph_mxnet.targets.nnp.lower.resources import Resources, resources_of
+from ngraph_mxnet.targets.nnp.lower.places import Resources, resources_of
 from ngraph_mxnet.targets.nnp.quantise.overflow import overflowing
 from ngraph_mxnet.targets.nnp.replicas import PART, NNPReplicas
 from ngraph_mxnet.targets.nnp.support import unsupported

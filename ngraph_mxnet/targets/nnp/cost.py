@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.nnp.device import Device

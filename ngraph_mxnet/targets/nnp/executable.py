@@ -10,10 +10,9 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.derived import Changes, changes_of
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.module import Changes, Module, changes_of
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.package.pack import text
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
@@ -21,13 +20,12 @@ from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
 from ngraph_mxnet.targets.nnp.isa.assembler import print_program
 from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.lower.conversions import convert_views
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
+from ngraph_mxnet.targets.nnp.lower.views import convert_views
 from ngraph_mxnet.targets.nnp.packing import decode_settings, decode_version, encode_settings, encode_version
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, uniform
 from ngraph_mxnet.targets.nnp.quantise.quantize import quantize
-from ngraph_mxnet.targets.nnp.report.report import Report, make_report, trace_text
-from ngraph_mxnet.targets.nnp.report.summary import count_call
+from ngraph_mxnet.targets.nnp.report.report import Report, count_call, make_report, trace_text
 from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.simulate.hazards import order
 from ngraph_mxnet.targets.nnp.simulate.timing import Timeline, simulate

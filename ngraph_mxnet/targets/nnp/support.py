@@ -5,9 +5,8 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES
-from ngraph_mxnet.targets.nnp.lower.access import read, ways
-from ngraph_mxnet.targets.nnp.lower.boxes import full
-from ngraph_mxnet.targets.nnp.lower.resources import Resources
+from ngraph_mxnet.targets.nnp.lower.access import full, read, ways
+from ngraph_mxnet.targets.nnp.lower.places import Resources
 from ngraph_mxnet.targets.nnp.lower.views import VIEWS
 
 _WIDE = ("i64", "u64")

@@ -10,7 +10,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.targets.nnp.isa.program import Program
 from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
-from ngraph_mxnet.targets.nnp.lower.resources import Resources
+from ngraph_mxnet.targets.nnp.lower.places import Resources
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
 from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
 

@@ -11,8 +11,7 @@ from unittest import mock
 import numpy as np
 
 from fuzzing.values.trials import Trial
-from ngraph_mxnet.ir.facts import Facts
-from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.opdef import Facts, OpDef
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.interpreter.backend import GraphValues
 

@@ -8,8 +8,8 @@ from functools import cache
 from fuzzing.values.drawing import Draw, chance, integer, pick
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.targets.cpu.params.attention import BLOCK_KEYS, MOST_KEYS, MOST_NEAR, MOST_SCORES
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
+from ngraph_mxnet.targets.cpu.params.sequences import BLOCK_KEYS, MOST_KEYS, MOST_NEAR, MOST_SCORES
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 

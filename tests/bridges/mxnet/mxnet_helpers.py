@@ -17,10 +17,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.bridges.mxnet import kept
+from ngraph_mxnet.bridges.mxnet import packaged
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
-from ngraph_mxnet.bridges.mxnet.training.ranges import StepPackage
+from ngraph_mxnet.bridges.mxnet.training.program import StepPackage
 from ngraph_mxnet.recent import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
@@ -60,12 +60,12 @@ def check_that_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert content is not None
         if kind == "template":
             for half in StepPackage.from_bytes(content).halves:
-                kept.load_template(half)
+                packaged.load_template(half)
         else:
-            for each in kept.unpack(content)["programs"]:
-                kept.load(kept.Package.from_bytes(each.tobytes()))
+            for each in packaged.unpack(content)["programs"]:
+                packaged.load(packaged.Package.from_bytes(each.tobytes()))
 
-    monkeypatch.setattr(kept, "place_for",
+    monkeypatch.setattr(packaged, "place_for",
                         lambda kind, key, small: SimpleNamespace(get=lambda: None, put=partial(put, kind)))
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import ngraph_mxnet
-from ngraph_mxnet.auditing.difference import difference
-from ngraph_mxnet.auditing.runs import open_run
+from ngraph_mxnet.auditing.runs import difference, open_run
 
 NET = """
 import os

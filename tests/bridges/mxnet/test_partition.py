@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from mxnet_helpers import bound, mx, needs_library
 
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
-from ngraph_mxnet.placement.verdicts import worth
-from ngraph_mxnet.placement.verdicts.regions import ALONE, grow_regions
-from ngraph_mxnet.placement.verdicts.report import Partition
+from ngraph_mxnet.placement.verdicts import report
+from ngraph_mxnet.placement.verdicts.report import ALONE, Partition, grow_regions
 
 LEFT = "left"
 """A node whose name begins so stays with MXNet in these tests."""
@@ -97,7 +96,7 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return "its name" if _STAYS in node.attrs else reason(symbol, node, *rest)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
-    monkeypatch.setattr(worth, "LEAST_ALONE", 0)
+    monkeypatch.setattr(report, "LEAST_ALONE", 0)
     monkeypatch.setattr(judgement, "found_supported", Recent(1024))
     monkeypatch.setattr(cached_partitions, "recent", Recent(32))
     monkeypatch.setattr(partitioner, "latest", Recent(16))
@@ -164,7 +163,7 @@ def test_nodes_of_one_name() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size", [4, 4096])
 def test_a_lone_small_operator_between_those_of_mxnet(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    monkeypatch.setattr(worth, "LEAST_ALONE", 1024)
+    monkeypatch.setattr(report, "LEAST_ALONE", 1024)
     x = unary(mx.sym.var("data"), "left")
     for number in range(count):
         x = unary(x, f"ours{number}")

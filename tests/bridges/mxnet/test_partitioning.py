@@ -17,10 +17,9 @@ from native_runs import mx
 
 from ngraph_mxnet.bridges.mxnet import options
 from ngraph_mxnet.bridges.mxnet.judging import judgement, partition_log, partitioner
-from ngraph_mxnet.bridges.mxnet.judging.judgement import judge_graph
+from ngraph_mxnet.bridges.mxnet.judging.judgement import contracted, cut_region, judge_graph
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Partitioned, partition
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import contracted, cut_region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.types import TensorType, f32

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from mxnet_helpers import mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.settled import settled
-from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, settled
 
 pytestmark = needs_library
 

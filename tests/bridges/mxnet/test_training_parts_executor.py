@@ -9,7 +9,7 @@ import pytest
 from mxnet_helpers import backend, bound, close, mx, needs_library
 
 from ngraph_mxnet.bridges.mxnet.training import parts
-from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
+from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
 
 pytestmark = needs_library
 

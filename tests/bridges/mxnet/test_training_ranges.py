@@ -13,7 +13,7 @@ from mxnet.gluon import nn, rnn
 from mxnet_helpers import check_that_all_is_kept
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet import kept, ranges
+from ngraph_mxnet.bridges.mxnet import packaged, ranges
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.bridges.mxnet.training import program
 from ngraph_mxnet.cache import place_for
@@ -231,7 +231,7 @@ def test_another_process_takes_the_template(monkeypatch: pytest.MonkeyPatch, tmp
     """The process is this one, which has forgotten all; nothing may be compiled."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     made, loss, data = NETS["two ways"]
-    monkeypatch.setattr(kept, "place_for", place_for)
+    monkeypatch.setattr(packaged, "place_for", place_for)
     monkeypatch.setattr(program, "is_small", lambda text: False)
     results = []
     for _ in range(2):

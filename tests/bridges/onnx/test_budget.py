@@ -12,7 +12,7 @@ from onnx import helper
 from onnx_models import F32, I64, model, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import budget
+from ngraph_mxnet.bridges.onnx import model as onnx_model
 from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.bridges.onnx.whole import import_whole
 from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
@@ -96,7 +96,7 @@ def loops(levels: int, trips: int, inner: onnx.NodeProto) -> onnx.ModelProto:
 @pytest.mark.parametrize("op", ["Relu", "Identity"])
 def test_loops_in_loops(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 ** 9 trips, of which one of Identity adds nothing but its constants, are no graph; they may be run."""
-    monkeypatch.setattr(budget, "MOST_NODES", 4096)
+    monkeypatch.setattr(onnx_model, "MOST_NODES", 4096)
     proto = loops(3, 1000, helper.make_node(op, ["s0"], ["t0"]))
     with pytest.raises(UnsupportedError, match="more than 4096 nodes, as loops are repeated"):
         import_whole(read_model(proto), {})
@@ -139,7 +139,7 @@ def test_a_loop_whose_state_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     proto = loops(1, 1000, concat)
     with pytest.raises(UnsupportedError, match="the values up to here have more than"):
         import_whole(read_model(proto), {})
-    monkeypatch.setattr(budget, "MOST_TENSOR_BYTES", 1 << 16)
+    monkeypatch.setattr(onnx_model, "MOST_TENSOR_BYTES", 1 << 16)
     with pytest.raises(UnsupportedError, match=r"node y Loop: trip 12: node 1 Concat: a tensor of 131072 bytes"):
         ngraph_mxnet.compile(proto, "INTERPRETER")(np.zeros(4, np.float32))
 

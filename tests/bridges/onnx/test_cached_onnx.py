@@ -16,7 +16,7 @@ from onnx import helper
 from onnx_models import F32, I64, imported_models, model, network, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import cached_programs
+from ngraph_mxnet.bridges.onnx import ranges
 from ngraph_mxnet.cache import open_store
 
 WIDE = 64 * 48 * 9 * 4
@@ -131,7 +131,7 @@ def test_external_data_may_change(folder: Path, tmp_path: Path) -> None:
 def test_one_that_does_not_load_is_compiled(error: Exception, folder: Path, imports: list[str],
                                             monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     expected = ngraph_mxnet.compile(wide(), "CPU")(images(1))[0]
-    monkeypatch.setattr(cached_programs, "load", mock.Mock(side_effect=error))
+    monkeypatch.setattr(ranges, "load", mock.Mock(side_effect=error))
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         np.testing.assert_array_equal(ngraph_mxnet.compile(wide(), "CPU")(images(1))[0], expected)
     assert "does not load, it is compiled anew" in caplog.text and len(imports) == 2

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not
 from one_node import BACKENDS, assert_same, of_one_node, theirs
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx.rules import quantized_contrib
+from ngraph_mxnet.bridges.onnx.rules import contrib
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 
@@ -173,7 +173,7 @@ def lstm_arrays(random: np.random.Generator, steps: int, batch: int, size: int, 
             *parameters]
 
 
-@pytest.mark.parametrize("most", [quantized_contrib.MOST_ROUNDED_STEPS, 0])
+@pytest.mark.parametrize("most", [contrib.MOST_ROUNDED_STEPS, 0])
 @given(steps=st.integers(1, 6), batch=st.integers(1, 3), size=st.integers(1, 9), units=st.integers(1, 12),
        direction=st.sampled_from(["forward", "reverse", "bidirectional"]), dtype=st.sampled_from([np.int8, np.uint8]),
        columns=st.booleans(), optional=st.integers(0, 3), seed=st.integers(0, 99))
@@ -185,7 +185,7 @@ def test_lstm_of_8_bit_weights(most: int, steps: int, batch: int, size: int, uni
     arrays = lstm_arrays(random, steps, batch, size, units, count, dtype, columns, optional)
     proto, feeds = of_one_node("DynamicQuantizeLSTM", arrays, ("Y", "Yh", "Yc"), (1, 2, 8, 9, 10, 11),
                                direction=direction, hidden_size=units)
-    with mock.patch.object(quantized_contrib, "MOST_ROUNDED_STEPS", most):
+    with mock.patch.object(contrib, "MOST_ROUNDED_STEPS", most):
         found = [ngraph_mxnet.compile(proto, backend)(feeds) for backend in BACKENDS]
     reference = theirs(proto, feeds)
     for number in range(count):

@@ -13,7 +13,7 @@ from onnx_models import model, value
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.model import read_model
-from ngraph_mxnet.bridges.onnx.static import Statics
+from ngraph_mxnet.bridges.onnx.values import Statics
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.runtime.executable import InputError

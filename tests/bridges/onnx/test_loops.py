@@ -18,8 +18,7 @@ from onnx_models import I64, model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx import executable
-from ngraph_mxnet.bridges.onnx.budget import all_nodes
-from ngraph_mxnet.bridges.onnx.model import read_model
+from ngraph_mxnet.bridges.onnx.model import all_nodes, read_model
 from ngraph_mxnet.bridges.onnx.rules import control
 from ngraph_mxnet.bridges.onnx.whole import import_whole
 from ngraph_mxnet.errors import ModelError, UnsupportedError

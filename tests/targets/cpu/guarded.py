@@ -27,8 +27,8 @@ from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
+from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
-from ngraph_mxnet.targets.cpu.params.spatial import ROI_ALIGN
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode

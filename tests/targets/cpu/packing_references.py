@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
-from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK
+from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK, super_groups
 
 
 def pack_weights_reference(weights: np.ndarray, *, groups: int, oc_tile: int, lanes: int) -> np.ndarray:

@@ -13,15 +13,16 @@ import pytest
 from kernel_library import LIBRARY
 
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS, symbol
-from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES, depthwise_symbol
-from ngraph_mxnet.targets.cpu.microkernels.peak import peak_symbol
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    DEPTHWISE_GRADIENTS,
+    STRIDES,
+    WEIGHT_GRADIENT,
+    depthwise_symbol,
+    gradient_symbol,
+    peak_symbol,
+)
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, variants
 from ngraph_mxnet.targets.cpu.microkernels.variants import symbol as microkernel_symbol
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import (
-    DEPTHWISE_GRADIENTS,
-    WEIGHT_GRADIENT,
-    gradient_symbol,
-)
 
 SINGLE = r"(a?(sin|cos|tan)h?|cbrt|floor|ceil|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f"
 DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint"
@@ -141,7 +142,7 @@ def test_the_build_asks_for_the_families_and_their_files() -> None:
         assert {cpu / "aot.py", cpu / "params/record.py", cpu / "microkernels/target.py"} <= files, family
         if family != "microkernels":
             assert {cpu / f"kernels/{family}.py", cpu / "kernels/compiler.py", cpu / "kernels/maths.py"} <= files
-    assert {cpu / "params/pooling.py", cpu / "kernels/lanes.py"} <= listed["pooling"]
-    assert {cpu / "params/winograd.py", cpu / "planning/winograd.py"} <= listed["winograd"]
+    assert {cpu / "params/reduction.py", cpu / "kernels/lanes.py"} <= listed["pooling"]
+    assert {cpu / "params/layout.py", cpu / "planning/algorithm.py"} <= listed["winograd"]
     assert {cpu / f"microkernels/{name}.py" for name in ("params", "emit", "tile")} <= listed["microkernels"]
-    assert not {cpu / "params/pooling.py", cpu / "lower/blocked.py"} & listed["winograd"]
+    assert not {cpu / "params/reduction.py", cpu / "lower/blocked.py"} & listed["winograd"]

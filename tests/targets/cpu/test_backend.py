@@ -23,7 +23,7 @@ from ngraph_mxnet.targets.cpu.machine.isa import (
     supported,
 )
 from ngraph_mxnet.targets.cpu.microkernels import target
-from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
+from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
 
 ISAS = supported(_core.cpu_features())
 

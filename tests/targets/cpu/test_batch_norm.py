@@ -11,7 +11,7 @@ from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
 from ngraph_mxnet import compile
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.targets.cpu.params.batch_norm import (
+from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,
     BATCH_NORM_STATISTICS,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import ngraph_mxnet
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.targets.cpu.backend import CPUExecutable
-from ngraph_mxnet.targets.cpu.params.chain import CHAIN_CHUNK, CHAIN_INPUTS, CHAIN_STEPS
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
+from ngraph_mxnet.targets.cpu.params.strided import CHAIN_CHUNK, CHAIN_INPUTS, CHAIN_STEPS
 
 UNARY = list(CHAIN_STEPS)[1:list(CHAIN_STEPS).index("add")]
 BINARY = list(CHAIN_STEPS)[list(CHAIN_STEPS).index("add"):]

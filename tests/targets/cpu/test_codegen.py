@@ -17,7 +17,7 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.targets.cpu.codegen import generator
-from ngraph_mxnet.targets.cpu.codegen.describe import describe
+from ngraph_mxnet.targets.cpu.codegen.clusters import describe
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
 from ngraph_mxnet.targets.cpu.kernels.compiler import expression_module
 from ngraph_mxnet.targets.cpu.machine.isa import supported

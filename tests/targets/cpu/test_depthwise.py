@@ -12,7 +12,7 @@ from test_microkernels import FORMULAS
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE
+from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS
 from ngraph_mxnet.targets.cpu.params.record import by_name
 

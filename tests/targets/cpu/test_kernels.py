@@ -27,13 +27,12 @@ from packing_references import (
 
 from ngraph_mxnet.targets.cpu.kernels import reduction
 from ngraph_mxnet.targets.cpu.kernels.record import KernelRecord, register
-from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.microkernels.params import super_groups
 from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.gather import GATHER
 from ngraph_mxnet.targets.cpu.params.layout import packed_contraction, packed_depthwise, packed_matrices
-from ngraph_mxnet.targets.cpu.params.pooling import POOLS
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.reduction import REDUCE, around, reduced
+from ngraph_mxnet.targets.cpu.params.reduction import POOLS, REDUCE, around, reduced
+from ngraph_mxnet.targets.cpu.params.selection import GATHER
 
 IMAGE = st.tuples(
     st.integers(1, 2),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
 from ngraph_mxnet.ir import get_op
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW
 from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION, ATTENTION_FEW
 
 SIZES = st.sampled_from([1, 3, 4, 7, 16, 21, 33, 64, 87])
 STRIDES = [f"{operand}_{axis}" for operand in ("q", "k", "v", "out") for axis in ("outer", "inner", "row")]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
 from ngraph_mxnet.ir import get_op
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION_GRADIENT
-from ngraph_mxnet.targets.cpu.params.normalize import LAYER_NORM_GRADIENT
 from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.reduction import LAYER_NORM_GRADIENT
+from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION_GRADIENT
 
 SIZES = st.sampled_from([1, 3, 7, 16, 20, 33, 64])
 

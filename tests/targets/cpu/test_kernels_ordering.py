@@ -12,15 +12,19 @@ from kernel_library import SEEDS, SPLITS, every_isa, run
 
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.cpu.params.gather import (
+from ngraph_mxnet.targets.cpu.params.reduction import around
+from ngraph_mxnet.targets.cpu.params.selection import (
+    ARGSORT,
+    ARGSORT_DIGITS,
     COORDINATE_POSITIONS,
+    CUMSUM,
+    DIGITS,
     ELEMENT_POSITIONS,
+    FIRST,
     SCATTER,
     SCATTER_CODES,
     SCATTER_INTO,
 )
-from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
-from ngraph_mxnet.targets.cpu.params.reduction import around
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
     lambda shape: st.sampled_from([1, 7, 8, 9, 40, 70]).map(lambda size: [*shape[:1], size, *shape[1:]]))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernel_library import SPLITS, every_isa, run
 
 from ngraph_mxnet.ir import get_op
-from ngraph_mxnet.ops.random import threshold
-from ngraph_mxnet.targets.cpu.params.random import RANDOM_MASK
+from ngraph_mxnet.ops.training import threshold
+from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK
 
 ANY = st.integers(-(2**63), 2**63 - 1)
 

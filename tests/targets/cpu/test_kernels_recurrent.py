@@ -10,7 +10,7 @@ from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
 from ngraph_mxnet.ops.recurrent import GATES, SLOPES, gru_cell, gru_reset_first, lstm_cell, rnn_gradient, rnn_training
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, GRU_RESET, GRU_UPDATE, TRAINING_CELLS
+from ngraph_mxnet.targets.cpu.params.sequences import CELL_GRADIENTS, CELLS, GRU_RESET, GRU_UPDATE, TRAINING_CELLS
 
 
 def padded(array: np.ndarray, gap: int) -> np.ndarray:

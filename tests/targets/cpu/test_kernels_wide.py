@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SHAPES, SPLITS, element_strides, every_isa, run, strided
 
 from ngraph_mxnet.ir import element_type, get_op
-from ngraph_mxnet.targets.cpu.params.product import PRODUCT
+from ngraph_mxnet.targets.cpu.params.layout import PRODUCT
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.reduction import REDUCE_CODES, REDUCE_WIDE, position, reduced
 from ngraph_mxnet.targets.cpu.params.strided import WIDE_CODES

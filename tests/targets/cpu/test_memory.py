@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.targets.cpu.planning.memory import ALIGNMENT, Lifetime, align, peak, plan
+from ngraph_mxnet.targets.cpu.planning.schedule import ALIGNMENT, Lifetime, align, peak, plan
 
 lifetimes = st.lists(
     st.builds(lambda size, first, length: Lifetime(size, first, first + length),

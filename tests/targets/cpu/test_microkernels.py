@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, widened
 
 from ngraph_mxnet.targets.cpu.microkernels import target
-from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
@@ -27,6 +26,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_RESIDUAL,
     FLAG_RESIDUAL_NARROW,
     contraction_params,
+    super_groups,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from ngraph_mxnet.name_pieces import common_prefix
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
-from ngraph_mxnet.targets.cpu.report.kernel_table import titled
+from ngraph_mxnet.targets.cpu.report.facts import Row
 from ngraph_mxnet.targets.cpu.report.profile import Profile
-from ngraph_mxnet.targets.cpu.report.profile_data import Row
+from ngraph_mxnet.targets.cpu.report.tables import titled
 
 FUSED = "convolution_bias (mx:net0_stage1_conv0_fwd Convolution + mx:net0_stage1_relu0_fwd Activation)"
 

@@ -7,9 +7,14 @@ import pytest
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
-from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, QUANTIZED_CONTRACTION, Operand
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    CONTRACTION,
+    CONTRACTIONS,
+    DEPTHWISE_GRADIENTS,
+    QUANTIZED_CONTRACTION,
+    STRIDES,
+    Operand,
+)
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
 from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES, STRIDED

@@ -8,7 +8,7 @@ import pytest
 from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.machine.peak import measure_peak
-from ngraph_mxnet.targets.cpu.microkernels.peak import multiply_adds, peak_symbol
+from ngraph_mxnet.targets.cpu.microkernels.params import multiply_adds, peak_symbol
 
 ISAS = supported(_core.cpu_features())
 

@@ -12,7 +12,7 @@ from kernel_library import SEEDS, every_isa, images
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.targets.cpu.planning.phases import AxisPhase, axis_phases
+from ngraph_mxnet.targets.cpu.planning.layout import AxisPhase, axis_phases
 
 
 def test_places_that_no_tap_reaches() -> None:

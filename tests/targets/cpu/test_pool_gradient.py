@@ -9,7 +9,7 @@ from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT
+from ngraph_mxnet.targets.cpu.params.reduction import MAX_POOL_GRADIENT
 
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 SIZES, CHANNELS = st.integers(1, 8), st.sampled_from([1, 3, 16, 17, 40])

@@ -12,9 +12,9 @@ from test_quantized_products import ISAS, SCALE, ZERO_POINT, arrays_of, check, p
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.passes.quantize_early import quantize_early
+from ngraph_mxnet.passes.byte_products import quantize_early
 from ngraph_mxnet.targets.cpu.planning.layout import plan_activations
-from ngraph_mxnet.targets.cpu.planning.quantized import plan_fours, plan_stores
+from ngraph_mxnet.targets.cpu.planning.precision import plan_fours, plan_stores
 
 
 def convolved(b: Builder, x: Value, outputs: int, kernel: tuple[int, int] = (1, 1), **attrs: object) -> Value:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.targets.cpu.machine.isa import available, kernels_of
 from ngraph_mxnet.targets.cpu.planning.layout import plan_activations
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
+from ngraph_mxnet.targets.cpu.planning.precision import Affine, plan_stores
 
 ISAS = available(_core.cpu_features())
 SCALE, ZERO_POINT = 0.7, 30

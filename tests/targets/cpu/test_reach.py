@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 from fuzzing.programs import GRAPHS, kept
 
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
-from ngraph_mxnet.targets.cpu.params.pooling import POOLS
+from ngraph_mxnet.targets.cpu.params.reduction import POOLS
 from ngraph_mxnet.targets.cpu.params.strided import STRIDED
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"

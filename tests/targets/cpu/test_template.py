@@ -14,8 +14,7 @@ from range_weights import weights
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.ir.guards import Guards, assuming
-from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph

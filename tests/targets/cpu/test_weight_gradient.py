@@ -13,10 +13,9 @@ from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, im
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
-from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.params.layout import GATHER_WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.planning import algorithm
 
 SIZES = st.integers(1, 9)
@@ -222,7 +221,7 @@ def test_winograd(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = gradient_graph((n, c, h, w), k, kernel=(3, 3), pads_begin=pads[:2], pads_end=pads[2:])
         arrays = [images(seed + i, *parameter.shape) for i, parameter in enumerate(graph.parameters)]
         (wanted,), found = compile(graph, "INTERPRETER")(*arrays), []
-        with mock.patch.multiple(winograd_gradient, _CACHE=0, _FEWEST_TILES=tiles):
+        with mock.patch.multiple("ngraph_mxnet.targets.cpu.lower.weight_gradient", _CACHE=0, _FEWEST_TILES=tiles):
             for threads in (1, 3):
                 executable = compile(graph, "CPU", threads=threads, isa=isa)
                 assert f"winograd_head_{tile}" in {instruction.name for instruction in executable.main.instructions}

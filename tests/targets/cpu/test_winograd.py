@@ -19,10 +19,10 @@ from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.lower import winograd as lowering
 from ngraph_mxnet.targets.cpu.machine.isa import halves_avx512, supported
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS
-from ngraph_mxnet.targets.cpu.params.winograd import INPUT, PACK
+from ngraph_mxnet.targets.cpu.params.layout import INPUT, PACK
 from ngraph_mxnet.targets.cpu.planning import algorithm
+from ngraph_mxnet.targets.cpu.planning.algorithm import POINTS, Strip, cut, weight_matrix
 from ngraph_mxnet.targets.cpu.planning.view import Halo, blocked_view
-from ngraph_mxnet.targets.cpu.planning.winograd import POINTS, Strip, cut, weight_matrix
 
 INFINITY = float("inf")
 TILES = st.sampled_from([2, 4])

@@ -8,11 +8,11 @@ import numpy as np
 
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.instructions import check as check_instruction
 from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.lower.conversions import convert_views
+from ngraph_mxnet.targets.nnp.isa.program import check as check_instruction
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
-from ngraph_mxnet.targets.nnp.lower.resources import Resources, resources_of
+from ngraph_mxnet.targets.nnp.lower.places import Resources, resources_of
+from ngraph_mxnet.targets.nnp.lower.views import convert_views
 from ngraph_mxnet.targets.nnp.quantise.quantization import uniform
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
 from ngraph_mxnet.targets.nnp.version import Version

@@ -19,7 +19,7 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.rebatch import rebatched
+from ngraph_mxnet.targets.nnp.replicas import rebatched
 from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 
 

@@ -11,7 +11,6 @@ from nnp_programs import DEVICE, programs
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa import instructions
 from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, ended_before, order, share
 
@@ -21,7 +20,7 @@ from ngraph_mxnet.targets.nnp.simulate.hazards import check, ended_before, order
 def test_order_leaves_no_conflict(program: Program):
     given_after = [instruction.after for instruction in program.instructions]
     for number, instruction in enumerate(program.instructions):
-        instructions.check(instruction, load_device(DEVICE), number)
+        program.check(instruction, load_device(DEVICE), number)
     check(order(program))
     ended = ended_before(program.instructions)
     for index, kept in enumerate(given_after):

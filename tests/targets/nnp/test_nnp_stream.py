@@ -13,7 +13,7 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.lower.guesses import Guesses
+from ngraph_mxnet.targets.nnp.lower.places import Guesses
 from ngraph_mxnet.targets.nnp.report.sensitivity import lowering_sensitivity, render, sensitivity, variations
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
 from ngraph_mxnet.targets.nnp.simulate.stream import repeated, stream

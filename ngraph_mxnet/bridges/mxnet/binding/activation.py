@@ -20,7 +20,7 @@ from types import ModuleType
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.training import seeds
+from ngraph_mxnet.bridges.mxnet.training import step
 from ngraph_mxnet.registry import TARGETS
 from ngraph_mxnet_autoload.messages import warn
 
@@ -90,7 +90,7 @@ def _load_library(mxnet: ModuleType) -> None:
     except MXNetError as error:
         raise ActivationError(f"libmxnet refuses {path}: {error}; reinstall ngraph_mxnet") from error
     _replace_functions(_LIB, core)
-    seeds.install(_LIB)
+    step.install(_LIB)
     logger.debug("loaded %s", path)
 
 

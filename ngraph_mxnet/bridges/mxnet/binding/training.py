@@ -16,7 +16,7 @@ from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
+    from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
     from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
 
@@ -94,7 +94,7 @@ def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
             return TrainingStep(partitioner.json_of(symbol), arrays, wanted, added)
         except UnsupportedError as error:
             whole = brief(error)
-        from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
+        from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
 
         found = PartedStep(symbol, arrays, wanted, added)
         partition_log.add(found.partition)

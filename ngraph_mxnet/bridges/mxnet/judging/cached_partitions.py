@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump
-from ngraph_mxnet.bridges.mxnet.kept import is_small
+from ngraph_mxnet.bridges.mxnet.packaged import is_small
 from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.ir.cost import Cost
-from ngraph_mxnet.placement.verdicts.report import Partition, Region
-from ngraph_mxnet.placement.verdicts.support import Verdict
+from ngraph_mxnet.placement.verdicts.report import Partition, Region, Verdict
 from ngraph_mxnet.recent import Recent
 
 recent = Recent(32)  # about 100 KiB each

@@ -1,26 +1,47 @@
-"""Verdicts on nodes and regions, from lowering them."""
+"""Which models in int8 stay with MXNet: those that the user leaves to it."""
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
-from ngraph_mxnet.bridges.mxnet.judging import int8
 from ngraph_mxnet.bridges.mxnet.rules.lowering import FindRule, lower_node, unread_output
+from ngraph_mxnet.bridges.mxnet.rules.quantization import QUANTIZED
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.cost import Cost, graph_cost
-from ngraph_mxnet.ir.types import boolean
-from ngraph_mxnet.placement.verdicts.regions import ALONE, grow_regions
-from ngraph_mxnet.placement.verdicts.support import Verdict, backend_reason
-from ngraph_mxnet.placement.verdicts.worth import not_worth_it, too_small_alone
+from ngraph_mxnet.ir.types import boolean, i8, u8
+from ngraph_mxnet.placement.verdicts.report import (
+    ALONE,
+    Verdict,
+    backend_reason,
+    grow_regions,
+    not_worth_it,
+    too_small_alone,
+)
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import Backend
+
+
+def why_left(symbol: SymbolGraph, node: SymbolNode) -> str | None:
+    """Why an operator on quantised data stays with MXNet; None for others, and where int8 is compiled."""
+    return "NGRAPH_INT8=0" if _on_quantised_data(symbol, node) and not config.get("NGRAPH_INT8") else None
+
+
+def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:
+    rule = find_rule(node.op)
+    if rule is None or rule.types is not QUANTIZED:
+        return False
+    read = [(symbol.nodes[edge.node].types or (), edge.output) for edge in node.inputs]
+    types = [*(node.types or ()), *(types[output] for types, output in read if output < len(types))]
+    return any(type_ is not None and type_.element in (i8, u8) for type_ in types)
+
 
 logger = config.logger("ngraph_mxnet")
 
@@ -127,7 +148,7 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
             mode: Mode) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
-        if (left := int8.why_left(symbol, node)) is not None:
+        if (left := why_left(symbol, node)) is not None:
             return left
         key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
                tuple(type_of(symbol, edge) for edge in node.inputs))
@@ -201,3 +222,96 @@ def crossing_bool(graph: Graph) -> str | None:
     """Why MXNet can't call a region that is lowered to `graph`, if an input or output is bool; else None."""
     border = [*graph.parameters, *graph.results]
     return BOOL_CROSSES if any(value.type.element is boolean for value in border) else None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A region: the numbers of its nodes, its own graph, and what its arguments and outputs are in the whole one."""
+
+    members: tuple[int, ...]
+    graph: SymbolGraph
+    sources: tuple[Edge, ...]
+    outputs: tuple[Edge, ...]
+
+
+def cut_region(graph: SymbolGraph, members: Sequence[int]) -> Cut:
+    """The nodes numbered `members` as a graph of their own; what they read from outside become variables, what is
+    read outside its outputs. Nodes stand as MXNet orders them when it loads the graph."""
+    inside = set(members)
+    read_outside = [edge for edge, readers in graph.readers().items()
+                    if edge.node in inside and any(reader.index not in inside for reader, _ in readers)]
+    outputs = tuple(dict.fromkeys(read_outside + [head for head in graph.heads if head.node in inside]))
+    nodes: list[SymbolNode] = []
+    at: dict[int | Edge, int] = {}
+
+    def key(edge: Edge) -> int | Edge:
+        """A node of the region by its number, what is read from outside by its edge."""
+        return edge.node if edge.node in inside else edge
+
+    def own(edge: Edge) -> Edge:
+        return Edge(at[key(edge)], edge.output if edge.node in inside else 0, edge.version)
+
+    for of in in_order(map(key, outputs), lambda of: () if isinstance(of, Edge) else map(key, graph.nodes[of].inputs)):
+        at[of] = index = len(nodes)
+        if isinstance(of, Edge):
+            nodes.append(_outer_variable(graph.nodes[of.node], of.output, index))
+        else:
+            nodes.append(graph.nodes[of].placed(index, map(own, graph.nodes[of].inputs)))
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    sources = tuple(of for of in at if isinstance(of, Edge))
+    return Cut(tuple(members), SymbolGraph(tuple(nodes), arguments, tuple(map(own, outputs))), sources, outputs)
+
+
+def _outer_variable(producer: SymbolNode, output: int, index: int) -> SymbolNode:
+    attrs = {} if producer.is_variable else {"isArg": "False", "isAux": "False"}
+    types = producer.types[output:output + 1] if producer.types else None
+    name = producer.name if producer.is_variable else f"{producer.name}_output{output}"
+    return SymbolNode(index, VARIABLE, name, attrs, (), types or None)
+
+
+def contracted(graph: SymbolGraph, cuts: Sequence[Cut], one_node: Callable[[Cut], SymbolNode]) -> SymbolGraph:
+    """The graph with each region as the node that `one_node` makes of it; index and inputs are set here.
+
+    Nodes stand as MXNet orders them when it loads the graph.
+    """
+    region = {member: number for number, cut in enumerate(cuts) for member in cut.members}
+    exported = {edge: place for cut in cuts for place, edge in enumerate(cut.outputs)}
+    nodes: list[SymbolNode] = []
+    placed: dict[tuple[str, int], int] = {}
+
+    def unit(index: int) -> tuple[str, int]:
+        return ("region", region[index]) if index in region else ("node", index)
+
+    def reads(of: tuple[str, int]) -> Sequence[Edge]:
+        kind, number = of
+        return cuts[number].sources if kind == "region" else graph.nodes[number].inputs
+
+    def moved(edge: Edge) -> Edge:
+        at = placed[unit(edge.node)]
+        return Edge(at, exported[edge] if edge.node in region else edge.output, edge.version)
+
+    heads = [unit(head.node) for head in graph.heads]
+    for of in in_order(heads, lambda of: [unit(edge.node) for edge in reads(of)]):
+        kind, number = of
+        node = one_node(cuts[number]) if kind == "region" else graph.nodes[number]
+        placed[of] = len(nodes)
+        nodes.append(node.placed(len(nodes), map(moved, reads(of))))
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    return SymbolGraph(tuple(nodes), arguments, tuple(map(moved, graph.heads)))
+
+
+DEVICE = "__ngraph_device__"
+_GROUP = "__ctx_group__"
+
+
+def pins_of(symbol: SymbolGraph, devices: Collection[str]) -> dict[str, str]:
+    """The device of each operator that has one, by its origin as a pattern. `devices` are what groups may mean."""
+    known = {device.upper() for device in devices}
+    found = {}
+    for node in symbol.operators():
+        device, group = node.attrs.get(DEVICE), node.attrs.get(_GROUP, "")
+        if device is None and group.upper() in known:
+            device = group
+        if device is not None:
+            found[glob.escape(node.origin)] = device
+    return found

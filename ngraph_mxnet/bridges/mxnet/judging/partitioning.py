@@ -18,16 +18,21 @@ from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
 from ngraph_mxnet.bridges.mxnet.callbacks import region_key
-from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types, judge_graph, judge_region, type_of
+from ngraph_mxnet.bridges.mxnet.judging.judgement import (
+    Cut,
+    argument_types,
+    contracted,
+    cut_region,
+    judge_graph,
+    judge_region,
+    type_of,
+)
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump, name_of, place_in, with_places_as
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, contracted, cut_region
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, settings_key
 from ngraph_mxnet.bridges.mxnet.symbols.inlining import Inlined, inline
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode, graph_of
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
-from ngraph_mxnet.placement.verdicts.regions import ALONE
-from ngraph_mxnet.placement.verdicts.report import Partition, Region
-from ngraph_mxnet.placement.verdicts.support import Verdict
+from ngraph_mxnet.placement.verdicts.report import ALONE, Partition, Region, Verdict
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.garbage import collector_paused
 

@@ -13,7 +13,7 @@ from mxnet.module import module
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.kvstore import places
+from ngraph_mxnet.bridges.mxnet.kvstore import store
 from ngraph_mxnet.bridges.mxnet.kvstore.store import NAME, NGraphKVStore
 
 OTHER_NAMES = ("dist_sync", "dist_device_sync", "dist_sync_device")
@@ -33,7 +33,7 @@ def install() -> None:
     names = [NAME, *(OTHER_NAMES if config.get("NGRAPH_KVSTORE") else ())]
     KVStoreBase.kv_registry.update(dict.fromkeys(names, NGraphKVStore))
     if config.get("NGRAPH_KVSTORE"):
-        places.place_once()
+        store.place_once()
     Trainer.__init__ = _init
     Trainer._allreduce_grads = _allreduce
     Trainer._check_and_rescale_grad = _rescale
@@ -53,7 +53,7 @@ def _init(self: Trainer, params: Any, optimizer: Any, optimizer_params: Any = No
     are summed and used as dense ones are."""
     named = isinstance(kvstore, str) and KVStoreBase.kv_registry.get(kvstore.lower()) is NGraphKVStore
     if named:
-        places.place_once()
+        store.place_once()
     _stock_init(self, params, optimizer, optimizer_params, kvstore, *args, **kwargs)
     if not named and not isinstance(kvstore, NGraphKVStore):
         return

@@ -1,11 +1,13 @@
-"""The kvstore: sums of gradients over the processes of an MPI job, and the update in each of them."""
+"""Arrays of MXNet's that hold some of their rows, the others being 0: as `Rows` and back, and some of their rows."""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import itertools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,24 +17,187 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 from mxnet import optimizer as opt
-from mxnet.base import MXNetError
+from mxnet.base import _LIB, MXNetError, check_call
 from mxnet.kvstore import KVStoreBase
 from mxnet.ndarray import NDArray
+from mxnet.ndarray.sparse import RowSparseNDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves, row_sparse
-from ngraph_mxnet.bridges.mxnet.kvstore.places import place_once
-from ngraph_mxnet.bridges.mxnet.kvstore.sums import Sums, over_devices
-from ngraph_mxnet.bridges.mxnet.settled import settled
-from ngraph_mxnet.distributed import broadcast_rows, sum_rows, world
-from ngraph_mxnet.distributed.plan import summed_dtype
-from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor
+from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
+from ngraph_mxnet.bridges.mxnet.whole import settled
+from ngraph_mxnet.distributed import GradientSet, Rows, Source, World, broadcast_rows, sum_rows, world
+from ngraph_mxnet.distributed.placement import Placement, place
+from ngraph_mxnet.distributed.plan import bucket_bytes, summed_dtype
+from ngraph_mxnet.distributed.world import RankFacts, Tensor
 from ngraph_mxnet.errors import DistributedError
 from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.version import __version__
 
+STORAGE = "row_sparse"
+"""Of such arrays, as MXNet names it."""
+
+
+def rows_of(key: Any, array: RowSparseNDArray) -> Rows:
+    """Raises MXNetError: the ids of its rows don't rise, or are beyond its shape. MXNet does not check that."""
+    ids = array.indices.asnumpy()
+    if (ids[1:] <= ids[:-1]).any():
+        raise MXNetError(f"the row ids of {key} don't rise: expected each once, in order, found {ids.tolist()[:20]}")
+    _check_range(key, ids, array)
+    return Rows(ids, array.data.asnumpy().reshape(len(ids), math.prod(array.shape[1:])))
+
+
+def array_of(rows: Rows, like: RowSparseNDArray) -> RowSparseNDArray:
+    """With these rows, else `like` that array: its shape, device and dtype."""
+    if not len(rows.ids):
+        return mx.nd.sparse.zeros(STORAGE, like.shape, like.ctx, like.dtype)
+    values = rows.values.reshape(-1, *like.shape[1:]).astype(like.dtype)
+    return mx.nd.sparse.row_sparse_array((values, rows.ids), like.shape, like.ctx, like.dtype)
+
+
+def retained(key: Any, array: NDArray, ids: NDArray) -> RowSparseNDArray:
+    """The rows of `ids`, in any order, each any number of times; those that `array` does not hold are 0.
+
+    Raises:
+        MXNetError: `array` is dense, or has no such rows.
+    """
+    if array.stype != STORAGE:
+        raise MXNetError(f"the store's {key} is {array.stype}, only of row_sparse arrays rows are pulled: pull it all")
+    wanted = np.unique(ids.asnumpy()).astype(np.int64)
+    _check_range(key, wanted, array)
+    with autograd.pause():
+        return mx.nd.sparse.retain(array, mx.nd.array(wanted, array.ctx, np.int64))
+
+
+def copy(source: NDArray, targets: Sequence[NDArray]) -> None:
+    """To arrays of either storage, also while a forward pass is recorded, in which Gluon pulls the rows it reads."""
+    with autograd.pause():
+        for target in targets:
+            (source if source.stype == target.stype else source.tostype(target.stype)).copyto(target)
+
+
+def _check_range(key: Any, ids: np.ndarray, array: NDArray) -> None:
+    """Of ids that rise."""
+    if len(ids) and not 0 <= ids[0] <= ids[-1] < array.shape[0]:
+        raise MXNetError(f"{key} has {array.shape[0]} rows, found the row ids {ids[0]} to {ids[-1]}")
+
+
 logger = logging.getLogger("ngraph_mxnet")
+
+
+@functools.cache
+def place_once() -> Placement:
+    """Before the first graph is compiled, if possible."""
+    placement = place()
+    if placement.pinned:
+        _LIB.MXSetNumOMPThreads(config.threads())
+    logger.info("%s; a graph has %d threads", placement.text, config.threads())
+    return placement
+
+
+_PATIENCE = 3
+"""Rounds in a row in which the script has written to gradients behind the backward pass: it always will."""
+
+
+class Sums:
+    """Of the same gradients in each step, of all ranks.
+
+    Args:
+        world: the job.
+        gradients: for each key its gradients, one for each of this process's devices.
+
+    Raises:
+        TypeError: a gradient can't be summed.
+        DistributedError: the processes have no memory in common.
+    """
+
+    def __init__(self, world: World, gradients: Sequence[Sequence[NDArray]]) -> None:
+        self.world = world
+        self._of_devices: dict[int, NDArray] = {}
+        self._arrays = self._alone(gradients)
+        self._set = GradientSet(world, [_source(array) for array in self._arrays],
+                                full_bytes=bucket_bytes(), wire=config.get("NGRAPH_KVSTORE_WIRE"),
+                                before_writing=self._wait_for_readers,
+                                watches=config.get("NGRAPH_KVSTORE_OVERLAP"))
+        self._spoilt = 0
+        self._make_results()
+
+    @property
+    def gradients(self) -> GradientSet:
+        return self._set
+
+    def sum(self, gradients: Sequence[Sequence[NDArray]]) -> Iterator[tuple[list[int], list[NDArray]]]:
+        """Begins, and gives the numbers of keys and their sums as they come.
+
+        Raises:
+            DistributedError: they never will be.
+        """
+        arrays = self._alone(gradients)
+        for array in arrays:
+            array.wait_to_read()  # those of several devices are added up
+        before = self._arrays  # the thread may read them until the round's end
+        if any(array is not known for array, known in zip(arrays, before, strict=True)):
+            self._arrays = arrays
+            self._set.move([_source(array) for array in arrays])
+        self._set.finish()
+        return self._finished_buckets(before)
+
+    def _finished_buckets(self, before: Sequence[NDArray]) -> Iterator[tuple[list[int], list[NDArray]]]:
+        """`before` lives until the round has ended."""
+        for number, bucket in enumerate(self._set.buckets):
+            self._set.wait(number)
+            numbers = [slot.gradient for slot in bucket.slots]
+            yield numbers, [self._results[number] for number in numbers]
+        self._set.close()
+        del before
+        self._spoilt = self._spoilt + 1 if self._set.spoilt else 0
+        if self._spoilt >= _PATIENCE:
+            self._set.watches = False
+        if self._set.rounds == 2 and (order := self.world.comm.bcast(self._set.order)) is not None:
+            self._set.replan(order)
+            self._make_results()
+
+    def stop(self) -> None:
+        self._set.stop()
+
+    def _make_results(self) -> None:
+        """The sums as NDArrays, for each key."""
+        self._results = [mx.nd.from_numpy(self._set.total(number), zero_copy=True).reshape(array.shape)
+                        for number, array in enumerate(self._arrays)]
+
+    def _wait_for_readers(self) -> None:
+        for array in self._results:
+            check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
+
+    def _alone(self, gradients: Sequence[Sequence[NDArray]]) -> list[NDArray]:
+        """One array for each key: that of its only device, or the sum over all of them."""
+        arrays = [over_devices(row, self._of_devices.get(number)) for number, row in enumerate(gradients)]
+        self._of_devices = {number: arrays[number] for number, row in enumerate(gradients) if len(row) > 1}
+        return arrays
+
+
+def over_devices(row: Sequence[NDArray], out: NDArray | None = None) -> NDArray:
+    """The sum of the gradients of a process's devices, dense or row_sparse, on the first of them; that of its only
+    device as it is."""
+    if len(row) == 1:
+        return row[0]
+    return mx.nd.add_n(*(each.as_in_context(row[0].ctx) for each in row), out=out)
+
+
+def _source(array: NDArray) -> Source:
+    from ngraph_mxnet import _core
+
+    array.wait_to_read()
+    address = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))  # where it lies row-major from now on
+    found = _core.watched_array(array.handle.value)
+    dtype = np.dtype(array.dtype)
+    data = (ctypes.c_uint8 * (array.size * dtype.itemsize)).from_address(address.value or 0)
+    return Source(np.frombuffer(data, dtype), found[1] if found is not None else 0)
+
+
+
+
 
 _Item = TypeVar("_Item")
 
@@ -93,7 +258,7 @@ class NGraphKVStore(KVStoreBase):
         """Rank 0's `value` is written to `out` in all ranks; lists of keys have lists of both."""
         keys, values, outs = _listed(key), _rows(key, value), _rows(key, out)
         for each, (first, *_), targets in zip(keys, values, outs, strict=True):
-            row_sparse.copy(self._of_rank_0(each, first), targets)  # by the engine: a layout may be oneDNN's
+            copy(self._of_rank_0(each, first), targets)  # by the engine: a layout may be oneDNN's
             self._known.add(each)
 
     def init(self, key: Any, value: Any) -> None:
@@ -128,12 +293,12 @@ class NGraphKVStore(KVStoreBase):
         for array in itertools.chain(*gradients):
             array.wait_to_read()  # the backward pass has the cores until then
         sparse, dense = _by_storage(gradients)
-        rows = [row_sparse.rows_of(keys[number], over_devices(gradients[number])) for number in sparse]
+        rows = [rows_of(keys[number], over_devices(gradients[number])) for number in sparse]
         self._begin("pushpull", [_tensor(each, row[0]) for each, row in zip(keys, gradients, strict=True)])
         with _as_mxnet_errors():
             buckets = self._dense_sums(_those(keys, dense), _those(gradients, dense), isinstance(key, (list, tuple)))
             if sparse:
-                totals = [row_sparse.array_of(total, gradients[number][0])
+                totals = [array_of(total, gradients[number][0])
                           for number, total in zip(sparse, sum_rows(self._world, rows), strict=True)]
                 self._use(_those(keys, sparse), totals, _those(targets, sparse))
             for places, results in buckets:
@@ -165,7 +330,7 @@ class NGraphKVStore(KVStoreBase):
                 self._ignored.add(each)
                 logger.warning("%s is row_sparse, pull leaves it as it is: use row_sparse_pull, Module.prepare, or "
                                "ignore_sparse=False", each)
-            row_sparse.copy(self.kept(each), targets)
+            copy(self.kept(each), targets)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Writes rows of what the store has kept to `out`, which is row_sparse and has no others from then on.
@@ -183,11 +348,11 @@ class NGraphKVStore(KVStoreBase):
             if len(ids) not in (1, len(targets)):
                 raise MXNetError(f"{len(targets)} arrays for {each} have {len(ids)} of row ids")
             for target in targets:
-                if target.stype != row_sparse.STORAGE:
+                if target.stype != STORAGE:
                     raise MXNetError(f"the array for rows of {each} is {target.stype}, expected a row_sparse one")
-            found = [row_sparse.retained(each, self.kept(each), wanted) for wanted in ids]
+            found = [retained(each, self.kept(each), wanted) for wanted in ids]
             for target, rows in zip(targets, itertools.cycle(found)):
-                row_sparse.copy(rows, [target])
+                copy(rows, [target])
 
     def kept(self, key: Any) -> NDArray:
         """What the store has kept of `key`: of row_sparse weights this is what is trained.
@@ -235,11 +400,11 @@ class NGraphKVStore(KVStoreBase):
 
     def _of_rank_0(self, key: Any, array: NDArray) -> NDArray:
         """Rank 0's `array`."""
-        if array.stype == row_sparse.STORAGE:
-            rows = row_sparse.rows_of(key, array)
+        if array.stype == STORAGE:
+            rows = rows_of(key, array)
             self._begin("broadcast", [_tensor(key, array)])
             with _as_mxnet_errors():
-                return row_sparse.array_of(broadcast_rows(self._world, rows), array)
+                return array_of(broadcast_rows(self._world, rows), array)
         data = np.ascontiguousarray(settled(array))
         self._begin("broadcast", [_tensor(key, array)])
         with _as_mxnet_errors():
@@ -270,7 +435,7 @@ class NGraphKVStore(KVStoreBase):
         """Updates the targets by these sums, or writes them there."""
         if self._updater is None:
             for result, row in zip(results, targets, strict=True):
-                row_sparse.copy(result, row)
+                copy(result, row)
             return
         alike = [result if result.dtype == row[0].dtype else result.astype(row[0].dtype)
                  for result, row in zip(results, targets, strict=True)]
@@ -341,14 +506,14 @@ def _hyperparameters(optimizer: opt.Optimizer | None) -> dict[str, float]:
 
 def _by_storage(gradients: Sequence[Sequence[NDArray]]) -> tuple[list[int], list[int]]:
     """Numbers of row_sparse ones, and of dense ones, which so have a compiled update."""
-    sparse = [number for number, row in enumerate(gradients) if row[0].stype == row_sparse.STORAGE]
+    sparse = [number for number, row in enumerate(gradients) if row[0].stype == STORAGE]
     return sparse, sorted({*range(len(gradients))}.difference(sparse))
 
 
 def _check_storage(key: Any, row: Sequence[NDArray]) -> None:
     """Raises MXNetError: of such arrays there are no sums."""
     found = sorted({array.stype for array in row})
-    if found not in (["default"], [row_sparse.STORAGE]):
+    if found not in (["default"], [STORAGE]):
         raise MXNetError(f"the gradient of {key} is {' and '.join(found)}, {NAME} sums dense or row_sparse ones")
 
 

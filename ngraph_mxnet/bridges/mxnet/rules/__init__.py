@@ -1,35 +1,35 @@
 """How MXNet's operators lower to the IR, one family a module; importing this registers them all."""
 
 from ngraph_mxnet.bridges.mxnet.rules import (  # noqa: F401
-    arithmetic,
     boxes,
     control,
-    convolution,
     creation,
-    deformable,
-    densities,
-    diagonals,
-    einsum,
     elementwise,
     indexing,
-    joins,
     linalg,
     linear,
     loss,
     mkldnn_fused,
     normalization,
     numpy_elementwise,
-    numpy_reduction,
-    optimizer,
-    ordering,
     pooling,
     quantization,
-    quantized_products,
     recurrent,
     reduction,
     resize,
-    sequence,
     shapes,
     slices,
-    transformer,
 )
+
+
+
+
+
+
+
+
+
+
+
+
+

@@ -6,8 +6,7 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.common import as_number, image_shape, positive
-from ngraph_mxnet.bridges.mxnet.rules.registry import rule
+from ngraph_mxnet.bridges.mxnet.rules.registry import as_number, image_shape, positive, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import scalar, slice_axis

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from ngraph_mxnet.bridges.mxnet.rules.lowering import lower_operators, read
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, rule
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
-from ngraph_mxnet.bridges.mxnet.symbols.control_flow import COND, FOREACH, WHILE, Cond, Foreach, While, operators_in
-from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
-from ngraph_mxnet.bridges.mxnet.symbols.inlining import MOST_OPERATORS, expansion
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves
+from ngraph_mxnet.bridges.mxnet.symbols.inlining import (
+    COND,
+    FOREACH,
+    MOST_OPERATORS,
+    WHILE,
+    Cond,
+    Foreach,
+    While,
+    expansion,
+    operators_in,
+)
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.compositions.tensors import slice_axis
 from ngraph_mxnet.errors import UnsupportedError

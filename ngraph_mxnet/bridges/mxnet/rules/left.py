@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import canonical
 
 LEFT: dict[str, str] = {
     "Correlation": "a search over displacements, which only optical-flow nets use",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis
-from ngraph_mxnet.bridges.mxnet.rules.diagonals import triangle
-from ngraph_mxnet.bridges.mxnet.rules.registry import rule
+from ngraph_mxnet.bridges.mxnet.rules.creation import triangle
+from ngraph_mxnet.bridges.mxnet.rules.registry import normal_axis, rule
 from ngraph_mxnet.bridges.mxnet.rules.shapes import moved_axes
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions import tensors as composed
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -91,3 +91,14 @@ def khatri_rao(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
         pairs = b.multiply(b.reshape(out, shape=(out.shape[0], 1, columns)), b.reshape(x, shape=(1, *x.shape)))
         out = b.reshape(pairs, shape=(out.shape[0] * x.shape[0], columns))
     return out if len(inputs) > 1 else b.identity(out)
+
+
+@rule("_npi_einsum", ignored=["num_args", "optimize"], operands=(1, 1 << 20))
+def einsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """From left to right, two operands at a time. Stay with MXNet: an axis named twice in one operand, and `...`."""
+    subscripts = attrs.text("subscripts").replace(" ", "")
+    if "." in subscripts:
+        raise UnsupportedError(f"subscripts={subscripts}: an ellipsis")
+    if any(len({*axes}) != len(axes) for axes in subscripts.partition("->")[0].split(",")):
+        raise UnsupportedError(f"subscripts={subscripts}: an axis is named twice in one operand")
+    return composed.einsum(b, inputs, subscripts)

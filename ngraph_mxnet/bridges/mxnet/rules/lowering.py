@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 
 from ngraph_mxnet.bridges.mxnet.rules.left import why_left
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, Rule, find_rule
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
-from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, TensorType, Value
-from ngraph_mxnet.ir.guards import because
+from ngraph_mxnet.ir.sizes import because
 from ngraph_mxnet.ir.types import f16, f32
 
 FindRule = Callable[[str], "Rule | None"]

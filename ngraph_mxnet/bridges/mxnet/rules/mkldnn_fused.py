@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from ngraph_mxnet.bridges.mxnet.rules.convolution import IGNORED, convolved, with_bias
-from ngraph_mxnet.bridges.mxnet.rules.linear import dense
-from ngraph_mxnet.bridges.mxnet.rules.quantized_products import as_i32
-from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
+from ngraph_mxnet.bridges.mxnet.rules.linear import IGNORED, convolved, dense, with_bias
+from ngraph_mxnet.bridges.mxnet.rules.quantization import (
     QUANTIZED,
     REACH_I32,
     Range,
+    as_i32,
     calibration,
     ends,
     magnitude,
@@ -24,11 +23,9 @@ from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
     scale,
 )
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule, rule
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.compositions.quantized import limits, rounded, saturated, widened
-from ngraph_mxnet.compositions.tensors import along_axis, reshaped, scalar
+from ngraph_mxnet.compositions.tensors import along_axis, limits, reshaped, rounded, saturated, scalar, widened
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8

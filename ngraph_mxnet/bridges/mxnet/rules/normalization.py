@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.common import image_shape, normal_axis
-from ngraph_mxnet.bridges.mxnet.rules.registry import FLOATS, rule
+from ngraph_mxnet.bridges.mxnet.rules.registry import FLOATS, image_shape, normal_axis, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import along_axis, scalar

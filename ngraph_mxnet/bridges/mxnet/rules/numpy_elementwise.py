@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.arithmetic import as_float, wrapped
-from ngraph_mxnet.bridges.mxnet.rules.common import as_number, as_type, truth
-from ngraph_mxnet.bridges.mxnet.rules.elementwise import EXACT_OF_ONE, MATHS_OF_ONE, Unary
+from ngraph_mxnet.bridges.mxnet.rules.elementwise import EXACT_OF_ONE, MATHS_OF_ONE, Unary, as_float, wrapped
 from ngraph_mxnet.bridges.mxnet.rules.registry import (
     EXACT,
     FLOATS,
@@ -22,11 +20,14 @@ from ngraph_mxnet.bridges.mxnet.rules.registry import (
     Lowering,
     Types,
     add_rule,
+    as_number,
+    as_type,
     rule,
+    truth,
 )
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.norms import hypotenuse
+from ngraph_mxnet.compositions.layers import hypotenuse
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from ngraph_mxnet.bridges.mxnet.rules.common import per_axis, positive
-from ngraph_mxnet.bridges.mxnet.rules.convolution import CHANNELS_FIRST
-from ngraph_mxnet.bridges.mxnet.rules.registry import rule
+from ngraph_mxnet.bridges.mxnet.rules.linear import CHANNELS_FIRST
+from ngraph_mxnet.bridges.mxnet.rules.registry import per_axis, positive, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.norms import root_or_flat
+from ngraph_mxnet.compositions.layers import root_or_flat
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value

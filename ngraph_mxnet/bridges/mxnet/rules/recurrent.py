@@ -1,16 +1,22 @@
-"""Recurrent layers."""
+"""Recurrent layers, transformers' operators and sequences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from math import prod
 
-from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis, positive
-from ngraph_mxnet.bridges.mxnet.rules.registry import rule
+import numpy as np
+
+from ngraph_mxnet.bridges.mxnet.rules.indexing import WHOLE
+from ngraph_mxnet.bridges.mxnet.rules.registry import LOGIC, as_indices, moves, normal_axis, positive, rule
+from ngraph_mxnet.bridges.mxnet.rules.slices import flipped
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import slice_axis
+from ngraph_mxnet.compositions.tensors import iota, scalar, size_as, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ops.recurrent import GATES
 
 _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
@@ -105,3 +111,159 @@ class _Parameters:
         part = slice_axis(self._b, self._packed, 0, self._at, self._at + size)
         self._at += size
         return part if len(shape) == 1 else self._b.reshape(part, shape=shape)
+
+
+def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
+    """Part number `part` of a projection, as (batch x heads, length, units)."""
+    if x.type.rank != 3 or x.shape[2] % (heads * parts):
+        raise UnsupportedError(f"{x.type} is no projection of {parts} parts for each of {heads} heads")
+    length, batch, width = x.shape
+    units = width // (heads * parts)
+    split = b.reshape(x, shape=(length, batch, heads, parts, units))
+    own = b.reshape(slice_axis(b, split, 3, part, part + 1), shape=(length, batch, heads, units))
+    return b.reshape(b.transpose(own, order=(1, 2, 0, 3)), shape=(batch * heads, length, units))
+
+
+def _scores(b: Builder, queries: Value, keys: Value) -> Value:
+    """Queries by keys over the square root of a head's units."""
+    scale = scalar(b, 1 / math.sqrt(queries.shape[2]), queries)
+    return b.matmul(b.multiply(queries, scale), keys, transpose_b=True)
+
+
+def _joined(b: Builder, weights: Value, values: Value, heads: int) -> Value:
+    """Weights by values, as (length, batch, heads x units)."""
+    if weights.shape[0] != values.shape[0]:
+        raise UnsupportedError(f"weights {weights.type} for {values.shape[0]} matrices of values")
+    out = b.matmul(weights, values)
+    count, length, units = out.shape
+    split = b.reshape(out, shape=(count // heads, heads, length, units))
+    return b.reshape(b.transpose(split, order=(2, 0, 1, 3)), shape=(length, count // heads, heads * units))
+
+
+def _head_count(attrs: Attrs) -> int:
+    return positive(attrs.int("heads"), "heads")
+
+
+@rule("_contrib_interleaved_matmul_selfatt_qk", operands=1)
+def selfatt_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Scores of queries and keys out of a projection of three parts, scaled."""
+    heads = _head_count(attrs)
+    return _scores(b, *(_heads(b, inputs[0], heads, 3, part) for part in (0, 1)))
+
+
+@rule("_contrib_interleaved_matmul_selfatt_valatt", operands=2)
+def selfatt_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Attention weights by the values out of a projection of three parts."""
+    heads = _head_count(attrs)
+    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 3, 2), heads)
+
+
+@rule("_contrib_interleaved_matmul_encdec_qk", operands=2)
+def encdec_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Scores of queries, and of keys out of a projection of two parts, scaled."""
+    heads = _head_count(attrs)
+    return _scores(b, _heads(b, inputs[0], heads, 1, 0), _heads(b, inputs[1], heads, 2, 0))
+
+
+@rule("_contrib_interleaved_matmul_encdec_valatt", operands=2)
+def encdec_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Attention weights by the values out of a projection of two parts."""
+    heads = _head_count(attrs)
+    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 2, 1), heads)
+
+
+@rule("_contrib_div_sqrt_dim", operands=1)
+def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """x over the square root of its last axis' size."""
+    (x,) = inputs
+    return b.divide(x, scalar(b, math.sqrt(x.shape[-1]), x))
+
+
+@rule("_contrib_arange_like", operands=1, ignored=["ctx"])
+def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant where the size is
+    known."""
+    (x,), axis = inputs, attrs.int("axis", None)
+    shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.type.rank)],)
+    dtype, repeat = x.type.element.numpy, positive(attrs.int("repeat", 1), "repeat")
+    start, step = dtype.type(attrs.float("start", 0.0)), dtype.type(attrs.float("step", 1.0))
+    if repeat == 1 and len(shape) == 1 and is_symbolic(shape[0]):
+        steps = b.multiply(iota(b, shape[0], 0, 1, x.type.element.name), scalar(b, step, x))
+        return b.add(steps, scalar(b, start, x))
+    places = (np.arange(prod(shape)) // repeat).astype(dtype)
+    return b.constant((start + places * step).astype(dtype).reshape(shape))
+
+
+def _read(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
+    """The data, the length of each sequence or None, and the axis of time."""
+    data, axis = inputs[0], attrs.int("axis", 0)
+    if axis not in (0, 1) or len(data.shape) < 2:
+        raise UnsupportedError(f"axis={axis} of {data.type}, expected time and batch as the first two axes")
+    if not attrs.bool("use_sequence_length", False):
+        return data, None, axis
+    if len(inputs) != 2 or inputs[1].shape != (data.shape[1 - axis],):
+        raise UnsupportedError(f"found {[str(value.type) for value in inputs[1:]]}, expected a length for each of "
+                               f"{data.shape[1 - axis]} sequences")
+    return data, inputs[1], axis
+
+
+def _whole(b: Builder, lengths: Value) -> Value:
+    """Lengths as float32, fractions cut off."""
+    return b.convert(as_indices(b, lengths), element="f32")
+
+
+def _times(b: Builder, steps: int) -> Value:
+    """0, 1, ... as a column of float32."""
+    return iota(b, steps, 0, 2, "f32")
+
+
+@rule("SequenceMask", operands=(1, 2), types=LOGIC)
+def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`value` behind the end of each sequence."""
+    data, lengths, axis = _read(inputs, attrs)
+    value = attrs.float("value", 0.0)
+    if lengths is None:
+        return data
+    inside = b.less(_times(b, data.shape[axis]), _whole(b, lengths))
+    if axis == 1:
+        inside = b.transpose(inside, order=(1, 0))
+    inside = b.reshape(inside, shape=(*inside.shape, *[1] * (len(data.shape) - 2)))
+    return b.select(inside, data, scalar(b, value, data))
+
+
+@moves("SequenceLast", operands=(1, 2))
+def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The last element of each sequence; none may be empty."""
+    data, lengths, axis = _read(inputs, attrs)
+    shape = (*data.shape[:axis], *data.shape[axis + 1:])
+    if lengths is None:
+        return b.reshape(slice_axis(b, data, axis, data.shape[axis] - 1, data.shape[axis]), shape=shape)
+    last = b.subtract(_whole(b, lengths), b.constant(1.0))
+    return b.reshape(_elements(b, data, last, axis), shape=shape)
+
+
+@moves("SequenceReverse", operands=(1, 2))
+def sequence_reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Each sequence backwards, what is behind its end as it is."""
+    data, lengths, axis = _read(inputs, attrs)
+    if axis:
+        raise UnsupportedError("axis=1: MXNet knows time as axis 0 only")
+    if lengths is None:
+        return flipped(b, data, (0,))
+    steps, ends = _times(b, data.shape[0]), _whole(b, lengths)
+    mirrored = b.subtract(b.subtract(ends, b.constant(1.0)), steps)
+    return b.reshape(_elements(b, data, b.select(b.less(steps, ends), mirrored, steps), 0), shape=data.shape)
+
+
+def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:
+    """data at `times` of each sequence: times are [batch] or [time, batch] in float32, in which positions are exact."""
+    steps, batch = data.shape[axis], data.shape[1 - axis]
+    if steps * batch > WHOLE:
+        raise UnsupportedError(f"{steps} times {batch} elements, expected at most {WHOLE}")
+    numbers = iota(b, batch, 0, 1, "f32")
+    if axis == 0:
+        places = b.add(b.multiply(times, size_as(b, batch, times)), numbers)
+    else:
+        places = b.add(times, b.multiply(numbers, size_as(b, steps, times)))
+    rows = b.reshape(data, shape=(steps * batch, prod(data.shape[2:])))
+    return b.gather(rows, as_indices(b, places))

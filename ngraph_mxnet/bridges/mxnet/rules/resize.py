@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.common import image_shape, positive
-from ngraph_mxnet.bridges.mxnet.rules.convolution import transposed_convolution
-from ngraph_mxnet.bridges.mxnet.rules.registry import rule
+from ngraph_mxnet.bridges.mxnet.rules.linear import transposed_convolution
+from ngraph_mxnet.bridges.mxnet.rules.registry import image_shape, positive, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import scalar

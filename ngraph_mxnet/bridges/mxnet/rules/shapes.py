@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ngraph_mxnet.bridges.mxnet.rules.common import image_shape, normal_axes, normal_axis, positive
-from ngraph_mxnet.bridges.mxnet.rules.registry import moves
+from ngraph_mxnet.bridges.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import reshaped

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.ir.types import ElementType, element_type
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import ElementType, element_type, f16, f32
 
 Dims = tuple[int, ...]
 Floats = tuple[float, ...]
@@ -137,3 +138,239 @@ def _split(text: str) -> list[str]:
     if text[:1] in "([" and text[-1:] in ")]":
         text = text[1:-1]
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+_ALIASES = {
+    "Activation": "_npx_activation",
+    "BatchNorm": "_npx_batch_norm",
+    "BlockGrad": "stop_gradient",
+    "CTCLoss": "_contrib_CTCLoss _contrib_ctc_loss ctc_loss",
+    "Cast": "_npi_cast _npx_cast cast",
+    "Concat": "concat",
+    "Convolution": "_npx_convolution",
+    "Custom": "_npi_Custom",
+    "Deconvolution": "_npx_deconvolution",
+    "Dropout": "_npx_dropout",
+    "Embedding": "_npx_embedding",
+    "Flatten": "_npx_batch_flatten flatten",
+    "FullyConnected": "_npx_fully_connected",
+    "LayerNorm": "_npx_layer_norm",
+    "LeakyReLU": "_npx_leaky_relu",
+    "Pad": "pad",
+    "Pooling": "_npx_pooling",
+    "RNN": "_npx_rnn",
+    "ROIPooling": "_npx_roi_pooling",
+    "Reshape": "reshape",
+    "SequenceMask": "_npx_sequence_mask",
+    "SliceChannel": "split",
+    "SoftmaxOutput": "Softmax",
+    "SwapAxis": "_npi_swapaxes swapaxes",
+    "_contrib_MultiBoxDetection": "_npx_multibox_detection",
+    "_contrib_MultiBoxPrior": "_npx_multibox_prior",
+    "_contrib_MultiBoxTarget": "_npx_multibox_target",
+    "_contrib_arange_like": "_npx_arange_like",
+    "_contrib_boolean_mask": "_npi_boolean_mask",
+    "_contrib_box_nms": "_contrib_box_non_maximum_suppression",
+    "_copy": "identity",
+    "_copyto": "_npi_copyto",
+    "_cvimdecode": "_npi_cvimdecode",
+    "_cvimread": "_npi_cvimread",
+    "_cvimresize": "_npi_cvimresize",
+    "_div_scalar": "_DivScalar",
+    "_equal": "_Equal",
+    "_equal_scalar": "_EqualScalar",
+    "_full": "_npi_full",
+    "_greater": "_Greater",
+    "_greater_equal": "_Greater_Equal",
+    "_greater_equal_scalar": "_GreaterEqualScalar",
+    "_greater_scalar": "_GreaterScalar",
+    "_histogram": "_npi_histogram",
+    "_hypot": "_Hypot",
+    "_hypot_scalar": "_HypotScalar _npi_hypot_scalar",
+    "_image_adjust_lighting": "_npx__image_adjust_lighting",
+    "_image_crop": "_npx__image_crop",
+    "_image_flip_left_right": "_npx__image_flip_left_right",
+    "_image_flip_top_bottom": "_npx__image_flip_top_bottom",
+    "_image_normalize": "_npx__image_normalize",
+    "_image_random_brightness": "_npx__image_random_brightness",
+    "_image_random_color_jitter": "_npx__image_random_color_jitter",
+    "_image_random_contrast": "_npx__image_random_contrast",
+    "_image_random_flip_left_right": "_npx__image_random_flip_left_right",
+    "_image_random_flip_top_bottom": "_npx__image_random_flip_top_bottom",
+    "_image_random_hue": "_npx__image_random_hue",
+    "_image_random_lighting": "_npx__image_random_lighting",
+    "_image_random_saturation": "_npx__image_random_saturation",
+    "_image_resize": "_npx__image_resize",
+    "_image_to_tensor": "_npx__image_to_tensor",
+    "_lesser": "_Lesser",
+    "_lesser_equal": "_Lesser_Equal",
+    "_lesser_equal_scalar": "_LesserEqualScalar",
+    "_lesser_scalar": "_LesserScalar",
+    "_linalg_det": "_npi_det linalg_det",
+    "_linalg_extractdiag": "linalg_extractdiag",
+    "_linalg_extracttrian": "linalg_extracttrian",
+    "_linalg_gelqf": "linalg_gelqf",
+    "_linalg_gemm": "linalg_gemm",
+    "_linalg_gemm2": "linalg_gemm2",
+    "_linalg_inverse": "_npi_inv linalg_inverse",
+    "_linalg_makediag": "linalg_makediag",
+    "_linalg_maketrian": "linalg_maketrian",
+    "_linalg_potrf": "linalg_potrf",
+    "_linalg_potri": "linalg_potri",
+    "_linalg_slogdet": "_npi_slogdet linalg_slogdet",
+    "_linalg_sumlogdiag": "linalg_sumlogdiag",
+    "_linalg_syrk": "linalg_syrk",
+    "_linalg_trmm": "linalg_trmm",
+    "_linalg_trsm": "linalg_trsm",
+    "_linspace": "_npi_linspace",
+    "_logical_and": "_Logical_And",
+    "_logical_and_scalar": "_LogicalAndScalar",
+    "_logical_or": "_Logical_Or",
+    "_logical_or_scalar": "_LogicalOrScalar",
+    "_logical_xor": "_Logical_Xor",
+    "_logical_xor_scalar": "_LogicalXorScalar",
+    "_maximum": "_Maximum",
+    "_maximum_scalar": "_MaximumScalar _npi_maximum_scalar",
+    "_minimum": "_Minimum",
+    "_minimum_scalar": "_MinimumScalar _npi_minimum_scalar",
+    "_minus_scalar": "_MinusScalar",
+    "_mod": "_Mod",
+    "_mod_scalar": "_ModScalar",
+    "_mul_scalar": "_MulScalar",
+    "_not_equal": "_Not_Equal",
+    "_not_equal_scalar": "_NotEqualScalar",
+    "_np_any": "_np_sometrue",
+    "_np_cumsum": "cumsum",
+    "_np_max": "_np_amax",
+    "_np_min": "_np_amin",
+    "_np_prod": "_np_product",
+    "_npi_absolute": "_npi_abs",
+    "_npx_nonzero": "_npi_nonzero",
+    "_npx_reshape": "_npi_reshape",
+    "_plus_scalar": "_PlusScalar",
+    "_power": "_Power",
+    "_power_scalar": "_PowerScalar",
+    "_random_exponential": "random_exponential",
+    "_random_gamma": "random_gamma",
+    "_random_generalized_negative_binomial": "random_generalized_negative_binomial",
+    "_random_negative_binomial": "random_negative_binomial",
+    "_random_normal": "normal random_normal",
+    "_random_pdf_dirichlet": "random_pdf_dirichlet",
+    "_random_pdf_exponential": "random_pdf_exponential",
+    "_random_pdf_gamma": "random_pdf_gamma",
+    "_random_pdf_generalized_negative_binomial": "random_pdf_generalized_negative_binomial",
+    "_random_pdf_negative_binomial": "random_pdf_negative_binomial",
+    "_random_pdf_normal": "random_pdf_normal",
+    "_random_pdf_poisson": "random_pdf_poisson",
+    "_random_pdf_uniform": "random_pdf_uniform",
+    "_random_poisson": "random_poisson",
+    "_random_randint": "_npi_random_randint random_randint",
+    "_random_uniform": "random_uniform uniform",
+    "_ravel_multi_index": "ravel_multi_index",
+    "_rdiv_scalar": "_RDivScalar",
+    "_rminus_scalar": "_RMinusScalar",
+    "_rmod_scalar": "_RModScalar",
+    "_rnn_param_concat": "_npi_rnn_param_concat",
+    "_rpower_scalar": "_RPowerScalar",
+    "_sample_exponential": "sample_exponential",
+    "_sample_gamma": "sample_gamma",
+    "_sample_generalized_negative_binomial": "sample_generalized_negative_binomial",
+    "_sample_multinomial": "sample_multinomial",
+    "_sample_negative_binomial": "sample_negative_binomial",
+    "_sample_normal": "sample_normal",
+    "_sample_poisson": "sample_poisson",
+    "_sample_uniform": "sample_uniform",
+    "_scatter_set_nd": "_npi_scatter_set_nd",
+    "_shuffle": "_npi_shuffle shuffle",
+    "_slice_assign": "_crop_assign _npi_slice_assign",
+    "_slice_assign_scalar": "_crop_assign_scalar _npi_slice_assign_scalar",
+    "_split_v2": "_npi_split",
+    "_unravel_index": "unravel_index",
+    "add_n": "ElementWiseSum",
+    "argsort": "_npi_argsort",
+    "batch_dot": "_npx_batch_dot",
+    "broadcast_add": "broadcast_plus",
+    "broadcast_axis": "broadcast_axes",
+    "broadcast_maximum": "_npi_maximum",
+    "broadcast_minimum": "_npi_minimum",
+    "broadcast_sub": "broadcast_minus",
+    "clip": "_npi_clip",
+    "elemwise_add": "_Plus _add _plus",
+    "elemwise_div": "_Div _div",
+    "elemwise_mul": "_Mul _mul",
+    "elemwise_sub": "_Minus _minus _sub",
+    "erf": "_npx_erf",
+    "erfinv": "_npx_erfinv",
+    "expand_dims": "_npi_expand_dims",
+    "gamma": "_npx_gamma",
+    "gammaln": "_npx_gammaln",
+    "gather_nd": "_npi_gather_nd _npx_gather_nd",
+    "log_softmax": "_npx_log_softmax",
+    "max": "max_axis",
+    "min": "min_axis",
+    "one_hot": "_npx_one_hot",
+    "pick": "_npx_pick choose_element_0index",
+    "repeat": "_np_repeat",
+    "reshape_like": "_npx_reshape_like",
+    "reverse": "flip",
+    "shape_array": "_npx_shape_array",
+    "slice": "_npi_slice _npx_slice crop",
+    "smooth_l1": "_npx_smooth_l1",
+    "softmax": "_npx_softmax",
+    "sort": "_npi_sort",
+    "sum": "sum_axis",
+    "take": "_npi_take",
+    "tile": "_npi_tile",
+    "topk": "_npx_topk",
+}
+"""The other names of an operator."""
+
+_CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
+_SPARSE = "_sparse_"
+_OWN = {"_sparse_adagrad_update", "_sparse_retain"}
+"""Operators of their own, whose names only begin so."""
+
+
+def canonical(op: str) -> str:
+    """The name under which MXNet 1.9.1 writes the operator `op`.
+
+    >>> canonical("SoftmaxOutput"), canonical("Softmax"), canonical("_sparse_relu")
+    ('SoftmaxOutput', 'SoftmaxOutput', 'relu')
+    """
+    if op in _CANONICAL or op in _OWN:
+        return _CANONICAL.get(op, op)
+    plain = op.removeprefix(_SPARSE)
+    return _CANONICAL.get(plain, plain)
+
+
+def aliases(op: str) -> list[str]:
+    """All other names of the operator whose canonical name is `op`, but for the `_sparse_` ones."""
+    return _ALIASES.get(op, "").split()
+
+
+class Halves:
+    """For float16 values that were rounded from a float32 value, or widened to one: that float32 value."""
+
+    def __init__(self) -> None:
+        self._wide: dict[Value, Value] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether there are any. Then the graph may have conversions that no one reads."""
+        return bool(self._wide)
+
+    def has_wide(self, value: Value) -> bool:
+        """Whether `value` exists in float32 already."""
+        return value in self._wide
+
+    def widened(self, b: Builder, value: Value) -> Value:
+        """A float16 value in float32."""
+        if value not in self._wide:
+            self._wide[value] = b.convert(value, element=f32)
+        return self._wide[value]
+
+    def narrowed(self, b: Builder, value: Value) -> Value:
+        """A float32 value rounded to float16, as MXNet stores it."""
+        narrow = b.convert(value, element=f16)
+        self._wide[narrow] = value
+        return narrow

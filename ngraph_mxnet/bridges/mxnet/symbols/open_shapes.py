@@ -12,10 +12,8 @@ from dataclasses import replace
 from ngraph_mxnet.bridges.mxnet.error_texts import brief
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.range_text import symbols_in
-from ngraph_mxnet.ir.sizes import at_hand, evaluate
+from ngraph_mxnet.ir.dims import Atom, Dim
+from ngraph_mxnet.ir.sizes import at_hand, evaluate, symbols_in
 from ngraph_mxnet.ir.types import Shape, TensorType, element_type
 
 _VERSION = {"mxnet_version": ["int", 10901]}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 
 A_SPARSE_GRADIENT = "a gradient is sparse"

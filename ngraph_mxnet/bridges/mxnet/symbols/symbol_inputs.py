@@ -11,8 +11,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import ModelError, listed
 from ngraph_mxnet.ir import element_type
 from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.range_text import symbols_in
-from ngraph_mxnet.ir.sizes import at_hand, evaluate
+from ngraph_mxnet.ir.sizes import at_hand, evaluate, symbols_in
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol

@@ -11,16 +11,14 @@ from ngraph_mxnet.autodiff.reverse import HEAD, Joint
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
-from ngraph_mxnet.bridges.mxnet.training.graph import TrainingGraph, import_training
-from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
+from ngraph_mxnet.bridges.mxnet.training.graph import TrainingGraph, import_training, refuse_gradients
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.passes.attention_fusion import attention_fusion
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.movement import movement
-from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
+from ngraph_mxnet.passes.sequences import attention_fusion, recurrent_cells
+from ngraph_mxnet.passes.simplify import DeadCode
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable

@@ -1,27 +1,50 @@
-"""From MXNet's symbol JSON to the forward graph of a training step: outputs, the batch's statistics, fixed gammas."""
+"""What a training step writes beside outputs and gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ngraph_mxnet.autodiff.adjoints import ADJOINTS
 from ngraph_mxnet.autodiff.reverse import dependence
 from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
-from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.rules import (
+    STATE,
     find_predicting_rule,
     find_training_rule,
     fixes_gamma,
     updates_statistics,
 )
-from ngraph_mxnet.bridges.mxnet.training.written import Gamma, Statistic
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import f32
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What moves with each backward pass in training mode through its batch norm: as in MXNet, where forward passes
+    write no statistics, and a backward pass those of the nodes that it comes through, whatever the gradient is there.
+
+    Attributes:
+        name: the variable, which becomes itself * momentum + the batch's * (1 - momentum).
+        of: names of the wanted parameters, a gradient of any of which comes through the batch norm.
+    """
+
+    name: str
+    momentum: float
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """A gamma that a forward pass overwrites with ones; `name` of the variable, `of` as in `Statistic`."""
+
+    name: str
+    of: tuple[str, ...]
+
 
 _MOMENTUM = 0.9
 
@@ -121,3 +144,24 @@ def _variable(symbol: SymbolGraph, node: SymbolNode, place: int) -> SymbolNode:
     if not read.is_variable:
         raise UnsupportedError(f"{node.origin}: input {place} is computed, not a state")
     return read
+
+
+_CONVERTING = frozenset(map(canonical, ("Cast", "_npi_cast", "amp_cast", "sum", "_np_sum", "_np_cumsum")))
+"""Operators that convert where an attribute asks for it; others convert positions and counts, without a gradient."""
+
+
+def refuse_gradients(graph: Graph, wanted: Collection[str]) -> None:
+    """
+    Raises:
+        UnsupportedError: one of these operators makes integers of what depends on the `wanted` parameters.
+    """
+    active = {parameter for parameter in graph.parameters if parameter.name in wanted}
+    for node in graph.nodes:
+        if not any(value in active for value in node.inputs):
+            continue
+        if node.op.name == "convert" and not node.output.type.element.is_float:
+            if canonical(node.origin.rpartition(" ")[2]) in _CONVERTING:
+                raise UnsupportedError(f"{node.origin}: MXNet hands gradients back through {node.output.type}, here "
+                                       "nothing goes back from integers")
+        elif node.op.name in ADJOINTS:
+            active.update(value for value in node.outputs if value.type.element.is_float)

@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet.judging.judgement import Mode, judge_graph, type_of
+from ngraph_mxnet.bridges.mxnet.judging.judgement import Cut, Mode, cut_region, judge_graph, type_of
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Types, with_types
-from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, cut_region
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.placement.verdicts.regions import ALONE
-from ngraph_mxnet.placement.verdicts.support import Verdict
+from ngraph_mxnet.placement.verdicts.report import ALONE, Verdict
 from ngraph_mxnet.runtime.backend import Backend
 
 _MAKES_SPARSE = ("cast_storage", "sparse_retain", "_square_sum")

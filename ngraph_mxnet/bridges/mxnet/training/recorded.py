@@ -10,8 +10,8 @@ import mxnet as mx
 from mxnet import autograd
 from mxnet.ndarray import NDArray
 
-from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+from ngraph_mxnet.bridges.mxnet.training.rules import STATE
 from ngraph_mxnet.bridges.mxnet.training.step import Arrays, RandomState
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock

@@ -1,31 +1,73 @@
-"""How operators lower that do something else in training than at inference, or whose gradient is no derivative.
-
-The sources are MXNet's: softmax_output-inl.h, regression_output-inl.h, make_loss-inl.h, svm_output-inl.h and
-nn/batch_norm.cc, nn/dropout-inl.h and rnn_impl.h in src/operator. All other operators lower as at inference.
-"""
+"""Dropout in training, of random numbers that follow from a state that each step gets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf, prod
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis
 from ngraph_mxnet.bridges.mxnet.rules.loss import over_axis
 from ngraph_mxnet.bridges.mxnet.rules.pooling import trained_pooling
 from ngraph_mxnet.bridges.mxnet.rules.recurrent import recurrent_layers
-from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule
-from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule, normal_axis
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.bridges.mxnet.training.dropping import dropped
-from ngraph_mxnet.bridges.mxnet.training.left import why_not_trained
 from ngraph_mxnet.compositions.tensors import converted, iota, places_of, reshaped, scalar, size_as
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
+
+STATE = "random.state"
+"""The parameter i32[4] of a graph that draws random numbers: a key and a step (`random_mask`)."""
+
+
+def dropped(b: Builder, x: Value, rate: float, axes: Collection[int] = ()) -> Value:
+    """Each element is 0 with the probability `rate`, else x / (1 - rate); along `axes` all share their lot.
+
+    Each call draws from a stream of its own. The mask is bool and what the gradient takes, too: saved from forward to
+    backward it has a quarter of the bytes of x, and reading it costs less than drawing it again.
+
+    Raises:
+        UnsupportedError: all is dropped.
+    """
+    if rate <= 0:
+        return x
+    if rate >= 1:
+        raise UnsupportedError(f"p={rate} drops everything")
+    shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    streams = sum(node.op.name == "random_mask" for node in b.graph.nodes)
+    mask = b.random_mask(_state(b), shape=shape, keep=1 - rate, stream=streams)
+    share = np.float32(1) / (np.float32(1) - np.float32(rate))  # as MXNet rounds it
+    return b.select(mask, b.multiply(x, scalar(b, float(share), x)), scalar(b, 0, x))
+
+
+def _state(b: Builder) -> Value:
+    known = [parameter for parameter in b.graph.parameters if parameter.name == STATE]
+    return known[0] if known else b.parameter(STATE, (4,), "i32")
+
+
+_ODD = "MXNet's own gradient is not that of what it computes"
+
+#: By a pattern of names; the first that matches counts.
+_LEFT: dict[str, str] = {
+    r"_contrib_(quantize|dequantize|requantize|quantized_).*|_contrib_quantize_v2|_sg_mkldnn_.*":
+        "MXNet has no gradients of quantised and fused graphs",
+    r"_npi_(rarctan2_scalar|where_lscalar|where_rscalar|var|std)|_np_atleast_[123]d": _ODD,
+    r"Convolution_v1|BatchNorm_v1": "it is an older form, whose gradient is another",
+    r"_foreach|_while_loop|_cond": "MXNet records what its bodies do, trip by trip, and goes back through that",
+    r"_contrib_SyncBatchNorm": "its statistics are those of several devices",
+    r"IdentityAttachKLSparseReg": "its gradient depends on a moving average that it hides",
+}
+
+
+def why_not_trained(op: str) -> str | None:
+    """Why an operator of this name is not trained; None when no reason is on record."""
+    name = canonical(op)
+    return next((reason for names, reason in _LEFT.items() if re.fullmatch(names, name)), None)
+
 
 _TRAINING: dict[str, Rule] = {}
 _PREDICTING: dict[str, Rule] = {}

@@ -1,26 +1,26 @@
 """The rules of the ONNX operators, one family a module; importing this registers them all."""
 
 from ngraph_mxnet.bridges.onnx.rules import (  # noqa: F401
-    arithmetic,
+    contrib,
     control,
-    convolution,
-    creation,
     elementwise,
     features,
-    fused_contrib,
     indexing,
     linear,
     movement,
-    normalization,
-    pooling,
     quantization,
-    quantized_contrib,
     recurrent,
     reduction,
     resizing,
     sampling,
-    selection,
-    sequences,
-    shapes,
-    spectral,
 )
+
+
+
+
+
+
+
+
+
+

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ngraph_mxnet.bridges.onnx.rules.common import normal_axis
-from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.bridges.onnx.scan_axes import ScanAxes, scan_axes
+from ngraph_mxnet.bridges.onnx.loops import ScanAxes, scan_axes
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.bridges.onnx.values import (
     BetweenError,
     DataDependentError,

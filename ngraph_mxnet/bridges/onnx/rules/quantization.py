@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, window
+from ngraph_mxnet.bridges.onnx.model import element_of
 from ngraph_mxnet.bridges.onnx.rules.linear import product
-from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.bridges.onnx.tensors import element_of
-from ngraph_mxnet.compositions.quantized import saturated
-from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule, window
+from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, saturated, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f16, f32, i8, i32, u8

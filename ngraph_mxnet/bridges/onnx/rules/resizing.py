@@ -9,10 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, require_table
-from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.quantized import limits
-from ngraph_mxnet.compositions.tensors import scalar, slice_axis
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, require_table, rule
+from ngraph_mxnet.compositions.tensors import limits, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same, is_symbolic, scaled

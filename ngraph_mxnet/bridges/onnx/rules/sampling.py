@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, require_size, window
-from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.deformable import deformable_convolution
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, require_size, rule, window
+from ngraph_mxnet.compositions.layers import deformable_convolution
 from ngraph_mxnet.compositions.tensors import along_axis, broadcast_to, converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value

@@ -68,7 +68,7 @@ def _load(kernels: dict[str, LoopKernel], isa: Isa) -> Code:
 
 
 def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
-    from ngraph_mxnet.targets.cpu.codegen.build import build_object, load_object
+    from ngraph_mxnet.targets.cpu.codegen.emit import build_object, load_object
 
     origin = "from disk"
 
@@ -94,7 +94,7 @@ def added_code(names: Iterable[str], isa: Isa) -> Code:
 
 @functools.cache
 def _added(names: tuple[str, ...], isa: Isa) -> Code:
-    from ngraph_mxnet.targets.cpu.codegen.build import build_added, load_object
+    from ngraph_mxnet.targets.cpu.codegen.emit import build_added, load_object
     from ngraph_mxnet.targets.cpu.kernels import symbol
 
     logger.info("compiling %s, which other distributions added", ", ".join(names))

@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, MOST_NEAR, MOST_ROWS
+from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION, ATTENTION_FEW, MOST_NEAR, MOST_ROWS
 
 _STATE = MOST_ROWS
 

@@ -9,7 +9,7 @@ from ngraph_mxnet.targets.cpu.kernels.attention import products_of_rows, six_row
 from ngraph_mxnet.targets.cpu.kernels.lanes import load_lanes, splat, store_lanes, sum_of_lanes, widen
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION_GRADIENT, MOST_NEAR
+from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION_GRADIENT, MOST_NEAR
 
 read_attention_gradient = reader(ATTENTION_GRADIENT)
 

@@ -7,7 +7,7 @@ from numba import float32, int64
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.boxes import BOX_NMS
+from ngraph_mxnet.targets.cpu.params.selection import BOX_NMS
 
 read_box_nms = reader(BOX_NMS)
 

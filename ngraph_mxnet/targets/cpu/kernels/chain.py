@@ -13,7 +13,7 @@ from numba import float32
 from ngraph_mxnet.targets.cpu.kernels.elementwise import BINARY, UNARY
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.chain import (
+from ngraph_mxnet.targets.cpu.params.strided import (
     CHAIN,
     CHAIN_CHUNK,
     CHAIN_INPUTS,

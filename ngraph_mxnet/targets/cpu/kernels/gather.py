@@ -9,7 +9,7 @@ from numba import types
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.kernels.strided import first_element, tile_of
-from ngraph_mxnet.targets.cpu.params.gather import (
+from ngraph_mxnet.targets.cpu.params.selection import (
     COORDINATE_POSITIONS,
     ELEMENT_POSITIONS,
     GATHER,

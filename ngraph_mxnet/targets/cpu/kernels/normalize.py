@@ -20,7 +20,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.normalize import (
+from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_FACTORS,
     LAYER_NORM,
     LAYER_NORM_GRADIENT,

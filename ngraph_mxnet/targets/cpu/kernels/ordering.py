@@ -9,7 +9,7 @@ from numba import types
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.ordering import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
+from ngraph_mxnet.targets.cpu.params.selection import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
 
 read_argsort = reader(ARGSORT)
 read_argsort_digits = reader(ARGSORT_DIGITS)

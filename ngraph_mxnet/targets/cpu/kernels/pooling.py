@@ -25,7 +25,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.pooling import (
+from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
     MEANS_OF_BYTES,
     POOLS,

@@ -8,7 +8,7 @@ from numba import types
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.product import PRODUCT
+from ngraph_mxnet.targets.cpu.params.layout import PRODUCT
 
 read_product = reader(PRODUCT)
 

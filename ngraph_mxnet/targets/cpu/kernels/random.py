@@ -1,14 +1,14 @@
-"""Random numbers from a counter: Philox4x32-10, as the op defines it (ops/random.py)."""
+"""Random numbers from a counter: Philox4x32-10, as the op defines it (ops/training.py)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import uint8, uint32, uint64
 
-from ngraph_mxnet.ops.random import KEY_STEPS, MULTIPLIERS, WORDS
+from ngraph_mxnet.ops.training import KEY_STEPS, MULTIPLIERS, WORDS
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.random import RANDOM_MASK
+from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK
 
 read_random_mask = reader(RANDOM_MASK)
 

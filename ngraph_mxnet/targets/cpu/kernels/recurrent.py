@@ -10,7 +10,7 @@ from numba import float32
 from ngraph_mxnet.targets.cpu.kernels import maths
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, load, pointer, reader, select, shift, store
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, TRAINING_CELLS
+from ngraph_mxnet.targets.cpu.params.sequences import CELL_GRADIENTS, CELLS, TRAINING_CELLS
 
 read_cell = reader(CELLS["lstm"])
 read_training = reader(TRAINING_CELLS["lstm"])

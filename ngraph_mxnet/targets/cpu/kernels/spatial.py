@@ -12,7 +12,7 @@ from numba import float32, int64
 from ngraph_mxnet.targets.cpu.kernels.lanes import load_lanes, maximum_lanes, splat, store_lanes
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.spatial import RESAMPLE, ROI_ALIGN, ROI_MAX_POOL, SAMPLE
+from ngraph_mxnet.targets.cpu.params.layout import RESAMPLE, ROI_ALIGN, ROI_MAX_POOL, SAMPLE
 
 read_resample = reader(RESAMPLE)
 read_roi_align = reader(ROI_ALIGN)

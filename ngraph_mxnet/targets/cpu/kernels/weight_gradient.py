@@ -7,7 +7,7 @@ from numba import float32
 from ngraph_mxnet.targets.cpu.kernels.lanes import load_lanes, store_lanes, transpose_lanes
 from ngraph_mxnet.targets.cpu.kernels.pointers import pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.params.layout import GATHER_WEIGHT_GRADIENT
 
 read_gather_weight_gradient = reader(GATHER_WEIGHT_GRADIENT)
 

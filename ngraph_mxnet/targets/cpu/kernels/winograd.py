@@ -28,8 +28,8 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.winograd import GATHER, INPUT, OUTPUT, OUTPUT_FLAGS, PACK
-from ngraph_mxnet.targets.cpu.planning.winograd import POINTS
+from ngraph_mxnet.targets.cpu.params.layout import GATHER, INPUT, OUTPUT, OUTPUT_FLAGS, PACK
+from ngraph_mxnet.targets.cpu.planning.algorithm import POINTS
 
 read_input = reader(INPUT)
 read_output = reader(OUTPUT)

@@ -8,23 +8,21 @@ from math import inf
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f32, u8
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_depth, check_rank
-from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides, named_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers, named_strides
+from ngraph_mxnet.targets.cpu.lower.contraction import Linear, channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
-from ngraph_mxnet.targets.cpu.lower.storing import Linear
 from ngraph_mxnet.targets.cpu.params import Kernels
-from ngraph_mxnet.targets.cpu.params.pooling import (
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
     MEANS_OF_BYTES,
     POOLS,
     SCALE_SHIFT,
     SCALE_SHIFT_U8,
 )
-from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine
+from ngraph_mxnet.targets.cpu.planning.precision import Affine
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, View, sub_blocks
 
 

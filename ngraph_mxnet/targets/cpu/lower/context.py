@@ -1,4 +1,4 @@
-"""The state of lowering one graph to a Program: where each value lives, and conversions between layouts."""
+"""What is around images in memory: zeros, or what stands for them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,17 @@ import numpy as np
 from ngraph_mxnet import outside
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.sizes import least
-from ngraph_mxnet.ir.types import ElementType, TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros, write_fill
-from ngraph_mxnet.targets.cpu.lower.layouts import (
-    block_parts,
-    blocked_dims,
-    blocked_strides,
-    layout_params,
-    moving_kernel,
-)
-from ngraph_mxnet.targets.cpu.lower.settings import Settings
+from ngraph_mxnet.ir.sizes import are_same, least, where
+from ngraph_mxnet.ir.types import ElementType, Role, TensorType, f32, u8
+from ngraph_mxnet.targets.cpu.codegen.generator import Generator
+from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet, Isa
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
-from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED
-from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
+from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
+from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
+from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, strided, strided_parts
 from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_activations, plan_layout, read_as_images
-from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_fours, plan_stores
+from ngraph_mxnet.targets.cpu.planning.precision import Affine, plan_fours, plan_narrow, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
     BLOCK,
@@ -45,13 +36,131 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     blocked_view,
     images_4d,
     plain_view,
+    spatial,
     sub_blocks,
 )
-from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.promises import DEFECT, Promises, require_types
 
+
+def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
+    """Zeros around the images in a buffer of a region, which keeps them.
+
+    Args:
+        symbol: of the kernel `zero_halo`.
+        sizes: its planes, height, width and words.
+    """
+    params = ZERO_HALO(**sizes, **vars(halo))
+    images.buffer.zeroing = Instruction(symbol, [(images.buffer, 0)], params.ints(), [], params.tasks, [],
+                                        bytes=images.buffer.bytes)
+
+
+def write_fill(emit: Callable[..., None], images: View, halo: Halo, fill: int, **sizes: int) -> None:
+    """In each run the u8 `fill` around the images; nothing else is written: readers wait for both writers."""
+    word = int.from_bytes(bytes([fill]) * 4, "little", signed=True)
+    emit("fill_halo", FILL_HALO(**sizes, **vars(halo), word=word), images=replace(images, offset=0), around=("images",))
+
+
 Strides = Sequence[int]
+
+
+def layout_params(record: Kernels, blocked: BlockedView, source: View, out: View) -> Params:
+    """Rows that are shorter than the 16 pixels that the kernels transpose at once are taken together, where they follow
+    each other without gaps in both layouts."""
+    (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
+    steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
+             for view in (source, out)]
+    if all(are_same(row, width * pixel) for _, _, row, pixel in steps):
+        short = width < BLOCK
+        height, width = where(short, 1, height), where(short, height * width, width)
+    return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
+                  **by_name("out_n out_c out_row out_column", steps[1]))
+
+
+def _plain_strides(view: View) -> Strides:
+    """Strides of N, C, H, W of a tensor of rank 2 to 4."""
+    assert isinstance(view, PlainView)
+    rank, strides = view.type.rank, view.strides
+    return (*strides, 0, 0) if rank == 2 else (*strides[:2], 0, strides[2]) if rank == 3 else strides
+
+
+def moving_kernel(source: View, destination: View) -> str:
+    """The strided kernel that copies, and converts between float32 and bf16 or u8."""
+    before, after = source.type.element, destination.type.element
+    if u8 in (before, after) and before != after:
+        return "quantize_u8" if after is u8 else "dequantize_u8"
+    return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
+
+
+def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Strides over (image, block, row, pixel, lane)."""
+    return view.image, view.block, view.row, BLOCK, 1
+
+
+def named_strides(**views: BlockedView) -> dict[str, int]:
+    """Strides over (image, block, row, pixel) of each view, as a kernel's record calls them: `x_n`, `x_c16`, .."""
+    return {f"{name}_{axis}": stride for name, view in views.items()
+            for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view), strict=False)}
+
+
+def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Sizes of (image, block, row, pixel, lane)."""
+    return view.images, view.blocks, view.height, view.width, BLOCK
+
+
+Part = tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]]
+"""Sizes; of each of two views the first element, and strides."""
+
+
+def block_parts(plain: PlainView, blocked: BlockedView) -> list[Part]:
+    """A tensor of rank 2 to 4 over (image, block, row, pixel, lane) in both layouts: its whole blocks of channels, and
+    the channels of the last one."""
+    image, channel, row, pixel = _plain_strides(plain)
+    images, channels = plain.type.shape[:2]
+    whole, rest = divmod(channels, BLOCK)
+    found: list[Part] = []
+    for first, blocks, lanes in ((0, whole, BLOCK), (whole, 1, rest)):
+        if blocks and lanes:
+            found.append(((images, blocks, blocked.height, blocked.width, lanes),
+                          ((first * BLOCK * channel, (image, BLOCK * channel, row, pixel, channel)),
+                           (first * blocked.block, blocked_strides(blocked)))))
+    return found
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
+
+    isa: Isa
+    threads: int
+    generator: Generator | None = None
+    winograd: bool = True
+    """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
+    bf16: bool = False
+    """Contractions of the main graph in bf16."""
+    vnni: bool = False
+    """Contractions of u8 may be those that need VNNI."""
+    halves: bool = False
+    """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
+    every_algorithm: bool = False
+    """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
+
+    as_planned: bool = True
+    """Whether who makes a value stores it as its readers want it: in a concat's place, in bytes, bf16 or fours. If not,
+    each node is lowered by itself."""
+
+    @property
+    def instruction_set(self) -> InstructionSet:
+        """By its name for callers and files."""
+        return "avx_vnni" if self.isa == "avx2" and self.vnni else self.isa
+
+    def symbol(self, kernel: str) -> str:
+        return f"ng_{kernel}__{self.isa}"
+
+
+
+
 
 
 class Lowering:

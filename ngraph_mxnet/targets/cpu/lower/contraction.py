@@ -1,9 +1,9 @@
-"""One convolution in two spatial dimensions on the contraction microkernels: geometry, packed weights, epilogue."""
+"""How a contraction of u8 computes so that what it stores needs no more scaling: in units of its first output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Any
 
@@ -12,10 +12,9 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.ir.types import TensorType, f32, u8
-from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
-from ngraph_mxnet.targets.cpu.lower.storing import AS_IT_IS, NO_ACTIVATION, Activation, Linear, Storing
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
@@ -30,10 +29,87 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
-from ngraph_mxnet.targets.cpu.planning.phases import AxisPhase
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine
+from ngraph_mxnet.targets.cpu.planning.layout import AxisPhase, convolution_halo
+from ngraph_mxnet.targets.cpu.planning.precision import Affine
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, Halo, PlainView, View, contiguous_strides
+
+Gate = tuple[float, float, float, float]
+"""Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What follows the clamp. `op` is one of `microkernels.variants.ACTIVATIONS`."""
+
+    op: str = "none"
+    gate: Gate = (0.0, 0.0, 1.0, 0.0)
+    """Of a hard swish."""
+    slopes: Value | float = 1.0
+    """Of prelu: one for each channel, or one for all."""
+
+
+NO_ACTIVATION = Activation()
+
+
+@dataclass(frozen=True)
+class Linear:
+    """What a vector of the graph becomes: times a number, plus a number."""
+
+    times: float = 1.0
+    plus: float = 0.0
+
+
+AS_IT_IS = Linear()
+
+
+@dataclass(frozen=True)
+class Storing:
+    """The kernel's numbers by name, and what becomes of the vectors."""
+
+    numbers: dict[str, Any] = field(default_factory=dict)
+    factor: Linear = AS_IT_IS
+    addend: Linear = AS_IT_IS
+    scale: Linear = AS_IT_IS
+    shift: Linear = AS_IT_IS
+
+    @staticmethod
+    def of(stored: tuple[Affine | None, ...], residual: Affine | None, activation: Activation,
+           bounds: dict[str, float]) -> Storing:
+        """`stored`: how the outputs are stored as u8; `residual`: of one that is u8; `bounds`: lower, upper, lower2 and
+        upper2 of real numbers."""
+        first, second = (*stored, None, None)[:2]
+        gate = activation.gate if activation.op == "hard_swish" else None
+        # Units are positive, so that what slopes do is the same in all.
+        unit = first.scale if first is not None and gate is None else 1.0
+        lower, upper = bounds["lower"] / unit, bounds["upper"] / unit
+        numbers: dict[str, Any] = {"lower": lower, "upper": upper, "residual_scale": 1 / unit, "zero_point": 0.0,
+                                   "zero_point2": 0.0, "lower2": bounds["lower2"], "upper2": bounds["upper2"]}
+        plus = 0.0
+        if residual is not None:
+            numbers["residual_scale"] = residual.scale / unit
+            plus = -residual.scale * residual.zero_point / unit
+        least, most = (lower, upper) if activation.op == "none" else (-inf, inf)
+        if first is not None:
+            numbers["zero_point"] = float(first.zero_point)
+            if gate is not None:
+                slope, offset, scale, shift = gate
+                gate = slope, offset, scale / first.scale, shift / first.scale
+        numbers["least"], numbers["most"] = _within(least, most, first)
+        if gate is not None:
+            numbers |= dict(zip(("slope", "offset", "scale", "shift"), gate, strict=True))
+        step = second.scale if second is not None else 1.0
+        if second is not None:
+            numbers["zero_point2"] = float(second.zero_point)
+            numbers["lower2"], numbers["upper2"] = _within(bounds["lower2"] / step, bounds["upper2"] / step, second)
+        return Storing(numbers, Linear(1 / unit), Linear(1 / unit, plus), Linear(unit / step), Linear(1 / step))
+
+
+def _within(lower: float, upper: float, affine: Affine | None) -> tuple[float, float]:
+    """The bounds, such that the zero point added to what is within is a byte."""
+    if affine is None:
+        return lower, upper
+    least, most = -float(affine.zero_point), 255.0 - affine.zero_point
+    return min(max(lower, least), most), max(min(upper, most), least)
 
 
 @dataclass(frozen=True)
@@ -169,7 +245,7 @@ def check_rank(node: Node) -> str | None:
 
 def check_depth(node: Node) -> str | None:
     """A sum over nothing has no kernel; plain products of two operands are 0 before they are lowered
-    (`passes/algebraic.py`)."""
+    (`passes/simplify.py`)."""
     if len(node.inputs) != 2 and node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
         return f"{node.op.name} over no elements has no CPU kernel"
     return None
@@ -280,7 +356,7 @@ def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_
     channels = n.groups * n.per_group
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        numbers = wide.converted(context, vector, f32) if real else vector
+        numbers = movement.converted(context, vector, f32) if real else vector
         if is_one(value.type.size) and not is_one(channels):
             copies = context.new_plain(TensorType(numbers.type.element, (channels,)))
             context.strided("copy_4", (channels,), [(numbers, (0,))], (copies, copies.strides))
@@ -369,7 +445,7 @@ class Packing:
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
             view = arrange(context, view)
             if source.kind == "depthwise":
-                view = wide.converted(context, view, f32)
+                view = movement.converted(context, view, f32)
             context.emit(kernel, params, weights=view.moved(view.type.element.size * self.first), packed=destination)
 
         spec = (kernel, self.first, *self.spec, *params.ints())

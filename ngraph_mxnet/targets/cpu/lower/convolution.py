@@ -1,14 +1,23 @@
-"""Convolutions: which algorithm computes them, and in which layout they read their data."""
+"""Depthwise 3x3 convolutions of stride 1 and 2, on their row kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import greatest, least
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower import depthwise, phased, volume, winograd
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower import winograd
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
+    NO_ACTIVATION,
+    Activation,
     Epilogue,
     Geometry,
     Input,
@@ -23,21 +32,226 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     with_activation,
     zeros,
 )
-from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
-from ngraph_mxnet.targets.cpu.lower.promised import require_border
-from ngraph_mxnet.targets.cpu.lower.storing import NO_ACTIVATION
-from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.lower.results import require_border
+from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE, STRIDES, super_groups
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
-from ngraph_mxnet.targets.cpu.microkernels.variants import variants
-from ngraph_mxnet.targets.cpu.planning.layout import phases_of
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind, variants
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.planning.layout import AxisPhase, Phases, axis_phases, phases_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
     BlockedView,
+    Halo,
     PlainView,
+    View,
     contiguous_strides,
     plain_view,
     spatial,
 )
+
+_TASKS_PER_THREAD = 8
+
+
+def has_row_kernel(kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> bool:
+    return kernel == (3, 3) and dilations == (1, 1) and strides[0] == strides[1] and strides[0] in STRIDES
+
+
+def depthwise_convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, out: BlockedView, *,
+                          stride: int, padding: Halo, bounds: tuple[float, float], activation: Activation,
+                          slopes: View | None) -> None:
+    """Emit the convolution; `weights` are packed `[blocks][9][16]`, `bias` and slopes `[blocks][16]`."""
+    chunks = least(out.height, greatest(1, _TASKS_PER_THREAD * ctx.settings.threads // out.images))
+    params = DEPTHWISE[stride](
+        images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
+        chunk_rows=-(-out.height // chunks),
+        first=-4 * (padding.top * source.row + padding.left * BLOCK),
+        in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
+        out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,
+        activation=ACTIVATIONS[activation.op],
+        **by_name("lower upper slope offset scale shift", (*bounds, *activation.gate)),
+    )
+    ctx.emit(f"depthwise3x3_s{stride}", params, input=source, weights=weights, bias=bias, output=out, slopes=slopes,
+             around=("input",) if padding else (),
+             operations=18 * out.type.size, bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]))
+
+
+def phased_convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, geometry: Geometry,
+                outputs: list[BlockedView], epilogue: Epilogue, residual: BlockedView | None) -> None:
+    """Emit the phases, which may run at once: each writes pixels of its own."""
+    for rows, columns in phases.pairs:
+        outs = [_places(view, rows, columns, phases.steps) for view in outputs]
+        kept = _places(residual, rows, columns, phases.steps) if residual is not None else None
+        if not rows.taps * columns.taps:
+            nothing(ctx, source, packing, outs, epilogue, kept)
+            continue
+        part = replace(geometry, kernel=(rows.taps, columns.taps), strides=(1, 1),
+                       dilations=(rows.dilation, columns.dilation), halo=Halo(rows.pad, 0, columns.pad, 0))
+        contract(ctx, source, packing.of_taps(rows, columns), part, outs, epilogue, kept)
+
+
+def nothing(ctx: Lowering, source: Input, packing: Packing, outputs: list[BlockedView], epilogue: Epilogue,
+            residual: BlockedView | None) -> None:
+    """Emit the places that meet no data: the epilogue of zeros."""
+    none = _NoWeights(packing.value, (packing.shape[0], 0, 1, 1), packing.strides, packing.groups)
+    contract(ctx, _zeros(ctx, source), none, Geometry((1, 1), (1, 1), (1, 1), packing.groups, Halo()), outputs,
+             epilogue, residual)
+
+
+class _NoWeights(Packing):
+    """Zeros, for places that meet no data: with one step of zeros as their sum, the epilogue is everyone's."""
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
+        tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
+        return ctx.table(np.zeros(tiles * BLOCK * oc_tile, np.float32))
+
+
+def _zeros(ctx: Lowering, source: Input) -> Input:
+    """A block of channels that is zero at every pixel."""
+    view = ctx.table(np.zeros(BLOCK, np.float32))
+    kind: Kind = "depthwise" if source.kind == "depthwise" else "k16"
+    return Input(kind, view, Plane(0, 0, 0), 1, 0, 0, source.groups)
+
+
+def _places(view: BlockedView, rows: AxisPhase, columns: AxisPhase, steps: tuple[int, int]) -> BlockedView:
+    """The pixels of the phase; the view shares the writers."""
+    shape = (*view.type.shape[:2], rows.count, columns.count)
+    offset = view.offset + (rows.first * view.row + columns.first * view.pixel) * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset, row=view.row * steps[0],
+                   pixel=view.pixel * steps[1])
+
+
+def has_depth(node: Node) -> bool:
+    """Whether the convolution is more than one of each slice by itself."""
+    if node.outputs[0].type.rank < 5:
+        return False
+    attrs, step = node.attrs, node.attrs["data_dilations"]
+    return any(one > 1 for one in step) or (
+        node.inputs[1].shape[2], attrs["strides"][0], attrs["pads_begin"][0], attrs["pads_end"][0]) != (1, 1, 0, 0)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Slices of the result, `count` of them from `first` on in steps, that the same taps meet: `taps` of them from
+    `tap` on in steps, which lie `dilation` slices of the data apart, from slice `front` on. There may be none."""
+
+    first: int
+    step: int
+    count: int
+    tap: int
+    tap_step: int
+    taps: int
+    dilation: int
+    front: int
+
+
+def depth_padding(node: Node) -> tuple[int, int]:
+    """Slices before and behind the data."""
+    if node.inputs[0].type.rank < 5:
+        return 0, 0
+    return node.attrs["pads_begin"][0], node.attrs["pads_end"][0]
+
+
+def _runs(node: Node, depth: int, pad: int) -> Iterator[_Run]:
+    kernel, places = node.inputs[1].shape[2], node.outputs[0].shape[2]
+    stride, dilation, step = (node.attrs[name][0] for name in ("strides", "dilations", "data_dilations"))
+    for phase in axis_phases(places, kernel, dilation, step, pad):
+        fronts = [place * stride - phase.pad for place in range(phase.count)]
+        met = [_met(phase, front, depth) for front in fronts]
+        done = 0
+        for (first, stop), run in groupby(met):
+            count = len(list(run))
+            yield _Run(phase.first + done * step, step, count, phase.tap + first * phase.tap_step, phase.tap_step,
+                       stop - first, phase.dilation, fronts[done] + first * phase.dilation)
+            done += count
+
+
+def _met(phase: AxisPhase, front: int, depth: int) -> tuple[int, int]:
+    """First and one-past-last of the phase's taps that meet data."""
+    first = max(0, -(front // phase.dilation))
+    stop = min(phase.taps, -((front - depth) // phase.dilation))
+    return (first, stop) if first < stop else (0, 0)
+
+
+def volume_convolution(ctx: Lowering, node: Node, source: Input, packing: Packing, geometry: Geometry,
+                outputs: list[BlockedView], epilogue: Epilogue, residual: BlockedView | None, *,
+                is_padded: bool = False) -> None:
+    """Emit a contraction for each run of slices with the same taps, of each element of the batch.
+
+    `is_padded`: the slices of the padding are there.
+    """
+    batch, _, depth, *_ = node.inputs[0].shape
+    front, back = depth_padding(node)
+    if is_padded:
+        depth, front = front + depth + back, 0
+    stride, places = node.attrs["strides"][0], node.outputs[0].shape[2]
+    phases, slice_bytes = phases_of(node), source.plane.image
+    is_blocked = isinstance(source.view, BlockedView)
+    batch_bytes = slice_bytes * depth if is_blocked else source.channel_stride * source.channels
+    for run in _runs(node, depth, front):
+        is_whole = run.front == 0 and stride == 1 and run.count == depth and run.count * run.step == places
+        elements = batch if is_blocked and is_whole else 1  # whose slices follow each other
+        run = replace(run, count=elements * run.count)
+        for n in range(0, batch, elements):
+            offset = source.view.offset + n * batch_bytes + run.front * slice_bytes
+            data = replace(source, view=replace(source.view, offset=offset),
+                           plane=source.plane._replace(image=stride * slice_bytes))
+            outs = [_slices(out, n * places, run) for out in outputs]
+            kept = _slices(residual, n * places, run) if residual is not None else None
+            part = replace(geometry, slices=run.taps, slice_stride=run.dilation * slice_bytes)
+            if not run.taps:  # all padding
+                nothing(ctx, source, packing, outs, epilogue, kept)
+            elif phases:
+                weights = _DepthTaps(packing.value, packing.shape, packing.strides, packing.groups, contiguous=False,
+                                     run=run)
+                phased_convolution(ctx, phases, data, weights, part, outs, epilogue, kept)
+            else:
+                contract(ctx, data, _rows(packing, run, geometry), part, outs, epilogue, kept)
+
+
+def _rows(packing: Packing, run: _Run, geometry: Geometry) -> Packing:
+    """Of consecutive taps on the depth axis, as rows of the kernel."""
+    rows = geometry.kernel[0]
+    return replace(packing, shape=(*packing.shape[:2], run.taps * rows, packing.shape[3]),
+                   first=packing.first + run.tap * rows * packing.strides[2])
+
+
+@dataclass(frozen=True)
+class _DepthTaps(Packing):
+    """Taps in steps on three axes, which are copied together."""
+
+    run: _Run | None = None
+    planes: tuple[AxisPhase, AxisPhase] | None = None
+
+    def of_taps(self, rows: AxisPhase, columns: AxisPhase) -> Packing:
+        assert self.run is not None
+        shape = (*self.shape[:2], self.run.taps * rows.taps, columns.taps)
+        strides: Any = contiguous_strides(shape)
+        return replace(self, shape=shape, strides=strides, planes=(rows, columns), spec=(self.run, rows, columns))
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
+        run, planes = self.run, self.planes
+        assert run is not None and planes is not None
+        axes = [(run.tap, run.tap_step, run.taps), *((axis.tap, axis.tap_step, axis.taps) for axis in planes)]
+
+        def arrange(context: Lowering, view: PlainView) -> PlainView:
+            shape = (*self.shape[:2], *(taps for _, _, taps in axes))
+            made = context.new_plain(TensorType(view.type.element, shape))
+            steps = [stride * step for stride, (_, step, _) in zip(view.strides[2:], axes, strict=True)]
+            first = sum(stride * tap for stride, (tap, _, _) in zip(view.strides[2:], axes, strict=True))
+            context.strided("copy_4", shape, [(view.moved(4 * first), (*view.strides[:2], *steps))],
+                            (made, made.strides))
+            return made
+
+        return self.packed(ctx, source, oc_tile, is_wide, arrange)
+
+
+def _slices(view: BlockedView, first: int, run: _Run) -> BlockedView:
+    """The run's slices, behind the `first` ones; the view shares the writers."""
+    _, channels, _, height, width = view.type.shape
+    offset = view.offset + (first + run.first) * view.image * view.type.element.size
+    return replace(view, type=view.type.with_shape((run.count, channels, height, width)), offset=offset,
+                   image=run.step * view.image)
+
 
 _DENSE = 0.75
 """Share of multiply-adds that are not with padding, at or below which a contraction takes single channels: these
@@ -60,7 +274,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
-    tiles = {0: True} if phases_of(node) or volume.has_depth(node) else winograd.tiles(ctx, node, geometry)
+    tiles = {0: True} if phases_of(node) or has_depth(node) else winograd.tiles(ctx, node, geometry)
     results, activation = node.outputs, NO_ACTIVATION
     if node in ctx.activations and tiles.keys() == {0}:
         results, activation = with_activation(ctx, node)
@@ -87,10 +301,10 @@ def _direct(ctx: Lowering, node: Node, geometry: Geometry, outputs: list[Blocked
     packing = Packing.of_convolution(ctx, weights, geometry.groups)
     require_border(ctx, source.view, geometry.halo)
     kept = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
-    if volume.has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
-        volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
+    if has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
+        volume_convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
     elif phases:
-        phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
+        phased_convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
     elif source.kind != "depthwise" or not _by_rows(ctx, source, packing, geometry, outputs, epilogue):
         contract(ctx, source, packing, geometry, outputs, epilogue, kept)
 
@@ -152,13 +366,13 @@ def _by_rows(ctx: Lowering, source: Input, packing: Packing, geometry: Geometry,
     """Emit a depthwise convolution on its row kernel, if that has what it needs."""
     plain = epilogue.residual is None and len(outputs) == 1 and outputs[0].type.size
     floats = source.view.type.element is f32 and outputs[0].type.element is f32
-    if not (plain and floats) or not depthwise.has_row_kernel(geometry.kernel, geometry.strides, geometry.dilations):
+    if not (plain and floats) or not has_row_kernel(geometry.kernel, geometry.strides, geometry.dilations):
         return False
     out = outputs[0]
     assert isinstance(source.view, BlockedView)
     bias = channel_vector(ctx, epilogue.bias, out.type.shape[1], source, BLOCK) or zeros(ctx, out, source, BLOCK)
     packed = packing.pack(ctx, source, BLOCK)
-    depthwise.convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
+    depthwise_convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
                           bounds=(epilogue.lower, epilogue.upper), activation=epilogue.activation,
                           slopes=slopes_of(ctx, epilogue.activation, out, source, BLOCK))
     return True

@@ -5,10 +5,9 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
-from ngraph_mxnet.targets.cpu.lower import wide
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower import movement
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks
-from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, View
@@ -20,7 +19,7 @@ def check_f32(node: Node) -> str | None:
 
 
 def _check_arithmetic(node: Node) -> str | None:
-    return None if _has_own_kernel(node) else wide.missing(node.op, node.inputs[0].type.element)
+    return None if _has_own_kernel(node) else movement.missing(node.op, node.inputs[0].type.element)
 
 
 def _has_own_kernel(node: Node) -> bool:
@@ -38,7 +37,7 @@ def _check_bool(node: Node) -> str | None:
 def arithmetic(ctx: Lowering, node: Node) -> None:
     """float32 in the blocked layout when an operand is there and the others fit, else plain."""
     if not _has_own_kernel(node):
-        wide.elementwise(ctx, node)
+        movement.elementwise(ctx, node)
         return
     if node in ctx.merged:
         return
@@ -108,7 +107,7 @@ def comparison(ctx: Lowering, node: Node) -> None:
     if _has_own_kernel(node):
         _plain(ctx, node, [])
     else:
-        wide.elementwise(ctx, node)
+        movement.elementwise(ctx, node)
 
 
 @lowers(*ops_of("logical"), check=_check_bool)
@@ -131,4 +130,4 @@ def convert(ctx: Lowering, node: Node) -> None:
     if source.type.element == target.type.element:
         ctx.alias(target, source)
     else:
-        ctx.set_plain(target, wide.converted(ctx, ctx.plain(source), target.type.element))
+        ctx.set_plain(target, movement.converted(ctx, ctx.plain(source), target.type.element))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
-from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -49,7 +49,7 @@ def _check_matmul(node: Node) -> str | None:
 def matmul(ctx: Lowering, node: Node) -> None:
     """A product takes operands of any rank from 2, whose batches broadcast."""
     if node.inputs[0].type.element is not f32:
-        wide.product(ctx, node)
+        movement.wide_product(ctx, node)
         return
     a, b = node.inputs[:2]
     *batch, rows, channels = node.output.shape

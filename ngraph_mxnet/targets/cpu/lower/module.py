@@ -7,12 +7,11 @@ from dataclasses import replace
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Value
-from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.sizes import because
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
-from ngraph_mxnet.targets.cpu.lower.promised import require_made
-from ngraph_mxnet.targets.cpu.lower.results import write_result
+from ngraph_mxnet.targets.cpu.lower.results import require_made, write_result
 from ngraph_mxnet.targets.cpu.options import tell_once
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
 from ngraph_mxnet.targets.cpu.program.disturbed import disturb

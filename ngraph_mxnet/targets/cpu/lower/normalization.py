@@ -1,4 +1,4 @@
-"""Softmax, layer norm, local response normalisation."""
+"""Softmax, norms and reductions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import greatest
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.targets.cpu.lower import movement
+from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.targets.cpu.params import normalize
+from ngraph_mxnet.targets.cpu.params import reduction
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.reduction import REDUCE, reduced
-from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
+from ngraph_mxnet.targets.cpu.params.reduction import (
+    BATCH_NORM_GRADIENT_DATA,
+    BATCH_NORM_GRADIENT_SUMS,
+    BATCH_NORM_STATISTICS,
+    CLAMP_GRADIENT,
+    REDUCE,
+    reduced,
+)
+from ngraph_mxnet.targets.cpu.planning.gradients import batch_norm_without_kernel, clamp_gradient_without_kernel
+from ngraph_mxnet.targets.cpu.planning.layout import is_global
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, contiguous_strides, plain_view
 
 
 @lowers("softmax", "log_softmax", check=check_f32)
 def softmax(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, normalize.softmax(node.output.shape, node.attrs["axis"]), input=source, output=out,
+    ctx.emit(node.op.name, reduction.softmax(node.output.shape, node.attrs["axis"]), input=source, output=out,
              exact=True)
     ctx.set_plain(node.output, out)
 
@@ -30,7 +42,7 @@ def batch_norm_factors(ctx: Lowering, node: Node) -> None:
     """One task: the vectors are short."""
     reads = by_name("gamma beta mean variance", map(ctx.contiguous, node.inputs))
     scale, shift = (ctx.new_plain(value.type) for value in node.outputs)
-    params = normalize.BATCH_NORM_FACTORS(channels=node.outputs[0].type.size, epsilon=node.attrs["epsilon"])
+    params = reduction.BATCH_NORM_FACTORS(channels=node.outputs[0].type.size, epsilon=node.attrs["epsilon"])
     ctx.emit("batch_norm_factors", params, **reads, scale=scale, shift=shift)
     for value, view in zip(node.outputs, (scale, shift), strict=True):
         ctx.set_plain(value, view)
@@ -44,7 +56,7 @@ def layer_norm(ctx: Lowering, node: Node) -> None:
     order = [i for i in range(len(shape)) if i != axis] + [axis]
     source = ctx.contiguous(x) if axis == len(shape) - 1 else _moved(ctx, x, order)
     out, columns = ctx.new_plain(source.type), shape[axis]
-    params = normalize.LAYER_NORM(rows=prod(shape) // greatest(columns, 1), columns=columns, in_row=columns,
+    params = reduction.LAYER_NORM(rows=prod(shape) // greatest(columns, 1), columns=columns, in_row=columns,
                                   out_row=columns, epsilon=node.attrs["epsilon"])
     ctx.emit("layer_norm", params, x=source, gamma=ctx.contiguous(gamma), beta=ctx.contiguous(beta), output=out,
              exact=True)
@@ -69,7 +81,7 @@ def layer_norm_gradient(ctx: Lowering, node: Node) -> None:
     chunk = greatest(8, -(-rows // _MOST_CHUNKS))
     out, chunks = ctx.new_plain(source.type), -(-rows // chunk)
     sums = ctx.new_plain(gamma.type.with_shape((chunks, 2, columns)))
-    params = normalize.LAYER_NORM_GRADIENT(rows=rows, columns=columns, chunk=chunk, x_row=columns, head_row=columns,
+    params = reduction.LAYER_NORM_GRADIENT(rows=rows, columns=columns, chunk=chunk, x_row=columns, head_row=columns,
                                            by_x_row=columns, epsilon=node.attrs["epsilon"])
     ctx.emit("layer_norm_gradient", params, x=source, gamma=ctx.contiguous(gamma), head=heads, by_x=out, sums=sums,
              exact=True)
@@ -96,8 +108,84 @@ def lrn(ctx: Lowering, node: Node) -> None:
     """Across channels, on plain layout."""
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     shape, strides = node.output.shape, contiguous_strides(node.output.shape)
-    params = normalize.LRN(
+    params = reduction.LRN(
         n=shape[0], c=shape[1], inner=prod(shape[2:]), in_n=strides[0], in_c=strides[1], out_n=strides[0],
         out_c=strides[1], **{name: node.attrs[name] for name in ("size", "alpha", "beta", "bias")})
     ctx.emit("lrn", params, input=source, output=out)
     ctx.set_plain(node.output, out)
+
+
+def _sizes(view: BlockedView) -> dict[str, int]:
+    return {"n": view.images, "c16": view.blocks, "h": view.height, "w": view.width}
+
+
+@lowers("batch_norm_statistics", check=batch_norm_without_kernel)
+def batch_norm_statistics(ctx: Lowering, node: Node) -> None:
+    """One pass over memory."""
+    x = ctx.blocked(node.inputs[0])
+    mean, variance = (ctx.new_plain(value.type) for value in node.outputs)
+    params = BATCH_NORM_STATISTICS(**_sizes(x), channels=node.inputs[0].shape[1], **named_strides(x=x))
+    ctx.emit("batch_norm_statistics", params, x=x, mean=mean, variance=variance)
+    for value, view in zip(node.outputs, (mean, variance), strict=True):
+        ctx.set_plain(value, view)
+
+
+@lowers("batch_norm_gradient", "batch_norm_relu_gradient", check=batch_norm_without_kernel)
+def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
+    """Two passes over memory: one for the sums, one for what is made of them."""
+    x, head = ctx.blocked(node.inputs[0]), ctx.blocked(node.inputs[-1])
+    masked = node.op.name == "batch_norm_relu_gradient"
+    y = ctx.blocked(node.inputs[4]) if masked else head
+    vectors = by_name("gamma mean variance", map(ctx.contiguous, node.inputs[1:4]))
+    of_gamma, of_beta = (ctx.new_plain(value.type) for value in node.outputs[1:])
+    type_ = TensorType(f32, (x.blocks * 4 * BLOCK,))
+    factors = plain_view(type_, ctx.builder.arena(type_.bytes))
+    sums = BATCH_NORM_GRADIENT_SUMS(**_sizes(x), channels=node.inputs[0].shape[1], masked=masked,
+                                    epsilon=node.attrs["epsilon"], **named_strides(x=x, y=y, head=head))
+    ctx.emit("batch_norm_gradient_sums", sums, x=x, y=y, head=head, **vectors, of_gamma=of_gamma, of_beta=of_beta,
+             factors=factors)
+    out = ctx.new_blocked(node.outputs[0])
+    params = BATCH_NORM_GRADIENT_DATA(**_sizes(x), masked=masked, **named_strides(x=x, y=y, head=head, output=out))
+    ctx.emit("batch_norm_gradient_data", params, x=x, factors=factors, y=y, head=head, output=out)
+    ctx.set_blocked(node.outputs[0], out)
+    for value, view in zip(node.outputs[1:], (of_gamma, of_beta), strict=True):
+        ctx.set_plain(value, view)
+
+
+@lowers("clamp_gradient", check=clamp_gradient_without_kernel)
+def clamp_gradient(ctx: Lowering, node: Node) -> None:
+    """One pass over memory, without masks of bool."""
+    x, head = map(ctx.blocked, node.inputs)
+    out = ctx.new_blocked(node.output)
+    params = CLAMP_GRADIENT(**_sizes(x), above=node.attrs["above"], lower=node.attrs["lower"],
+                            upper=node.attrs["upper"], **named_strides(x=x, head=head, output=out))
+    ctx.emit("clamp_gradient_blocked", params, x=x, head=head, output=out)
+    ctx.set_blocked(node.output, out)
+
+
+@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min")
+def reduce(ctx: Lowering, node: Node) -> None:
+    """Over any axes; the mean and the greatest of a blocked tensor's pixels stay blocked."""
+    rank = node.inputs[0].type.rank
+    axes = sorted({axis % rank for axis in node.attrs["axes"]})
+    if node.inputs[0].type.element is not f32:
+        movement.reduction(ctx, node, axes)
+        return
+    if is_global(node, "reduce_mean") and (ctx.has_blocked(node.inputs[0]) or node.inputs[0] in ctx.quantized):
+        global_mean(ctx, node)
+        return
+    if is_global(node, "reduce_max") and ctx.has_blocked(node.inputs[0]) and node.output.type.size:
+        global_max(ctx, node)
+        return
+    source = ctx.plain(node.inputs[0])
+    kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
+    out = ctx.new_plain(node.output.type)
+    ctx.emit(node.op.name, reduced(REDUCE, source.type.shape, axes, source.strides, contiguous_strides(kept)),
+             input=source, output=out, exact=True)
+    ctx.set_plain(node.output, out)
+
+
+@lowers("argmax", "argmin")
+def extreme_position(ctx: Lowering, node: Node) -> None:
+    """To i64."""
+    movement.position(ctx, node)

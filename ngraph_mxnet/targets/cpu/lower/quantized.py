@@ -10,9 +10,10 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.ops.quantization import BYTES
-from ngraph_mxnet.targets.cpu.lower import stem, volume, wide
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower import movement, stem
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
+    NO_ACTIVATION,
     Epilogue,
     Geometry,
     Input,
@@ -24,13 +25,12 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     contract,
     with_activation,
 )
-from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
+from ngraph_mxnet.targets.cpu.lower.convolution import depth_padding, has_depth, volume_convolution
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.targets.cpu.lower.promised import require_border
-from ngraph_mxnet.targets.cpu.lower.storing import NO_ACTIVATION
-from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.lower.results import require_border
+from ngraph_mxnet.targets.cpu.microkernels.params import super_groups
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
+from ngraph_mxnet.targets.cpu.planning.precision import Affine, affine_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
     BlockedView,
@@ -74,8 +74,8 @@ def convolution(ctx: Lowering, node: Node) -> None:
     else:
         source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups)
     epilogue = replace(epilogue, residual_affine=affine)
-    if volume.has_depth(node):
-        volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept, is_padded=True)
+    if has_depth(node):
+        volume_convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept, is_padded=True)
     else:
         contract(ctx, source, packing, geometry, outputs, epilogue, kept)
     for value, view in zip(values, outputs, strict=True):
@@ -130,7 +130,7 @@ def _bordered(ctx: Lowering, node: Node) -> BlockedView:
     """The data, with a border of what the node wants it to be: a copy, if another reader wants something else."""
     data, halo, fill = node.inputs[0], convolution_halo(node), node.attrs["pad_value"]
     view = ctx.blocked(data)
-    front, back = volume.padding(node)
+    front, back = depth_padding(node)
     if any((front, back)):
         view = _with_slices(ctx, view, front, back, halo, fill)
     elif halo and ctx.layout.fill.get(data, 0) != fill:
@@ -176,7 +176,7 @@ def quantize(ctx: Lowering, node: Node) -> None:
     kernel = f"quantize_{element}"
     if affine is None:
         ratio = _by_channel(ctx, "divide", node, ctx.plain(data), ctx.contiguous(node.inputs[1]))
-        whole = _by_channel(ctx, "add", node, _rounded(ctx, ratio), wide.read(ctx, node.inputs[2], f32))
+        whole = _by_channel(ctx, "add", node, _rounded(ctx, ratio), movement.read(ctx, node.inputs[2], f32))
         out = ctx.new_plain(node.output.type)
         ctx.strided(kernel, out.type.shape, [(whole, whole.strides)], (out, out.strides), (1.0, 0.0))
         ctx.set_plain(node.output, out)
@@ -259,7 +259,7 @@ def dequantize(ctx: Lowering, node: Node) -> None:
         ctx.strided(f"dequantize_{data.type.element}", out.type.shape, [(source, source.strides)], (out, out.strides),
                     affine.floats)
     else:
-        numbers = wide.converted(ctx, source, f32)
-        centred = _by_channel(ctx, "subtract", node, numbers, wide.read(ctx, node.inputs[2], f32))
+        numbers = movement.converted(ctx, source, f32)
+        centred = _by_channel(ctx, "subtract", node, numbers, movement.read(ctx, node.inputs[2], f32))
         out = _by_channel(ctx, "multiply", node, centred, ctx.contiguous(node.inputs[1]))
     ctx.set_plain(node.output, out)

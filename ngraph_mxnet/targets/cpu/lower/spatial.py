@@ -5,15 +5,16 @@ from __future__ import annotations
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import TensorType, f32, i64
 from ngraph_mxnet.ops.resize import gradient_taps
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
-from ngraph_mxnet.targets.cpu.microkernels.taps import AxisTaps, of_arrays, taps_of_means, taps_of_resize
+from ngraph_mxnet.targets.cpu.microkernels.tables import AxisTaps, of_arrays, taps_of_means, taps_of_resize
 from ngraph_mxnet.targets.cpu.params import KERNELS
+from ngraph_mxnet.targets.cpu.params.layout import RESAMPLE, SAMPLE
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.spatial import RESAMPLE, SAMPLE
+from ngraph_mxnet.targets.cpu.params.selection import BOX_NMS, NUMBERS
 from ngraph_mxnet.targets.cpu.planning.view import BlockedView
 
 
@@ -69,3 +70,20 @@ def regions(ctx: Lowering, node: Node) -> None:
                     **{name: node.attrs[name] for name in record.floats})
     ctx.emit(kernel, params, input=source, regions=ctx.contiguous(rois), output=out)
     ctx.set_blocked(node.output, out)
+
+
+@lowers("box_nms", check=check_f32)
+def box_nms(ctx: Lowering, node: Node) -> None:
+    """One task for each element of the batch; the memory it works in is of the arena."""
+    attrs, (batch, rows, columns) = node.attrs, node.output.shape
+    topk = rows if attrs["topk"] < 0 else min(attrs["topk"], rows)
+    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
+    order = ctx.new_plain(TensorType(i64, (batch, topk)))
+    numbers = ctx.new_plain(TensorType(f32, (batch, NUMBERS, topk)))
+    params = BOX_NMS(
+        n=batch, rows=rows, columns=columns, topk=topk, center=attrs["format"] == "center",
+        **{name: attrs[name] for name in ("coordinates", "score", "id", "background", "across_ids", "in_place", "keep",
+                                          "overlap", "valid")})
+    ctx.emit("box_nms", params, rows=source, output=out, order=order, numbers=numbers,
+             bytes=source.type.bytes + out.type.bytes)
+    ctx.set_plain(node.output, out)

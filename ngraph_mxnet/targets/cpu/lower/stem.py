@@ -8,11 +8,10 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, u8
-from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, write_fill
 from ngraph_mxnet.targets.cpu.lower.contraction import Geometry, Input, Packing
-from ngraph_mxnet.targets.cpu.lower.halo import write_fill
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
-from ngraph_mxnet.targets.cpu.planning.quantized import FOUR, Affine
+from ngraph_mxnet.targets.cpu.planning.precision import FOUR, Affine
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo, PlainView, View, plain_view
 
 

@@ -13,18 +13,17 @@ from dataclasses import replace
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
-from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
-from ngraph_mxnet.targets.cpu.lower.promised import require_border
+from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
+from ngraph_mxnet.targets.cpu.params.layout import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.targets.cpu.planning import algorithm
+from ngraph_mxnet.targets.cpu.planning.algorithm import cut, weight_matrix
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, images_of
-from ngraph_mxnet.targets.cpu.planning.winograd import cut, weight_matrix
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer
 
 _CACHE = 2 << 20

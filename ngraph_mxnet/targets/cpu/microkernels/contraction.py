@@ -26,8 +26,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.peak import build_peak
 from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
-from ngraph_mxnet.targets.cpu.microkernels.tile import emit_tile, prefetch_bytes
-from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues
+from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient import build_weight_gradients
 

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.activations import call_activation
-from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
-from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I32, I64, PTR, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I32, I64, PTR, Emitter, call_activation
+from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE, STRIDES, depthwise_symbol
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Isa
 
 __all__ = ["build_depthwise"]

@@ -61,14 +61,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
-from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Variant, variants
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Isa, Variant, variants
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Params, Span, by_name, span
+
+__all__ = [
+    "DEPTHWISE", "DEPTHWISE_GRADIENTS", "STRIDES", "WEIGHT_GRADIENT", "depthwise_symbol", "gradient_symbol",
+    "super_groups",
+]
+
 
 ORDER_CHANNELS = 0
 """Weights stay in cache: output channels outermost."""
@@ -279,3 +285,155 @@ def _unclamped(*, out_blocks: int, steps: int, **others: int) -> Params:
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
     return CONTRACTION(**given, **_NUMBERS)
+
+
+STRIDES = (1, 2)
+
+
+def _depthwise_reach(stride: int, p: Any, _: int) -> list[Span]:
+    height, width, pixel = (p.height - 1) * stride + 3, (p.width - 1) * stride + 3, 4 * BLOCK
+    operand, low, high = span("input", 1, (p.images, p.in_image_stride), (p.blocks, p.in_block_stride),
+                        (height, p.in_row_stride), (width, pixel), last=pixel)
+    return [(operand, low + p.first, high + p.first), ("weights", 0, p.blocks * 9 * pixel),
+            ("bias", 0, p.blocks * pixel),
+            span("output", 1, (p.images, p.out_image_stride), (p.blocks, p.out_block_stride),
+                 (p.height, p.out_row_stride), (p.width, pixel), last=pixel),
+            *([("slopes", 0, p.blocks * pixel)] if p.activation == ACTIVATIONS["prelu"] else [])]
+
+
+DEPTHWISE = {
+    stride: Kernels(
+        f"depthwise3x3_s{stride}", tensors="input weights bias >output slopes?",
+        ints="images blocks height width chunk_rows first in_image_stride in_block_stride in_row_stride "
+             "out_image_stride out_block_stride out_row_stride channels activation",
+        sizes=5, floats="lower upper slope offset scale shift",
+        tasks=lambda p: p.images * p.blocks * -(-p.height // p.chunk_rows), reach=partial(_depthwise_reach, stride),
+        elements="input:f32 output:f32",
+    ) for stride in STRIDES
+}
+"""By the stride. Strides and `first` are in bytes.
+
+chunk_rows: output rows of a task.
+first: from the input's first element to the first tap of the first output: into the halo, so never positive.
+channels: registers of the last block that hold none of them are not computed: they become zero.
+activation: what follows the clamp, see `variants.ACTIVATIONS`.
+"""
+
+
+def depthwise_symbol(stride: int, isa: Isa) -> str:
+    """Name of the kernel in the object file."""
+    return f"ng_depthwise3x3_s{stride}__{isa}"
+
+
+_SIDES = 3, 5, 7
+"""Rows and columns of taps of the depthwise kernels."""
+_PIXEL = 4 * BLOCK
+Axis = tuple[int, int]
+"""How many places, and how far apart."""
+
+
+def _checked(p: Any) -> None:
+    """The kernel multiplies these."""
+    if p.copies * p.copy_chunks > MOST:
+        raise ValueError(f"{p.copies} copies of {p.copy_chunks} chunks")
+
+
+def _head(p: Any, blocks: int, *more: Axis) -> Span:
+    return span("head", 1, (p.images, p.head_image), (blocks, p.head_block), (p.height, p.head_row), (p.width, _PIXEL),
+                *more, last=_PIXEL)
+
+
+def _data_span(p: Any, blocks: int, more: Sequence[Axis], lanes: int) -> Span:
+    places = ((p.images, p.data_image), (blocks, p.data_block), (p.height, p.data_row), (p.width, p.data_pixel))
+    operand, low, high = span("data", 1, *places, *more, last=4 * lanes)
+    return operand, low + p.first, high + p.first
+
+
+def _weight_gradient_reach(p: Any, _: int) -> list[Span]:
+    _checked(p)
+    if p.last_lanes > p.lanes:
+        raise ValueError(f"{p.last_lanes} of {p.lanes} lanes")
+    if p.copies * p.copy_chunks * p.batches > MOST:
+        raise ValueError(f"{p.batches} batches of images")
+    taps = (p.taps_h, p.tap_row), (p.taps_w, p.tap_column)
+    return [_data_span(p, p.data_blocks, (*taps, (p.batches, p.data_batch)), p.lanes),
+            _head(p, p.head_blocks, (p.batches, p.head_batch)),
+            ("sums", 0, p.copies * p.head_blocks * p.data_blocks * p.taps_h * p.taps_w * p.lanes * _PIXEL)]
+
+
+def _depthwise_weight_gradient_reach(side: int, p: Any, _: int) -> list[Span]:
+    _checked(p)
+    taps = (side, p.tap_row), (side, _PIXEL)
+    return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks),
+            ("sums", 0, p.copies * p.blocks * side**2 * _PIXEL)]
+
+
+_CHUNKS = "copies copy_chunks images height width image_chunk row_chunk"
+_STRIDES = "first data_image data_block data_row data_pixel head_image head_block head_row tap_row"
+
+WEIGHT_GRADIENT = Kernels(
+    "weight_gradient", tensors="data head >sums",
+    ints=f"{_CHUNKS} data_blocks head_blocks data_group head_group taps_h taps_w lanes last_lanes {_STRIDES} "
+         "tap_column adds batches data_batch head_batch",
+    sizes=15, reach=_weight_gradient_reach,
+    tasks=lambda p: p.copies * -(-p.head_blocks // p.head_group) * -(-p.data_blocks // p.data_group),
+)
+"""`sums` is `[copies][head_blocks][data_blocks][taps_h][taps_w][lanes][16]`. Strides and `first` are in bytes. Tasks
+are numbered over (copy, group of head blocks, group of data blocks), last fastest.
+
+copies, copy_chunks: how many copies there are, and chunks of a copy; the last copy may have fewer.
+height, width: those of the head gradient.
+batches, data_batch, head_batch: how many times as many images there are, and what lies between.
+image_chunk, row_chunk: images and rows of a chunk. Chunks are numbered over (batch, images, rows), last fastest.
+data_group, head_group: blocks of a task.
+lanes: input channels of a block, which are neighbours in memory; 16 of a blocked tensor.
+last_lanes: those of the last block that count. The sums of the others are not touched.
+first: from the data's first element to what the first tap of the first output meets.
+data_row, data_pixel: what the data moves by with a row and a column of the head gradient.
+tap_row, tap_column: what it moves by with a row and a column of taps.
+adds: whether all is added to what is there.
+"""
+
+DEPTHWISE_GRADIENTS = {
+    side: Kernels(
+        f"weight_gradient_depthwise_{side}", tensors="data head >sums", ints=f"{_CHUNKS} blocks {_STRIDES}", sizes=8,
+        reach=partial(_depthwise_weight_gradient_reach, side), tasks=lambda p: p.copies * p.blocks,
+    ) for side in _SIDES
+}
+"""By rows and columns of taps, whose columns are neighbours; `sums` is `[copies][blocks][side][side][16]`, the other
+numbers are as those above. Tasks are numbered over (copy, block), last fastest."""
+
+
+def gradient_symbol(kernel: str, isa: Isa) -> str:
+    """Name of the kernel in the object file."""
+    return f"ng_{kernel}__{isa}"
+
+
+def super_groups(groups: int, in_channels: int, out_channels: int, lanes: int = BLOCK) -> int:
+    """Number of super-groups for a convolution of `groups` groups.
+
+    With more than one, each has whole 16-channel output blocks and, for k16 (`lanes` 16), whole input blocks.
+    1 when no divisor of `groups` gives that: the convolution is then dense with zeros.
+    """
+    for merged in range(1, groups):
+        count, rest = divmod(groups, merged)
+        if rest == 0 and (out_channels // count) % BLOCK == 0 and (in_channels // count) % lanes == 0:
+            return count
+    return 1
+
+
+# ---- the peak ------------------------------------------------------------------------------------------------
+
+# Registers of accumulators: at least latency (4 or 5 cycles) times pipes (2), and the two factors fit beside them.
+PEAK_ACCUMULATORS: dict[Isa, int] = {"avx512": 12, "avx2": 6, "baseline": 3}
+PEAK_TIMES = 4
+
+
+def peak_symbol(isa: Isa) -> str:
+    """Name of the kernel in the object file."""
+    return f"ng_peak_multiply_add__{isa}"
+
+
+def multiply_adds(isa: Isa) -> int:
+    """How many multiply-adds of single floats a round does."""
+    return 16 * PEAK_ACCUMULATORS[isa] * PEAK_TIMES

@@ -10,23 +10,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I64, PTR, VECTOR, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.params import PEAK_ACCUMULATORS, PEAK_TIMES, peak_symbol
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
-
-__all__ = ["build_peak", "multiply_adds", "peak_symbol"]
-
-# Registers of accumulators: at least latency (4 or 5 cycles) times pipes (2), and the two factors fit beside them.
-_ACCUMULATORS: dict[Isa, int] = {"avx512": 12, "avx2": 6, "baseline": 3}
-_TIMES = 4
-
-
-def peak_symbol(isa: Isa) -> str:
-    """Name of the kernel in the object file."""
-    return f"ng_peak_multiply_add__{isa}"
-
-
-def multiply_adds(isa: Isa) -> int:
-    """How many multiply-adds of single floats a round does."""
-    return 16 * _ACCUMULATORS[isa] * _TIMES
 
 
 def build_peak(module: ir.Module, isa: Isa, multiply_add: str) -> None:
@@ -35,7 +20,7 @@ def build_peak(module: ir.Module, isa: Isa, multiply_add: str) -> None:
     function = ir.Function(module, signature, name=peak_symbol(isa))
     function.attributes.add("nounwind")
     e = Emitter(function, multiply_add)
-    count = _ACCUMULATORS[isa]
+    count = PEAK_ACCUMULATORS[isa]
     b = e.builder
     tensors, ints, _, begin, end = function.args
     source, target = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(2))
@@ -54,7 +39,7 @@ def build_peak(module: ir.Module, isa: Isa, multiply_add: str) -> None:
     number = b.phi(I64)
     sums = [b.phi(VECTOR) for _ in range(count)]
     values: list[ir.Value] = list(sums)
-    for _ in range(_TIMES):
+    for _ in range(PEAK_TIMES):
         values = [e.multiply_add(value, factor, summand) for value in values]
     following = b.add(number, ir.Constant(I64, 1))
     for phi, first, later in zip([number, *sums], [ir.Constant(I64, 0), *starts], [following, *values], strict=True):

@@ -6,8 +6,8 @@ import functools
 
 import llvmlite.binding as llvm
 
-from ngraph_mxnet.targets.cpu.microkernels.activations import activation_module
 from ngraph_mxnet.targets.cpu.microkernels.contraction import MULTIPLY_ADD, build_module
+from ngraph_mxnet.targets.cpu.microkernels.emit import activation_module
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Isa, symbol, variants
 
 __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]

@@ -1,20 +1,155 @@
-"""IR of one register tile: accumulate over the step table, then the epilogue."""
+"""What a register tile of a contraction needs to know."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.activations import call_activation
-from ngraph_mxnet.targets.cpu.microkernels.byte_epilogue import emit_byte_epilogue
-from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
-from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, inline_activation, places
-from ngraph_mxnet.targets.cpu.microkernels.variants import FIRST_CALLED, Variant
+from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter, call_activation
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Variant
 
-__all__ = ["emit_tile"]
+__all__ = ["TileValues", "emit_byte_epilogue", "emit_tile", "inline_activation", "places"]
+
+
+@dataclass(frozen=True)
+class TileValues:
+    """What a tile needs to know; pointers are already moved to its image, group and output block."""
+
+    input: ir.Value
+    weights: ir.Value
+    ahead: ir.Value
+    """Weights of the next block of steps, of which this tile prefetches a part."""
+    bias: ir.Value
+    scale2: ir.Value
+    shift2: ir.Value
+    slopes: ir.Value
+    factor: ir.Value
+    addend: ir.Value
+    output: ir.Value
+    residual: ir.Value
+    output2: ir.Value
+    offsets: Sequence[ir.Value]
+    """For each tensor of the pixel table, a pointer to the offset of the tile's first pixel."""
+    steps: ir.Value
+    """The block's entries of the step table, up to `steps_end`."""
+    steps_end: ir.Value
+    is_first: ir.Value
+    """This block of steps starts at the bias, the others at what the output holds."""
+    is_last: ir.Value
+    pixel_stride: ir.Value
+    out_block_stride: ir.Value
+    res_block_stride: ir.Value
+    out2_block_stride: ir.Value
+    blocks_left: ir.Value
+    """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
+    ends_early: ir.Value
+    """For half blocks: nobody else stores the upper half of this tile's block."""
+    has_residual: ir.Value
+    activation: ir.Value
+    """Its number, see `variants.ACTIVATIONS`."""
+    has_output2: ir.Value
+    is_narrow: Sequence[ir.Value]
+    """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
+    floats: ir.Value
+
+
+def places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
+            pixels: int) -> list[ir.Value]:
+    """The tile's pixels of a channel block in the tensor at `base`."""
+    start = e.at(base, stride) if block else base
+    return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
+
+
+def inline_activation(e: Emitter, v: TileValues, block: int, values: Sequence[ir.Value],
+                      floats: Callable[..., list[ir.Value]]) -> list[ir.Value]:
+    """A hard swish, or what is below 0 times its channel's slope, of a channel block's values, if that is asked for.
+
+    `floats` loads numbers of the call by their names.
+    """
+    def gated() -> list[ir.Value]:
+        parameters = floats("slope", "offset", "scale", "shift")
+        return [e.gate(value, parameters) for value in values]
+
+    def sloped() -> list[ir.Value]:
+        slopes = e.load(e.at(v.slopes, 64 * block), e.vector)
+        return [e.sloped(value, slopes) for value in values]
+
+    has_gate, has_slopes = (e.equals(v.activation, ACTIVATIONS[name]) for name in ("hard_swish", "prelu"))
+    return e.when(e.builder.or_(has_gate, has_slopes), values, lambda: e.either(has_gate, gated, sloped))
+
+
+def emit_byte_epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list:
+    """Factor and addend, residual, clamp, activation, output and second output of one channel block."""
+    b = e.builder
+    narrow_output, narrow_residual, narrow_output2 = v.is_narrow
+
+    def where(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
+        return places(e, v, base, stride, tensor, block, len(sums))
+
+    factor, addend = (e.load(e.at(p, 64 * block), e.vector) for p in (v.factor, v.addend))
+    numbers = [b.sitofp(value, e.vector) for value in sums] if variant.whole else sums
+    values = [e.multiply_add(value, factor, addend) for value in numbers]
+
+    def add_residual() -> list[ir.Value]:
+        (scale,), at = _floats(e, v, "residual_scale"), where(v.residual, v.res_block_stride, 2)
+
+        def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
+            return [e.multiply_add(load(place), scale, value) for place, value in zip(at, values, strict=True)]
+
+        return e.either(narrow_residual, lambda: add(e.load_u8), lambda: add(lambda p: e.load(p, e.vector)))
+
+    def real() -> list[ir.Value]:
+        lower, upper = _floats(e, v, "lower", "upper")
+        clamped = [e.clamp(value, lower, upper) for value in values]
+        return inline_activation(e, v, block, clamped, lambda *names: _floats(e, v, *names))
+
+    values = e.when(v.has_residual, values, add_residual)
+    # Bytes without an activation are clamped as they are stored.
+    needed = b.or_(b.or_(b.not_(e.equals(v.activation, 0)), v.has_output2), b.not_(narrow_output))
+    values = e.when(needed, values, real)
+    at = where(v.output, v.out_block_stride, 1)
+    e.either(narrow_output, lambda: _store_bytes(e, v, values, at, "least most zero_point"),
+             lambda: _store_as_bytes(e, values, at))
+
+    def second_output() -> list[ir.Value]:
+        scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
+        results = [e.multiply_add(value, scale, shift) for value in values]
+        at = where(v.output2, v.out2_block_stride, 3)
+
+        def wide() -> list[ir.Value]:
+            lower, upper = _floats(e, v, "lower2", "upper2")
+            return _store_as_bytes(e, [e.clamp(value, lower, upper) for value in results], at)
+
+        return e.either(narrow_output2, lambda: _store_bytes(e, v, results, at, "lower2 upper2 zero_point2"), wide)
+
+    e.when(v.has_output2, [], second_output)
+    return []
+
+
+def _floats(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
+    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
+    loaded = [e.load(e.at(v.floats, 8 * QUANTIZED_CONTRACTION.floats.index(name)), F64, 8) for name in names]
+    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
+
+
+def _store_as_bytes(e: Emitter, values: Sequence[ir.Value], at: Sequence[ir.Value]) -> list[ir.Value]:
+    for value, place in zip(values, at, strict=True):
+        e.builder.store(value, place, align=4)
+    return []
+
+
+def _store_bytes(e: Emitter, v: TileValues, values: Sequence[ir.Value], at: Sequence[ir.Value],
+                 names: str) -> list[ir.Value]:
+    lower, upper, zero_point = _floats(e, v, *names.split())
+    whole = e.builder.fptosi(zero_point, WORDS)
+    for value, place in zip(values, at, strict=True):
+        e.store_u8(value, place, (lower, upper), whole)
+    return []
+
 
 _LATENCY_VECTORS = 8
 """Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""

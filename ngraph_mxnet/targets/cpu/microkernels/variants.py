@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from ngraph_mxnet import outside
+
+if TYPE_CHECKING:
+    from llvmlite import ir
 
 __all__ = ["ACTIVATIONS", "FIRST_CALLED", "ISAS", "VNNI", "Isa", "Kind", "Variant", "symbol", "variants"]
+
 
 Isa = Literal["avx512", "avx2", "baseline"]
 Kind = Literal["k16", "k1", "depthwise"]
@@ -120,3 +127,23 @@ def variants(isa: Isa) -> tuple[Variant, ...]:
 def symbol(variant: Variant, isa: Isa) -> str:
     """Name of the kernel in the object file."""
     return f"ng_contraction_{variant.name}__{isa}"
+
+
+Build = Callable[["ir.Module", str, Isa], None]
+"""Adds a kernel, as a C function of this name, to the module for an instruction set."""
+
+MICROKERNELS: dict[str, Build] = {}
+"""By the kernel's name. This package's own are made by `contraction.build_module` and stand in the kernel library."""
+
+
+def microkernel(name: str) -> Callable[[Build], Build]:
+    """Decorator: what builds kernel `name`, whose record says what it takes. Two of a name are an error."""
+
+    def declare(build: Build) -> Build:
+        if name in MICROKERNELS:
+            raise ValueError(f"the microkernel {name!r} is registered twice")
+        MICROKERNELS[name] = build
+        outside.note(build)
+        return build
+
+    return declare

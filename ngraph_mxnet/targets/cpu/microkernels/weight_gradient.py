@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I1, I64, PTR, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import (
+from ngraph_mxnet.targets.cpu.microkernels.params import (
     DEPTHWISE_GRADIENTS,
     WEIGHT_GRADIENT,
     gradient_symbol,
 )
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params.record import Kernels
 
 __all__ = ["build_weight_gradients"]

@@ -6,7 +6,7 @@ Those of the microkernels stand with these.
 from importlib import import_module
 from pathlib import Path
 
-from ngraph_mxnet.targets.cpu.microkernels import depthwise_params, params, weight_gradient_params  # noqa: F401
+from ngraph_mxnet.targets.cpu.microkernels import params  # noqa: F401
 from ngraph_mxnet.targets.cpu.params.record import KERNELS, Kernels, Params
 
 __all__ = ["KERNELS", "Kernels", "Params"]

@@ -1,4 +1,4 @@
-"""The records of layout conversions and of packing weights. All strides are in elements."""
+"""The records of what packs, turns and transforms images, and of products."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from functools import partial
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import cached
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span, whole
+from ngraph_mxnet.targets.cpu.params.record import (
+    BLOCK,
+    MOST,
+    Kernels,
+    Params,
+    Span,
+    blocked_span,
+    by_name,
+    span,
+    whole,
+)
 
 _LAYOUT = "n c h w in_n in_c in_row in_column out_n out_c out_row out_column"
 
@@ -130,3 +140,155 @@ def packed_depthwise(shape: Sequence[int], strides: Sequence[int]) -> Params:
 def packed_channels(channels: int, *, groups: int, oc_tile: int) -> Params:
     """A contiguous vector of `channels` values."""
     return PACK_CHANNELS(groups=groups, per_group=channels // groups, oc_tile=oc_tile, stride=1)
+
+
+_MOST_SAMPLES = 1 << 12
+"""The most samples along an axis of a bin: more would take minutes."""
+
+
+def _images(p: Any, size: int, images: int) -> list[Span]:
+    """What is touched of the blocked input and output; the latter has `images` images."""
+    return [blocked_span("input", size, (p.n, p.in_n), (p.c16, p.in_c16), (p.h, p.in_row), (p.w, BLOCK)),
+            blocked_span("output", size, (images, p.out_n), (p.c16, p.out_c16), (p.out_h, p.out_row), (p.out_w, BLOCK))]
+
+
+def _resample_reach(p: Any, size: int) -> list[Span]:
+    return [*_images(p, size, p.n), whole("first_row", 8, p.out_h), whole("row_weights", size, p.out_h, p.taps_h),
+            whole("first_column", 8, p.out_w), whole("column_weights", size, p.out_w, p.taps_w)]
+
+
+RESAMPLE = Kernels(
+    "resample_blocked", tensors="input first_row row_weights first_column column_weights >output",
+    ints="n c16 h w out_h out_w taps_h taps_w in_n in_c16 in_row out_n out_c16 out_row", sizes=8,
+    tasks=lambda p: p.n * p.c16 * p.out_h, reach=_resample_reach, elements="input:f32 output:f32",
+)
+
+SAMPLE = Kernels(
+    "bilinear_sample", tensors="images grid >output", ints="n c h w places", sizes=5, tasks=lambda p: p.n * p.c,
+    reach=lambda p, size: [whole("images", size, *p[:4]), whole("grid", size, p.n, 2, p.places),
+                           whole("output", size, p.n, p.c, p.places)],
+)
+
+
+def _region_reach(p: Any, size: int) -> list[Span]:
+    if p.samples > _MOST_SAMPLES:
+        raise ValueError(f"{p.samples} samples along each axis of a bin")
+    return [*_images(p, size, p.regions), whole("regions", size, p.regions, 5)]
+
+
+_REGION = "n c16 h w regions out_h out_w samples in_n in_c16 in_row out_n out_c16 out_row"
+ROI_ALIGN = Kernels("roi_align_blocked", tensors="input regions >output", ints=_REGION, sizes=7, floats="scale offset",
+                    tasks=lambda p: p.regions * p.c16 * p.out_h, reach=_region_reach)
+ROI_MAX_POOL = Kernels("roi_max_pool_blocked", tensors="input regions >output", ints=_REGION, sizes=7, floats="scale",
+                       tasks=lambda p: p.regions * p.c16 * p.out_h, reach=_region_reach)
+
+
+PRODUCT = Kernels(
+    {"product_f64": 8, "product_i64": 8}, tensors="a b >output",
+    ints="batch rows inner columns a_batch a_row a_inner b_batch b_column b_inner", sizes=2,
+    tasks=lambda p: p.batch * p.rows,
+    reach=lambda p, size: [
+        span("a", size, (p.batch, p.a_batch), (p.rows, p.a_row), (p.inner, p.a_inner)),
+        span("b", size, (p.batch, p.b_batch), (p.columns, p.b_column), (p.inner, p.b_inner)),
+        ("output", 0, size * p.batch * p.rows * p.columns)],
+)
+"""Sizes, then the strides of both operands in elements."""
+
+
+GATHER_WEIGHT_GRADIENT = Kernels(
+    "gather_weight_gradient", tensors="sums >output",
+    ints="copies head_blocks data_blocks taps lanes inner outputs channels row", sizes=8,
+    tasks=lambda p: p.head_blocks * p.data_blocks,
+    reach=lambda p, size: [
+        whole("sums", size, p.copies, p.head_blocks, p.data_blocks, p.taps, p.lanes, BLOCK),
+        span("output", size, (p.outputs, p.channels * p.row), (p.channels, p.row),
+             last=p.taps * (p.lanes // p.inner))],
+)
+"""`[copies][head_blocks][data_blocks][taps][lanes][16]` to `[outputs][channels][taps * lanes / inner]`, the sum over
+the copies; a channel's taps begin `row` elements behind those of the one before. Lane `a * inner + i` of a block is its
+channel i, at the tap that comes a after; `inner` divides `lanes`."""
+
+
+OUTPUT_FLAGS = {"residual": 1, "output2": 2}
+_SIDES = {2: 4, 4: 6}
+"""The side of the input tile, by that of the output tile."""
+
+
+def _image(p: Any, operand: str, prefix: str, size: int, first: int = 0) -> Span:
+    """All rows and columns of the images that a strip meets; pixel 0 of image 0 is `first` from the pointer."""
+    steps = p.row_step * p.column_step
+    if p.first_row < 0 or p.row_step < 1 or p.column_step < 1 or steps > MOST:
+        raise ValueError(f"every {p.row_step} by {p.column_step} pixels from row {p.first_row} of tiles")
+    begin, end = (row // p.tile_rows // steps for row in (p.first_row, p.first_row + p.strip_rows - 1))
+    strides = [getattr(p, f"{prefix}_{axis}") for axis in ("n", "c", "row")]
+    _, low, high = blocked_span(operand, size, *zip((end - begin + 1, p.blocks, p.rows), strides, strict=True),
+                                (p.columns, BLOCK))
+    at = size * (first + begin * strides[0])
+    return operand, low + at, high + at
+
+
+def _matrices(p: Any, operand: str, size: int, tile: int, matrix: int, block: int) -> Span:
+    return blocked_span(operand, size, (_SIDES[tile] ** 2, matrix), (p.blocks, block),
+                        (p.strip_rows * p.tile_columns, BLOCK))
+
+
+def _input_reach(p: Any, tile: int) -> list[Span]:
+    return [_image(p, "image", "in", 4, p.origin), _matrices(p, "matrices", 4, tile, p.out_matrix, p.out_c)]
+
+
+def _output_reach(p: Any, tile: int) -> list[Span]:
+    spans = [_matrices(p, "products", 4, tile, p.in_matrix, p.in_c), whole("bias", 4, p.blocks, BLOCK),
+             _image(p, "output", "out", 4)]
+    if p.flags & OUTPUT_FLAGS["residual"]:
+        spans.append(_image(p, "residual", "res", 4))
+    if p.flags & OUTPUT_FLAGS["output2"]:
+        spans += [_image(p, "output2", "out2", 4), *(whole(name, 4, p.blocks, BLOCK) for name in ("scale2", "shift2"))]
+    return spans
+
+
+def _packed_winograd_reach(p: Any, size: int) -> list[Span]:
+    if p.oc_tile % BLOCK:
+        raise ValueError(f"tiles of {p.oc_tile} channels")
+    outputs, inputs = -(-p.out_channels // p.oc_tile) * p.oc_tile, -(-p.in_channels // BLOCK) * BLOCK
+    axes = (p.out_channels, p.oc_stride), (p.in_channels, p.ic_stride), (3, p.kh_stride), (3, p.kw_stride)
+    return [span("weights", size, *axes),
+            whole("packed", size, p.side, p.side, outputs, inputs)]
+
+
+INPUT = Kernels(
+    {f"winograd_{kind}_{tile}": tile for tile in _SIDES for kind in ("input", "head")}, tensors="image >matrices",
+    ints="strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
+         "row_step column_step",
+    sizes=4, tasks=lambda p: p.strip_rows * p.blocks, reach=_input_reach,
+    elements="image:f32 matrices:f32",
+)
+"""`rows` and `columns` of the image with its padding, whose first pixel is `origin` from the input's pointer (0 or
+negative); the steps are the dilation. `winograd_head` takes squares that do not overlap, of a head gradient without
+padding."""
+
+OUTPUT = Kernels(
+    {f"winograd_output_{tile}": tile for tile in _SIDES},
+    tensors="products bias residual? >output2? scale2? shift2? >output",
+    ints="strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
+         "res_n res_c res_row out2_n out2_c out2_row row_step column_step",
+    sizes=4, floats="lower upper lower2 upper2", tasks=lambda p: p.strip_rows * p.blocks, reach=_output_reach,
+    elements="products:f32 residual:f32 output2:f32 output:f32",
+)
+"""`flags` is a sum of `OUTPUT_FLAGS`."""
+
+PACK = Kernels(
+    "pack_winograd", tensors="weights >packed",
+    ints="out_channels in_channels side oc_tile oc_stride ic_stride kh_stride kw_stride", sizes=4,
+    tasks=lambda p: -(-p.out_channels // p.oc_tile) * -(-p.in_channels // BLOCK), more=lambda p: (0, 3 * p.side),
+    reach=_packed_winograd_reach,
+)
+"""The floats are `winograd.weight_matrix`, row by row. Strides are in elements."""
+
+GATHER = Kernels(
+    "gather_winograd", tensors="sums >output", ints="outputs channels side", sizes=3,
+    tasks=lambda p: -(-p.outputs // BLOCK) * -(-p.channels // BLOCK), more=lambda p: (0, 3 * p.side),
+    reach=lambda p, size: [
+        whole("sums", size, p.side, p.side, -(-p.outputs // BLOCK), -(-p.channels // BLOCK), BLOCK, BLOCK),
+        whole("output", size, p.outputs, p.channels, 9)],
+)
+"""The floats are `winograd.weight_matrix`, row by row."""

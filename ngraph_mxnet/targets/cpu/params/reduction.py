@@ -1,13 +1,24 @@
-"""The records of reductions, and of the position of an extreme."""
+"""The records of reductions, norms and pools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import are_same, is_one
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, numbered, span
+from ngraph_mxnet.targets.cpu.params.record import (
+    BLOCK,
+    MOST,
+    Kernels,
+    Params,
+    Span,
+    blocked_span,
+    numbered,
+    span,
+    whole,
+)
 
 REDUCE_CODES = numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_min")
 """The ops of `reduce_f64` and `reduce_i64`, and their numbers."""
@@ -74,3 +85,197 @@ def position(shape: Sequence[int], axis: int) -> Params:
     """The parameters of argmax or argmin of a contiguous tensor."""
     n = around(shape, axis)
     return ARG(**n, in_outer=n["size"] * n["inner"], in_axis=n["inner"], in_inner=1, out_outer=n["inner"], out_inner=1)
+
+
+_SIZES = "n c16 h w channels"
+
+
+def _strides(*names: str) -> str:
+    return " ".join(f"{name}_n {name}_c16 {name}_row {name}_pixel" for name in names)
+
+
+def _image(operand: str, p: Any) -> Span:
+    return blocked_span(operand, 4, *((size, getattr(p, f"{operand}_{axis}"))
+                                      for size, axis in zip(p[:4], "n c16 row pixel".split(), strict=True)))
+
+
+def _vectors(p: Any, size: int, *names: str) -> list[Span]:
+    return [whole(name, size, p.channels) for name in names]
+
+
+BATCH_NORM_STATISTICS = Kernels(
+    "batch_norm_statistics", tensors="x >mean >variance", ints=f"{_SIZES} {_strides('x')}", sizes=5,
+    tasks=lambda p: p.c16, reach=lambda p, size: [_image("x", p), *_vectors(p, size, "mean", "variance")],
+)
+"""A task is a block of channels."""
+
+BATCH_NORM_GRADIENT_SUMS = Kernels(
+    "batch_norm_gradient_sums", tensors="x gamma mean variance y head >of_gamma >of_beta >factors",
+    ints=f"{_SIZES} masked {_strides('x', 'y', 'head')}", sizes=5, floats="epsilon", tasks=lambda p: p.c16,
+    reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head")),
+                           *_vectors(p, size, "gamma", "mean", "variance", "of_gamma", "of_beta"),
+                           whole("factors", size, p.c16, 4, BLOCK)],
+)
+"""`masked`: the head gradient counts where y is above 0; else y is not read. Factors: `[c16][4][16]`."""
+
+BATCH_NORM_GRADIENT_DATA = Kernels(
+    "batch_norm_gradient_data", tensors="x factors y head >output",
+    ints=f"n c16 h w masked {_strides('x', 'y', 'head', 'output')}", sizes=4, tasks=lambda p: p.n * p.c16 * p.h,
+    reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head", "output")),
+                           whole("factors", size, p.c16, 4, BLOCK)],
+)
+
+CLAMP_GRADIENT = Kernels(
+    "clamp_gradient_blocked", tensors="x head >output", ints=f"n c16 h w above {_strides('x', 'head', 'output')}",
+    sizes=4, floats="lower upper", tasks=lambda p: p.n * p.c16 * p.h,
+    reach=lambda p, size: [_image(name, p) for name in ("x", "head", "output")],
+)
+"""`above`: what is at `lower` is outside."""
+
+
+def _softmax_reach(p: Any, size: int) -> list[Span]:
+    return [span("input", size, *zip(p[:3], p[3:6], strict=True)),
+            span("output", size, *zip(p[:3], p[6:], strict=True))]
+
+
+SOFTMAX = Kernels(
+    "softmax log_softmax", tensors="input >output",
+    ints="outer size inner in_outer in_axis in_inner out_outer out_axis out_inner", sizes=3,
+    tasks=lambda p: p.outer * -(-p.inner // BLOCK), reach=_softmax_reach,
+)
+"""The last six are strides."""
+
+LAYER_NORM = Kernels(
+    "layer_norm", tensors="x gamma beta >output", ints="rows columns in_row out_row", sizes=2, floats="epsilon",
+    tasks=lambda p: p.rows,
+    reach=lambda p, size: [span("x", size, (p.rows, p.in_row), last=p.columns), ("gamma", 0, size * p.columns),
+                           ("beta", 0, size * p.columns),
+                           span("output", size, (p.rows, p.out_row), last=p.columns)],
+)
+"""A row is contiguous."""
+
+
+
+def _layer_norm_gradient_reach(p: Any, size: int) -> list[Span]:
+    return [*(span(name, size, (p.rows, getattr(p, f"{name}_row")), last=p.columns) for name in ("x", "head", "by_x")),
+            whole("gamma", size, p.columns), whole("sums", size, -(-p.rows // p.chunk), 2, p.columns)]
+
+
+LAYER_NORM_GRADIENT = Kernels(
+    "layer_norm_gradient", tensors="x gamma head >by_x >sums", ints="rows columns chunk x_row head_row by_x_row",
+    sizes=3, floats="epsilon", tasks=lambda p: -(-p.rows // p.chunk), reach=_layer_norm_gradient_reach,
+)
+"""A row is contiguous; a task has `chunk` of them. Sums: `[tasks][2][columns]`, of the rows of each task."""
+
+BATCH_NORM_FACTORS = Kernels(
+    "batch_norm_factors", tensors="gamma beta mean variance >scale >shift", ints="channels", sizes=1, floats="epsilon",
+    tasks=lambda p: 1,
+    reach=lambda p, size: [(name, 0, size * p.channels) for name in "gamma beta mean variance scale shift".split()],
+)
+
+
+def _lrn_reach(p: Any, size: int) -> list[Span]:
+    return [span("input", size, (p.n, p.in_n), (p.c, p.in_c), last=p.inner),
+            span("output", size, (p.n, p.out_n), (p.c, p.out_c), last=p.inner)]
+
+
+LRN = Kernels("lrn", tensors="input >output", ints="n c inner size in_n in_c out_n out_c", sizes=4,
+              floats="alpha beta bias", tasks=lambda p: p.n * p.c, reach=_lrn_reach)
+"""The inner dimension (height times width) is contiguous."""
+
+
+def softmax(shape: Sequence[int], axis: int) -> Params:
+    """The parameters of a softmax of contiguous tensors."""
+    n = around(shape, axis)
+    outer = n["size"] * n["inner"]
+    return SOFTMAX(**n, in_outer=outer, in_axis=n["inner"], in_inner=1, out_outer=outer, out_axis=n["inner"],
+                   out_inner=1)
+
+
+_BYTES = {"f32": 4, "bf16": 2, "u8": 1}
+
+
+def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
+    """The whole input and output: kernels clip windows to the image, so nothing outside is touched."""
+    places, windows = zip(p[5:8], p[11:14], strict=True), zip(p[8:11], (1, p.dilation_h, p.dilation_w), strict=True)
+    if any((count - 1) * step > MOST for count, step in (*places, *windows)):
+        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
+    return [blocked_span("input", size, *zip(p[:5], p[23:28], strict=True)),
+            blocked_span("output", out_size, *zip((p.n, p.c16, *p[5:8]), p[28:], strict=True))]
+
+
+def _pools(kernels: str, element: str, stored: str, floats: str = "") -> Kernels:
+    return Kernels(
+        dict.fromkeys(kernels.split(), _BYTES[element]), tensors="input >output",
+        ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h "
+             "dilation_w pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
+             "in_n in_c16 in_slice in_row in_pixel out_n out_c16 out_slice out_row out_pixel",
+        sizes=16, floats=floats, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h,
+        reach=partial(_pool_reach, _BYTES[stored]), elements=f"input:{element} output:{stored}",
+    )
+
+
+POOLS = {
+    "": _pools("max_pool_blocked avg_pool_blocked", "f32", "f32"),
+    "_bf16": _pools("max_pool_blocked_bf16 avg_pool_blocked_bf16", "bf16", "bf16"),
+    "_bf16_f32": _pools("avg_pool_blocked_bf16_f32", "bf16", "f32"),
+    "_u8": _pools("max_pool_blocked_u8", "u8", "u8"),
+}
+"""The records by the end of their kernels' names, which tells how operands are stored. All take the same ints.
+
+`out_d`, `out_h` and `out_w` are sizes, all other `in_*` and `out_*` are strides. Depth has no dilation; in two
+dimensions the sizes of the depth are 1."""
+
+_SCALES = "scale zero_point out_zero_point"
+MEANS_OF_BYTES = {
+    "_u8": _pools("avg_pool_blocked_u8", "u8", "u8", _SCALES),
+    "_u8_f32": _pools("avg_pool_blocked_u8_f32", "u8", "f32", _SCALES),
+    "_f32_u8": _pools("avg_pool_blocked_f32_u8", "f32", "u8", _SCALES),
+}
+"""Average pools that read u8 or store it: the mean of what is read, less `zero_point`, times `scale`; what is stored as
+u8 is rounded, and `out_zero_point` added."""
+
+
+def _window_reach(p: Any, size: int) -> list[Span]:
+    return _scaled_reach(size, p, size)
+
+
+def _scaled_reach(out_size: int, p: Any, size: int) -> list[Span]:
+    sizes = p[:4]
+    return [blocked_span("x", size, *zip(sizes, p[4:8], strict=True)), whole("scale", 4, p.c16, BLOCK),
+            whole("shift", 4, p.c16, BLOCK), blocked_span("output", out_size, *zip(sizes, p[8:], strict=True))]
+
+
+SCALE_SHIFT = Kernels(
+    {"scale_shift_blocked": 4, "scale_shift_blocked_bf16": 2}, tensors="x scale shift >output",
+    ints="n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel", sizes=4, floats="lower upper",
+    tasks=lambda p: p.n * p.c16 * p.h, reach=_window_reach,
+    elements={"scale_shift_blocked": "x:f32 output:f32", "scale_shift_blocked_bf16": "x:bf16 output:bf16"},
+)
+
+
+SCALE_SHIFT_U8 = Kernels(
+    "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=" ".join(SCALE_SHIFT.ints), sizes=4,
+    floats="lower upper zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
+    elements="x:f32 output:u8",
+)
+"""The result is stored as u8, rounded, with `zero_point` added."""
+
+
+def _gradient_reach(p: Any, size: int) -> list[Span]:
+    places = zip(p[5:8], p[11:14], strict=True)
+    if any((count - 1) * step > MOST for count, step in (*places, *((taps, 1) for taps in p[8:11]))):
+        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
+    return [blocked_span("data", size, *zip(p[:5], p[17:22], strict=True)),
+            blocked_span("head", size, *zip((*p[:2], *p[5:8]), p[22:27], strict=True)),
+            blocked_span("output", size, *zip(p[:5], p[27:], strict=True))]
+
+
+MAX_POOL_GRADIENT = Kernels(
+    "max_pool_gradient_blocked", tensors="data head >output",
+    ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w pad_front pad_top "
+         "pad_left data_n data_c16 data_slice data_row data_pixel head_n head_c16 head_slice head_row head_pixel "
+         "output_n output_c16 output_slice output_row output_pixel",
+    sizes=14, tasks=lambda p: p.n * p.c16, reach=_gradient_reach, elements="data:f32 head:f32 output:f32",
+)
+"""`out_d`, `out_h` and `out_w` are the windows', the sizes of the head gradient."""

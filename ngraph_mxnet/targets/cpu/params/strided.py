@@ -1,4 +1,4 @@
-"""The records of the strided convention (`kernels/strided.py`), and what they take for a loop over a shape."""
+"""The records of elementwise kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, greatest, is_one, least, where
-from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
+from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span, whole
 
 Ints = Sequence[int]
 Shape = tuple[int, ...]
@@ -173,3 +173,44 @@ def strided(kernel: str, shape: Ints, *strides: Ints, floats: Sequence[float] = 
     """The call of an elementwise kernel over `shape`."""
     record = KERNELS[kernel]
     return record(**loops(tuple(shape), *map(tuple, strides), grain=grain), **by_name(record.floats, floats))
+
+
+CHAIN_STEPS = numbered("identity abs negative sign sqrt square relu exp log sigmoid tanh silu gelu erf softplus rsqrt "
+                       "reciprocal add subtract multiply divide maximum minimum")
+"""The ops that a step may be, and the number of each; those from `add` on have two operands."""
+CHAIN_CHUNK = 512
+"""Elements that go through all steps before the next ones do: all registers fit in a core's first cache."""
+CHAIN_REGISTERS = 8
+CHAIN_INPUTS = 16
+CHAIN_OUTPUTS = 4
+CHAIN_MEMORY = 16
+"""Added to the number of an input that a step reads, and of an output that it writes; the others are registers."""
+CHAIN_STEP_INTS = 4
+"""Of each step: the op, its operands (twice the same where it has one), the target."""
+
+_INPUTS = [f"i{number}" for number in range(CHAIN_INPUTS)]
+_OUTPUTS = [f"o{number}" for number in range(CHAIN_OUTPUTS)]
+
+
+def _chain_reach(p: Any, size: int) -> list[Span]:
+    spans = [whole(name, size, count) for name, count in zip(_INPUTS, p[4:4 + CHAIN_INPUTS], strict=True)]
+    spans.append(whole(_OUTPUTS[0], size, p.size))
+    # One condition inside the other: four ways through this, not eight.
+    if p.outputs > 1:
+        spans.append(whole(_OUTPUTS[1], size, p.size))
+        if p.outputs > 2:
+            spans.append(whole(_OUTPUTS[2], size, p.size))
+            if p.outputs > 3:
+                spans.append(whole(_OUTPUTS[3], size, p.size))
+    return spans
+
+
+CHAIN = Kernels(
+    "chain", tensors=" ".join((_INPUTS[0], *(f"{name}?" for name in _INPUTS[1:]), f">{_OUTPUTS[0]}",
+                               *(f">{name}?" for name in _OUTPUTS[1:]))),
+    ints=" ".join(("size chunk steps outputs", *(f"count_{number}" for number in range(CHAIN_INPUTS)))),
+    sizes=4 + CHAIN_INPUTS, tasks=lambda p: -(-p.size // p.chunk), reach=_chain_reach,
+    more=lambda p: (CHAIN_STEP_INTS * p.steps, 0),
+)
+"""Every output has `size` elements, input i has `count_<i>`: as many, or else its first one stands for all. Where one
+is left out, that is 1. The steps follow the named ints, each with `CHAIN_STEP_INTS`."""

@@ -1,21 +1,19 @@
-"""Which algorithm computes a 3x3 convolution: the direct sum, or Winograd's F(2x2) or F(4x4).
-
-The estimate of an algorithm's time is the sum of its multiply-adds, its transforms, the reading of its weights from
-beyond the core's own caches, what the cores exchange, and a constant. `scripts/bench_convolutions.py` measures what it
-stands on; docs/winograd.md has the figures.
-"""
+"""Which algorithm computes a 3x3 convolution, and Winograd's matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ngraph_mxnet.ir.dims import negated
-from ngraph_mxnet.ir.sizes import both, where
+from ngraph_mxnet.ir.sizes import both, greatest, least, where
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 __all__ = ["ALGORITHMS", "Layer", "choose_tile", "conditions", "estimate"]
+
 
 ALGORITHMS = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
 """By the size of the output tile."""
@@ -140,3 +138,64 @@ def conditions(layer: Layer, isa: Isa, threads: int, halves: bool = False,
 def choose_tile(layer: Layer, isa: Isa, threads: int, halves: bool = False) -> int:
     """The key of `ALGORITHMS` whose condition holds."""
     return next(tile for tile, holds in conditions(layer, isa, threads, halves).items() if holds)
+
+
+POINTS = (0.625, 1.5)
+"""F(4x4) interpolates at 0, both of these with either sign, and infinity; F(2x2) at 0, 1, -1 and infinity.
+
+All constants of the transforms are exact in float32, and errors are half of those with the usual 1 and 2.
+"""
+
+
+def weight_matrix(tile: int) -> np.ndarray:
+    """G of F(tile x tile, 3x3), float64 `[tile + 2][3]`: weights w become G w G^T."""
+    a, b = POINTS
+    points = [0.0, 1.0, -1.0] if tile == 2 else [0.0, a, -a, b, -b]
+    rows = [[p**k / np.prod([p - q for q in points if q != p]) for k in range(3)] for p in points]
+    return np.array([*rows, [0.0, 0.0, 1.0]])
+
+
+@dataclass(frozen=True)
+class Strip:
+    """`count` rows of output tiles from `first` on, counted through the images; an image has `tile_rows`."""
+
+    tile_rows: int
+    tile_columns: int
+    first: int
+    count: int
+
+    @property
+    def tiles(self) -> int:
+        return self.count * self.tile_columns
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An image cut into strips of nearly equal size, none longer than the first."""
+
+    tile_rows: int
+    tile_columns: int
+    total: int
+    """Rows of tiles of all images."""
+    rows: int
+    """Of a strip."""
+
+    @property
+    def count(self) -> int:
+        """How many strips there are."""
+        return -(-self.total // self.rows)
+
+    def strips(self) -> list[Strip]:
+        return [self.strip(number) for number in range(self.count)]
+
+    def strip(self, number: int) -> Strip:
+        first = number * self.rows
+        return Strip(self.tile_rows, self.tile_columns, first, least(self.rows, self.total - first))
+
+
+def cut(images: int, height: int, width: int, tile: int, most_tiles: int) -> Cut:
+    """Into strips of about `most_tiles` tiles at most."""
+    tile_rows, tile_columns = -(-height // tile), -(-width // tile)
+    total = images * tile_rows
+    strips = -(-total // greatest(1, most_tiles // tile_columns))
+    return Cut(tile_rows, tile_columns, total, -(-total // strips))

@@ -9,7 +9,7 @@ from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.clusters import Clusters
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.targets.cpu.options import Options
-from ngraph_mxnet.targets.cpu.params.chain import CHAIN_STEPS
+from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS
 
 LARGE = 1 << 14
 """Elements from which on one call is faster than several, measured: 0.8 to 0.9 of the time, half beyond caches."""

@@ -13,8 +13,15 @@ import numpy as np
 from ngraph_mxnet.ir.sizes import both, greatest, is_symbolic, symbol, where
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
-from ngraph_mxnet.targets.cpu.planning.memory import Lifetime, align, peak, plan
-from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest, wait_for_readers
+from ngraph_mxnet.targets.cpu.planning.schedule import (
+    Lifetime,
+    align,
+    assign_branches,
+    assign_earliest,
+    peak,
+    plan,
+    wait_for_readers,
+)
 from ngraph_mxnet.targets.cpu.planning.view import View
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode

@@ -18,8 +18,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
 from ngraph_mxnet.errors import NGraphError, PackageError
 from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import TensorType, u8
+from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import text
 from ngraph_mxnet.runtime.executable import NativeExecutable, ports_of
@@ -27,7 +26,7 @@ from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 from ngraph_mxnet.targets.cpu.program.validate import Validator, count
-from ngraph_mxnet.targets.cpu.report.listing import listing
+from ngraph_mxnet.targets.cpu.report.facts import listing
 
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"
 MOST_THREADS = 1 << 16

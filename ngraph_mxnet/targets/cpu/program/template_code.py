@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.guards import Guard
+from ngraph_mxnet.ir.dims import Atom, Dim
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space

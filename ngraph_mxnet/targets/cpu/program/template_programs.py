@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError, PackageError
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.guards import Guard
+from ngraph_mxnet.ir.dims import Atom
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.executable import NativeExecutable, Port
 from ngraph_mxnet.runtime.ranges import Shapes, Template

@@ -19,9 +19,9 @@ from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.trace import Event, recorder
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
-from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
+from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
 from ngraph_mxnet.targets.cpu.program.trace import Label, Spans
-from ngraph_mxnet.targets.cpu.report.profile_data import ProfileData, Row, slowest_first, total
+from ngraph_mxnet.targets.cpu.report.facts import ProfileData, Row, slowest_first, total
 
 _WARM_UP = 3
 _EVENTS_PER_THREAD = 1 << 17
@@ -32,7 +32,7 @@ class Profile(Rendered, ProfileData):
     """Shows itself as tables."""
 
     def __rich__(self) -> Any:
-        from ngraph_mxnet.targets.cpu.report.profile_table import render
+        from ngraph_mxnet.targets.cpu.report.tables import render
 
         return render(self)
 

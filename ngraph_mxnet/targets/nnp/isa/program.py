@@ -6,12 +6,18 @@ overlap as far as `after` allows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from ngraph_mxnet.ir.types import ELEMENT_TYPES, Shape
+from ngraph_mxnet.errors import NGraphError, TypeRuleError
+from ngraph_mxnet.ir.attributes import Attribute, Bool, Float, Int, Ints
+from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, Shape, TensorType, f32
+from ngraph_mxnet.ops.convolution import convolution_type
+from ngraph_mxnet.ops.linear import matmul_type
+from ngraph_mxnet.targets.nnp.device import Device, owner
 
 ELEMENT_BYTES: dict[str, int] = {**{name: element.size for name, element in ELEMENT_TYPES.items()}, "bf16": 2}
 """Bytes of one element of each type that a buffer may have: the IR's types, and bf16."""
@@ -117,3 +123,258 @@ class Program:
     outputs: list[Buffer] = field(default_factory=list)
     constants: dict[Buffer, bytes] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+
+
+REALS = ("i8", "f16", "bf16", "f32")
+"""Elements of tiles that hold real numbers, i8 with a scale."""
+
+
+class Text(Attribute):
+    expects = "a text"
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError(value)
+        return value
+
+
+class Floats(Attribute):
+    expects = "a list of numbers"
+
+    def convert(self, value: Any) -> tuple[float, ...]:
+        return tuple([float(v) for v in value])
+
+
+class Table(Attribute):
+    """The attributes of an IR op."""
+
+    expects = "a mapping"
+
+    def convert(self, value: Any) -> dict[str, Any]:
+        return dict(value)
+
+
+_RESULT: dict[str, Attribute] = {
+    "has_bias": Bool(False),
+    "has_scale": Bool(False),
+    "has_residual": Bool(False),
+    "accumulate": Bool(False),
+    "final": Bool(True),
+    "lower": Float(-inf),
+    "upper": Float(inf),
+    "out_scale": Float(1.0),
+    "residual_scale": Float(1.0),
+}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op. `units` are the kinds of units that run it; `rule` raises NGraphError when the tiles don't fit."""
+
+    name: str
+    units: tuple[str, ...]
+    schema: Mapping[str, Attribute]
+    doc: str
+    rule: Callable[[Instruction, Mapping[str, Any], Device], None]
+
+    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """`attrs` with defaults filled in.
+
+        Raises:
+            TypeRuleError: one is unknown, missing or of the wrong kind.
+        """
+        unknown = sorted(attrs.keys() - self.schema.keys())
+        if unknown:
+            raise TypeRuleError(f"{self.name} has no attribute {unknown}; it has {list(self.schema)}")
+        return {key: kind.check(self.name, key, attrs.get(key, kind.default))
+                for key, kind in self.schema.items()}
+
+
+def attributes(instruction: Instruction) -> dict[str, Any]:
+    """All attributes of the instruction, defaults filled in."""
+    return OPS[instruction.op].complete(instruction.attrs)
+
+
+def operands(instruction: Instruction) -> dict[str, Tile]:
+    """What a `convolution` or `matmul` reads: `data` and `weights`, and of `bias`, `scale`, `residual` and
+    `accumulators` those that it has."""
+    attrs, names = instruction.attrs, ["data", "weights"]
+    names += [name for name in ("bias", "scale", "residual") if attrs.get(f"has_{name}", False)]
+    if attrs.get("accumulate", False):
+        names.append("accumulators")
+    _count("reads", instruction.reads, len(names), ", ".join(names))
+    return dict(zip(names, instruction.reads, strict=True))
+
+
+def check(instruction: Instruction, device: Device, number: int = 0) -> None:
+    """Refuse an instruction that the device can't run. `number` is its place in the program.
+
+    Raises:
+        NGraphError: naming the instruction, what was found and what was expected.
+    """
+    try:
+        if instruction.op not in OPS:
+            raise NGraphError(f"no op {instruction.op!r}; known: {', '.join(OPS)}")
+        op = OPS[instruction.op]
+        kind = device.unit_kind(instruction.unit)
+        _require(kind in op.units, "unit", instruction.unit, f"one of kind {' or '.join(op.units)}")
+        for tile in (*instruction.writes, *instruction.reads):
+            device.memory(tile.memory)
+            require_within(tile)
+            if kind in ("grid", "vector"):
+                _require(owner(tile.memory) == owner(instruction.unit), "a tile in", tile.memory,
+                         f"a memory of {owner(instruction.unit)}: {instruction.unit} reaches no other")
+        op.rule(instruction, op.complete(instruction.attrs), device)
+    except NGraphError as error:
+        origin = f" (for {instruction.origin})" if instruction.origin else ""
+        raise NGraphError(f"instruction {number}, {instruction.op} on {instruction.unit}{origin}: {error}") from None
+
+
+def _require(holds: bool, what: str, found: object, expected: object) -> None:
+    if not holds:
+        raise NGraphError(f"{what}: found {found}, expected {expected}")
+
+
+def _count(what: str, tiles: Sequence[Tile], wanted: int, names: str) -> None:
+    _require(len(tiles) == wanted, what, f"{len(tiles)} tiles", f"{wanted}" + (f": {names}" if names else ""))
+
+
+def require_within(tile: Tile) -> None:
+    """Refuse a tile of an unknown element or not within its buffer.
+
+    Raises:
+        NGraphError: naming the buffer, what was found and what was expected.
+    """
+    name, elements = tile.buffer.name, list(ELEMENT_BYTES)
+    _require(tile.element in elements, f"element of {name}", tile.element, f"one of {elements}")
+    inside = len(tile.begin) == len(tile.shape) == len(tile.buffer.shape) and all(
+        begin >= 0 and size >= 0 and begin + size <= whole
+        for begin, size, whole in zip(tile.begin, tile.shape, tile.buffer.shape, strict=True))
+    _require(inside, f"a tile of {name}", f"{list(tile.shape)} from {list(tile.begin)}",
+             f"one within {list(tile.buffer.shape)}")
+
+
+def _reach(instruction: Instruction) -> None:
+    """Only the host's DMA reaches the host's memory, and it reaches no two memories of the device at once."""
+    memories = [tile.memory for tile in (*instruction.writes, *instruction.reads)]
+    if owner(instruction.unit) == "host":
+        _require("host" in memories, "tiles in", memories, "one in the memory host: host.dma moves from or to it")
+    else:
+        _require("host" not in memories, "tiles in", memories, "none in the memory host: only host.dma reaches it")
+
+
+def _moved(instruction: Instruction, shape: Shape) -> None:
+    (written,), (read,) = instruction.writes, instruction.reads
+    _require(written.element == read.element, "written element", written.element, read.element)
+    _require(written.shape == shape, "written shape", list(written.shape), list(shape))
+
+
+def _copy(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    _count("writes", instruction.writes, 1, "")
+    _count("reads", instruction.reads, 1, "")
+    _reach(instruction)
+    _moved(instruction, instruction.reads[0].shape)
+
+
+def _fill(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    _count("writes", instruction.writes, 1, "")
+    _count("reads", instruction.reads, 0, "")
+    _reach(instruction)
+
+
+def _transpose(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    _count("writes", instruction.writes, 1, "")
+    _count("reads", instruction.reads, 1, "")
+    if device.unit_kind(instruction.unit) == "dma":
+        _reach(instruction)
+    shape, order = instruction.reads[0].shape, attrs["order"]
+    _require(sorted(order) == list(range(len(shape))), "order", list(order), f"a permutation of {len(shape)} axes")
+    _moved(instruction, tuple(shape[axis] for axis in order))
+
+
+def _product(instruction: Instruction, attrs: Mapping[str, Any], device: Device, shape: Shape, features: int) -> None:
+    """What `convolution` and `matmul` share; the result has `shape`, and bias and scale have `features` elements."""
+    tiles = operands(instruction)
+    _count("writes", instruction.writes, 1, "")
+    (written,), element = instruction.writes, tiles["data"].element
+    _require(element in device.grids, "element of the operands", element, f"one of {list(device.grids)}")
+    _require(tiles["weights"].element == element, "element of the weights", tiles["weights"].element, element)
+    sums = "i32" if element == "i8" else "f32"
+    for name in ("bias", "scale"):
+        if name in tiles:
+            _require(attrs["final"], name, "given", "none where final is false")
+            found = f"{tiles[name].element}{list(tiles[name].shape)}"
+            _require(found == f"f32[{features}]", name, found, f"f32[{features}]")
+    for name, elements in (("residual", REALS), ("accumulators", (sums,))):
+        if name in tiles:
+            _require(tiles[name].element in elements, f"element of the {name}", tiles[name].element, list(elements))
+            _require(tiles[name].shape == shape, f"shape of the {name}", list(tiles[name].shape), list(shape))
+    _require(attrs["final"] or "residual" not in tiles, "residual", "given", "none where final is false")
+    results = REALS if attrs["final"] else (sums,)
+    _require(written.element in results, "written element", written.element, f"one of {list(results)}")
+    _require(written.shape == shape, "written shape", list(written.shape), list(shape))
+
+
+def _convolution(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    tiles = operands(instruction)
+    spatial = (1,) * max(len(tiles["data"].shape) - 2, 0)
+    types = [TensorType(f32, tiles[name].shape) for name in ("data", "weights")]
+    shape = convolution_type(types, {**attrs, "data_dilations": spatial}).shape
+    _product(instruction, attrs, device, shape, shape[1])
+
+
+def _matmul(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    tiles = operands(instruction)
+    shape = matmul_type([TensorType(f32, tiles[name].shape) for name in ("data", "weights")], attrs).shape
+    _product(instruction, attrs, device, shape, shape[-1])
+
+
+def _vector(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    try:
+        op = get_op(attrs["op"])
+    except KeyError as error:
+        raise NGraphError(str(error.args[0])) from None
+    for name, tiles in (("in_scales", instruction.reads), ("out_scales", instruction.writes)):
+        scales = attrs[name]
+        _require(len(scales) in (0, len(tiles)), name, len(scales), f"{len(tiles)}, one for each tile, or none")
+    shapes = [output.shape for output in _inferred(op, instruction.reads, attrs["attrs"])]
+    _require(shapes == [tile.shape for tile in instruction.writes], f"written shapes of {op.name}",
+             [list(tile.shape) for tile in instruction.writes], [list(shape) for shape in shapes])
+
+
+def _inferred(op: Any, reads: Sequence[Tile], attrs: Mapping[str, Any]) -> list[TensorType]:
+    """The types of the op's results, with f32 for real numbers. i8 is taken for quantised real numbers first, and for
+    integers where the op does not take reals there."""
+    checked = op.check_attrs(attrs)
+    types = [TensorType(f32 if t.element in REALS else ELEMENT_TYPES[t.element], t.shape) for t in reads]
+    try:
+        return op.infer(types, op.complete(types, checked))
+    except TypeRuleError:
+        if not any(tile.element == "i8" for tile in reads):
+            raise
+    types = [TensorType(f32 if t.element == "bf16" else ELEMENT_TYPES[t.element], t.shape) for t in reads]
+    return op.infer(types, op.complete(types, checked))
+
+
+def _barrier(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    _count("writes", instruction.writes, 0, "")
+    _count("reads", instruction.reads, 0, "")
+
+
+OPS: dict[str, Op] = {op.name: op for op in (
+    Op("copy", ("dma",), {}, "the read tile to the written one, of the same element and shape", _copy),
+    Op("fill", ("dma", "vector"), {"value": Float()}, "`value` to every element of the written tile", _fill),
+    Op("transpose", ("dma", "vector"), {"order": Ints()},
+       "axis i of the written tile is axis `order[i]` of the read one", _transpose),
+    Op("convolution", ("grid",),
+       {"strides": Ints(), "dilations": Ints(), "pads_begin": Ints(), "pads_end": Ints(), "groups": Int(1), **_RESULT},
+       "data [N, C, *S] and weights [O, C/groups, *K] to [N, O, *R], as the IR's convolution; bias and scale [O]",
+       _convolution),
+    Op("matmul", ("grid",), {"transpose_a": Bool(False), "transpose_b": Bool(False), **_RESULT},
+       "[..., M, K] and [..., K, N] to [..., M, N], as the IR's matmul; bias and scale [N]", _matmul),
+    Op("vector", ("vector",), {"op": Text(), "attrs": Table({}), "in_scales": Floats(()), "out_scales": Floats(())},
+       "the IR op `op` with attributes `attrs` on f32 values, rounded to the written tiles' elements; `in_scales` and "
+       "`out_scales`, one a tile, hold the scales of i8 tiles and 1 for others; without them, i8 tiles are integers",
+       _vector),
+    Op("barrier", ("dma", "grid", "vector"), {}, "nothing; it ends when its `after` have ended", _barrier),
+)}

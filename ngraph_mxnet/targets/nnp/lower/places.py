@@ -1,25 +1,197 @@
-"""Where each value is, at each point of the program: pieces in the engines' memories, in the shared ones, or both.
+"""Offsets in the device's memories, given out in program order.
 
-What computes asks for a box of a value on an engine (`fetch`) and gets a tile of that engine's memory: of a piece that
-is there already, or of a scratch buffer that DMA filled. What no longer fits is spilled to a shared memory, the piece
-first whose next reader is farthest.
+Lowering allocates where a buffer is first written and frees after its last reader, so a memory's free list at that
+point of the program is what the device has free when the instruction runs. An engine's memory rotates: what was freed
+last is given out last, as an instruction that writes bytes just read would wait for their reader.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
+from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.targets.nnp.device import SHARED, Device
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Instruction, Tile
 from ngraph_mxnet.targets.nnp.isa.program import whole as whole_tile
-from ngraph_mxnet.targets.nnp.lower.allocator import Allocator, DeviceMemoryError
-from ngraph_mxnet.targets.nnp.lower.boxes import Box, full
-from ngraph_mxnet.targets.nnp.lower.resources import Resources
+from ngraph_mxnet.targets.nnp.lower.access import Box, full
+
+ALIGNMENT = 64
+"""Bytes; a buffer begins at a multiple of it."""
+
+
+class DeviceMemoryError(NGraphError):
+    """What a node needs at once is more than the device has; the text names the node and the sizes."""
+
+
+class Allocator:
+    """The free bytes of one memory of `size` bytes. `peak` is the end of the highest buffer that there was."""
+
+    def __init__(self, name: str, size: int, *, rotating: bool = False) -> None:
+        self.name = name
+        self.size = size
+        self.rotating = rotating
+        self.peak = 0
+        self._free: list[tuple[int, int]] = [(0, size)] if size > 0 else []  # (begin, end), ascending, never adjacent
+        self._used: dict[int, int] = {}
+        self._next = 0
+
+    @property
+    def used(self) -> int:
+        return sum(self._used.values())
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest gap."""
+        return max((end - begin for begin, end in self._free), default=0)
+
+    def allocate(self, size: int) -> int | None:
+        """The offset of `size` bytes, None where no gap is large enough: the first gap, if `rotating` the first
+        behind what was given out last.
+        """
+        size = padded(size)
+        gaps = list(enumerate(self._free))
+        behind = [(at, (max(begin, self._next), end)) for at, (begin, end) in gaps if end > self._next]
+        for position, (start, end) in (behind if self.rotating else []) + gaps:
+            if end - start >= size:
+                begin, end = self._free[position]
+                rest = ((begin, start), (start + size, end))
+                self._free[position : position + 1] = [gap for gap in rest if gap[0] < gap[1]]
+                self._used[start] = size
+                self._next = start + size
+                self.peak = max(self.peak, start + size)
+                return start
+        return None
+
+    def free(self, offset: int) -> None:
+        """Give back what `allocate` gave.
+
+        Raises:
+            KeyError: nothing in use begins there.
+        """
+        begin, end = offset, offset + self._used.pop(offset)
+        kept = []
+        for gap in self._free:
+            if gap[1] == begin:
+                begin = gap[0]
+            elif gap[0] == end:
+                end = gap[1]
+            else:
+                kept.append(gap)
+        self._free = sorted([*kept, (begin, end)])
+
+    def copy(self) -> Allocator:
+        """A copy; what happens to one of the two does not change the other."""
+        twin = Allocator(self.name, self.size, rotating=self.rotating)
+        twin.peak, twin._next = self.peak, self._next
+        twin._free, twin._used = list(self._free), dict(self._used)
+        return twin
+
+
+def padded(size: int) -> int:
+    """The bytes that a buffer of `size` bytes takes: at least one unit of alignment."""
+    return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+
+
+def _guess(usual: Any, unit: str, meaning: str, *others: Any) -> Any:
+    """A field; `others` are the values that a study of sensitivity takes in its place."""
+    return field(default=usual, metadata={"unit": unit, "meaning": meaning, "others": others})
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What lowering takes for granted. No result depends on them, but the simulated time does."""
+
+    engine_seconds: float = _guess(
+        2e-6, "s", "places.py: what it costs to spread a node over all engines; over half of them, half. Small nodes "
+        "stay on few", 1e-6, 4e-6)
+    tile_seconds: float = _guess(
+        5e-7, "s", "tiles.py: what a tile costs beside its bytes, to start its copies and instructions", 2.5e-7, 1e-6)
+    tile_shares: tuple[float, ...] = _guess(
+        (0.85, 0.6, 0.4, 0.2), "of the engine's free memory", "lowering.py: what tiles may take, two of each stream at "
+        "once; tried in turn, as gaps may be in the way of larger ones", (0.425, 0.3, 0.2, 0.1), (0.95, 0.6, 0.4, 0.2))
+    last_share: float = _guess(
+        0.95, "of the engine's free memory", "lowering.py: the same where nothing else fits, with one tile of each "
+        "stream", 0.475, 1.0)
+    result_share: float = _guess(
+        0.7, "of the engine's free memory", "lowering.py: the largest result that stays there while its tiles' "
+        "operands come and go", 0.35, 0.95)
+    shared_elements: int = _guess(
+        4096, "elements", "lowering.py: the smallest weight in DRAM of which a copy in the LLC serves several engines",
+        2048, 8192)
+    pieces: int = _guess(
+        16, "pieces", "views.py: into how many a piece may fall by a reshape; beyond, the value is put together first",
+        8, 32)
+
+
+def variations(usual: Guesses) -> Iterator[tuple[str, Guesses]]:
+    """Each guess in turn at its other values, with the words for it."""
+    for each in fields(usual):
+        for other in each.metadata["others"]:
+            yield f"lowering's {each.name} = {other} {each.metadata['unit']}", replace(usual, **{each.name: other})
+
+
+@dataclass(frozen=True)
+class Resources:
+    """`engines` are prefixes of units and memories, such as `ice0`; each has `local_bytes` in `<engine>.<local>`.
+
+    `shared` are the memories that all engines reach, the nearest first, with their bytes. `element` stores what the
+    IR has in f32. Rates are an engine's, a second, when all run: elements of the vector unit, bytes of its DMA. What
+    the matrix grid does depends on the element of its operands: ask `device`.
+    """
+
+    device: Device
+    engines: tuple[str, ...]
+    local: str
+    local_bytes: int
+    shared: tuple[tuple[str, int], ...]
+    element: str
+    queues: int
+    host_queues: int
+    native_transpose: bool
+    elements: float
+    bytes: float
+    guesses: Guesses = field(default_factory=Guesses)
+
+    def local_memory(self, engine: str) -> str:
+        return f"{engine}.{self.local}"
+
+    def load_unit(self, engine: str) -> str:
+        return f"{engine}.dma0"
+
+    def store_unit(self, engine: str) -> str:
+        """Another queue than loads, where there are two: a store waits for what computes, a load should not."""
+        return f"{engine}.dma{self.queues - 1}"
+
+    def with_engines(self, count: int) -> Resources:
+        """Only the first `count` engines."""
+        return replace(self, engines=self.engines[:count])
+
+
+def resources_of(device: Device, element: str) -> Resources:
+    """The device, with real numbers in `element`: f16 or bf16."""
+    shared = sorted((device.memories[level] for level in SHARED if level in device.memories and level != "host"),
+                    key=lambda memory: memory.size)
+    nearest = shared[0]
+    return Resources(
+        device=device,
+        engines=tuple(f"{device.engine}{number}" for number in range(device.engines)),
+        local=device.local[0],
+        local_bytes=device.memories[device.local[0]].size,
+        shared=tuple((memory.level, memory.size) for memory in shared),
+        element=element,
+        queues=device.queues,
+        host_queues=device.host_queues,
+        native_transpose=device.native_transpose,
+        elements=device.vector.bytes / device.vector.lane_bytes * device.clock,
+        bytes=min(device.port, nearest.bandwidth / device.engines),
+    )
+
 
 Key = tuple[str, int]
 """A storage: memory and offset of what was allocated."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Tile, whole
-from ngraph_mxnet.targets.nnp.lower.boxes import Box
+from ngraph_mxnet.targets.nnp.lower.access import Box
 from ngraph_mxnet.targets.nnp.lower.places import Piece, Places
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
 
@@ -173,3 +174,26 @@ def _range_as_box(begin: int, size: int, shape: Shape) -> Box | None:
     if begin % inner or size % inner or starts[-1] + count > shape[axis - 1]:
         return None
     return Box((*starts, *(0 for _ in shape[axis:])), (*(1 for _ in starts[:-1]), count, *shape[axis:]))
+
+
+def convert_views(graph: Graph, quantization: Quantization) -> None:
+    """Insert an `identity` before every view that moves elements and whose operand is stored in another element, or
+    with another scale, than its result; in place. The numbers stay what they are."""
+    elements, scales = quantization.elements, quantization.scales
+
+    def stored_as(value: Value, result: Value) -> bool:
+        return elements[value] == elements[result] and scales.get(value) == scales.get(result)
+
+    def with_conversions(node: Node) -> Iterator[Node]:
+        if node.op.name in VIEWS and node.op.kind == "movement":
+            for position, value in enumerate(node.inputs):
+                if not stored_as(value, node.output):
+                    conversion = make_node("identity", [value], {}, node.origin)
+                    elements[conversion.output] = elements[node.output]
+                    if node.output in scales:
+                        scales[conversion.output] = scales[node.output]
+                    node.inputs[position] = conversion.output
+                    yield conversion
+        yield node
+
+    graph.nodes = [each for node in graph.nodes for each in with_conversions(node)]

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.lower import guesses
+from ngraph_mxnet.targets.nnp.lower import places
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
 from ngraph_mxnet.targets.nnp.simulate.hazards import order
 from ngraph_mxnet.targets.nnp.version import Settings, Version
@@ -76,7 +76,7 @@ def lowering_sensitivity(version: Version, settings: Settings,
     Most guesses change no instruction; then nothing is measured.
     """
     resources, base, found = settings.resources, measure(version.program), list[Sensitivity]()
-    for what, other in guesses.variations(resources.guesses):
+    for what, other in places.variations(resources.guesses):
         program = order(lower(version.graph, version.weights, replace(resources, guesses=other), version.quantization,
                               instances=settings.instances).program)
         same = program.instructions == version.program.instructions

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 from ngraph_mxnet.ir.attributes import REQUIRED, Attribute
 from ngraph_mxnet.targets.nnp.device import Number, devices, load_device
-from ngraph_mxnet.targets.nnp.isa.instructions import OPS
-from ngraph_mxnet.targets.nnp.lower.guesses import Guesses
+from ngraph_mxnet.targets.nnp.isa.program import OPS
+from ngraph_mxnet.targets.nnp.lower.places import Guesses
 
 
 def instruction_table() -> str:

@@ -16,8 +16,7 @@ from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.nnp.isa.formats import FORMATS, dequantized, quantized
-from ngraph_mxnet.targets.nnp.isa.instructions import OPS
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.isa.program import OPS, Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.simulate import arithmetic, products
 
 __all__ = ["FunctionalSimulator", "run"]

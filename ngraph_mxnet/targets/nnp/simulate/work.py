@@ -17,8 +17,7 @@ from typing import Any
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.device import Device, owner
-from ngraph_mxnet.targets.nnp.isa.instructions import attributes, operands
-from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Instruction, Tile
+from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Instruction, Tile, attributes, operands
 
 Route = tuple[tuple[str, float], ...]
 """The ports and links that a transfer uses, with the bytes in each for a byte of it."""

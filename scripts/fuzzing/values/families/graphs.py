@@ -10,7 +10,7 @@ from fuzzing.values.drawing import Draw, chance, generator, pick
 from fuzzing.values.setups import Setup, draw_setup
 from fuzzing.values.trials import Feeds, Trial, family
 from ngraph_mxnet.ir import Builder, Graph, print_graph
-from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import Role
 
 # isort: split
 from op_records import RECORDS, array_of, tolerance_for

@@ -8,7 +8,7 @@ from typing import Any
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.kept import kept_or_made
+from ngraph_mxnet.bridges.mxnet.packaged import kept_or_made
 from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError

@@ -1,0 +1,406 @@
+"""Passes that make what surrounds a convolution or a product part of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same, is_one
+from ngraph_mxnet.ir.types import f32
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+from ngraph_mxnet.passes.simplify import merge_bounds
+
+NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
+
+
+def host_of(value: Value, rw: Rewriter) -> Node | None:
+    """The contraction of real numbers, or scale_shift, whose only result `value` is."""
+    node = rw.producer(value)
+    if node is None or len(node.outputs) != 1 or node.op.multiplies_bytes:
+        return None
+    return node if node.op.contraction or node.op.name == "scale_shift" else None
+
+
+def channel_axis(host: Node) -> int:
+    """The axis that a bias runs along: the last of a product, axis 1 elsewhere."""
+    return host.output.type.rank - 1 if host.op.kind == "product" else 1
+
+
+def closed(host: Node, rw: Rewriter) -> str | None:
+    """Why nothing that computes may be folded into `host`; None when it may."""
+    if not rw.single(host.output):
+        return f"{host} has other readers"
+    if not host.output.type.element.is_float:
+        return "integers"
+    if host.attrs.get("lower", -math.inf) != -math.inf or host.attrs.get("upper", math.inf) != math.inf:
+        return f"{host} clamps first"
+    return None
+
+
+def channel_vector(value: Value, host: Value, axis: int, rw: Rewriter) -> Value | None:
+    """`value` as T[C], if broadcasting it against `host` repeats one number per channel; else None."""
+    channels, rank = host.shape[axis], host.type.rank
+    if not varies_by_channel_only(value, host, axis):
+        return None
+    if are_same(value.type.size, channels):
+        return rw.reshape(value, (channels,))
+    return rw.make("broadcast", rw.reshape(value, ()), shape=(channels,)) if rank else None
+
+
+def varies_by_channel_only(value: Value, host: Value, axis: int) -> bool:
+    rank = host.type.rank
+    if value.type.rank > rank or value.type.element != host.type.element:
+        return False
+    dims = (1,) * (rank - value.type.rank) + value.shape
+    return all(is_one(dim) or (at == axis and are_same(dim, host.shape[axis])) for at, dim in enumerate(dims))
+
+
+def bias_of(host: Node, rw: Rewriter) -> Value:
+    """The bias operand, zeros for a host without."""
+    if host.op.name in ("convolution", "matmul"):
+        channels = host.output.shape[channel_axis(host)]
+        return rw.constant(np.zeros(channels, host.output.type.element.numpy))
+    return host.inputs[2]
+
+
+def with_bias(host: Node, weights: Value, bias: Value, rw: Rewriter, *, origin: Sequence[Node],
+              lower: float | None = None, upper: float | None = None) -> Value:
+    """The host anew with other weights and bias, and other bounds if given."""
+    name = {"convolution": "convolution_bias", "matmul": "matmul_bias"}.get(host.op.name, host.op.name)
+    bounds = {key: v for key, v in (("lower", lower), ("upper", upper)) if v is not None}
+    operands = (host.inputs[0], weights, bias, *host.inputs[3:])
+    return rw.make(name, *operands, origin=origin, **{**host.attrs, **bounds})
+
+
+def zero_bias(node: Node, rw: Rewriter) -> Answer:
+    """convolution -> convolution_bias with zeros. Not for integers, which that op does not take."""
+    if not node.output.type.element.is_float:
+        return "integers"
+    return with_bias(node, node.inputs[1], bias_of(node, rw), rw, origin=(node,))
+
+
+def default_bias() -> RewritePass:
+    """The pass. A matmul stays: without weights (attention) a bias would only cost."""
+    return RewritePass("default_bias", {"convolution": [zero_bias]})
+
+
+def pad_into_convolution(node: Node, rw: Rewriter) -> Answer:
+    """convolution(pad(x, 0)) -> convolution(x) with the pads added; begin and end may differ.
+
+    Not for another value than 0, the modes edge and reflect, or a pad of the batch or channel axis.
+    """
+    pad = rw.producer(node.inputs[0], "pad")
+    if pad is None:
+        return None
+    return _not_spatial(pad) or _not_value(pad, 0) or _merged(node, pad, rw)
+
+
+def pad_into_average(node: Node, rw: Rewriter) -> Answer:
+    """avg_pool(pad(x, 0)) -> avg_pool(x) that counts its padding.
+
+    Not when the pool has padding of its own that does not count: of the two kinds of padding one would.
+    """
+    pad = rw.producer(node.inputs[0], "pad")
+    if pad is None:
+        return None
+    if not node.attrs["include_pad"] and any(node.attrs["pads_begin"] + node.attrs["pads_end"]):
+        return "the pool's own padding does not count, the pad's does"
+    return _not_spatial(pad) or _not_value(pad, 0) or _merged(node, pad, rw, include_pad=True)
+
+
+def pad_into_maximum(node: Node, rw: Rewriter) -> Answer:
+    """max_pool(pad(x, v)) -> max_pool(x) with the pads added, when v never exceeds an element of x.
+
+    That is so for v = -inf, and for any v up to the lower bound of the clamp that made x (0 after a ReLU).
+    """
+    pad = rw.producer(node.inputs[0], "pad")
+    if pad is None:
+        return None
+    if not node.output.type.element.is_float:
+        return "integers"
+    if not pad.attrs["value"] <= _least(pad.inputs[0], rw):
+        return f"the padding value {pad.attrs['value']} may be the greatest in a window"
+    return _not_spatial(pad) or _merged(node, pad, rw)
+
+
+def _least(value: Value, rw: Rewriter) -> float:
+    """A number that no element is below."""
+    node = rw.producer(value)
+    clamped = node is not None and "lower" in node.attrs and value.index == 0
+    return node.attrs["lower"] if node is not None and clamped else -math.inf
+
+
+def _not_spatial(pad: Node) -> str | None:
+    """Why the pad is none that a window can have."""
+    if pad.attrs["mode"] != "constant":
+        return f"the pad's mode is {pad.attrs['mode']}"
+    if any(pad.attrs["pads_begin"][:2] + pad.attrs["pads_end"][:2]):
+        return "the pad is on the batch or channel axis"
+    return None
+
+
+def _not_value(pad: Node, value: float) -> str | None:
+    found = pad.attrs["value"]
+    return None if found == value else f"the padding value is {found}, not {value}"
+
+
+def _merged(node: Node, pad: Node, rw: Rewriter, **changed: Any) -> Value | str:
+    # Zeros between the data's elements stand between those of the pad too.
+    steps = node.attrs.get("data_dilations") or (1,) * (node.output.type.rank - 2)
+    pads = {
+        side: tuple(a + b * step for a, b, step in zip(node.attrs[side], pad.attrs[side][2:], steps, strict=True))
+        for side in ("pads_begin", "pads_end")
+    }
+    attrs = {**node.attrs, **pads, **changed}
+    try:
+        return rw.make(node.op.name, pad.inputs[0], *node.inputs[1:], **attrs, origin=(pad, node))
+    except TypeRuleError as error:  # a pool's window would lie in the padding altogether
+        return str(error)
+
+
+def pad_fusion() -> RewritePass:
+    """The pass."""
+    return RewritePass("pad_fusion", {
+        "convolution": [pad_into_convolution],
+        "convolution_bias": [pad_into_convolution],
+        "convolution_bias_add": [pad_into_convolution],
+        "avg_pool": [pad_into_average],
+        "max_pool": [pad_into_maximum],
+    })
+
+
+def add_residual(node: Node, rw: Rewriter) -> Answer:
+    """add(convolution[_bias](x), residual) -> convolution_bias_add.
+
+    The residual has exactly the result's shape. When both operands are convolutions, the later one in
+    topological order hosts the addition: the other is ready by then, as its residual. Not when the
+    convolution has other readers (so neither when the residual is computed from it), has clamped already,
+    or has a residual already.
+    """
+    hosts, reasons = [], []
+    for x, residual in (node.inputs, node.inputs[::-1]):
+        host = rw.producer(x, "convolution", "convolution_bias")
+        if host is None:
+            continue
+        reason = closed(host, rw)
+        if reason is None and x.type != residual.type:
+            narrow = residual if x.type == node.output.type else x
+            reason = f"{narrow.type} broadcasts to {node.output.type}"
+        if reason:
+            reasons.append(reason)
+        else:
+            hosts.append((host, residual))
+    if not hosts:
+        return "; ".join(reasons) or None
+    host, residual = max(hosts, key=lambda pair: rw.position(pair[0]))
+    data, weights = host.inputs[:2]
+    return rw.make("convolution_bias_add", data, weights, bias_of(host, rw), residual, **host.attrs,
+                   origin=(host, node))
+
+
+def residual_fusion() -> RewritePass:
+    """The pass."""
+    return RewritePass("residual_fusion", {"add": [add_residual]})
+
+
+def clamp_into_host(node: Node, rw: Rewriter) -> Answer:
+    """clamp(contraction) -> contraction with bounds; bounds that it has already are merged.
+
+    A contraction without bias gets one of zeros: only the ops with bias have bounds.
+    Not when the unclamped value has other readers, nor for integers.
+    """
+    host = host_of(node.inputs[0], rw)
+    if host is None:
+        return None
+    if not rw.single(host.output):
+        return f"{host} has other readers"
+    if not node.output.type.element.is_float:
+        return "integers"
+    bounds = merge_bounds(host, node) if "lower" in host.attrs else dict(node.attrs)
+    return with_bias(host, host.inputs[1], bias_of(host, rw), rw, origin=(host, node), **bounds)
+
+
+def clamp_before_pool(node: Node, rw: Rewriter) -> Answer:
+    """clamp(max_pool(contraction)) -> max_pool(clamp(contraction)), where the clamp is free.
+
+    A clamp is monotonic and every window holds an element, so the order does not matter.
+    """
+    pool = rw.producer(node.inputs[0], "max_pool")
+    host = host_of(pool.inputs[0], rw) if pool else None
+    if pool is None or host is None:
+        return None
+    if not rw.single(pool.output) or not rw.single(host.output):
+        return "the pool or what it pools has other readers"
+    if not node.output.type.element.is_float:
+        return "integers"
+    clamped = rw.make("clamp", host.output, **node.attrs)
+    return rw.make("max_pool", clamped, **pool.attrs, origin=(pool,))
+
+
+def clamp_fusion() -> RewritePass:
+    """The pass."""
+    return RewritePass("clamp_fusion", {"clamp": [clamp_into_host, clamp_before_pool]})
+
+
+_NEAR = 1e-6
+"""Of the numbers in a gelu: they are rounded to float32."""
+
+
+def silu(node: Node, rw: Rewriter) -> Answer:
+    """x * sigmoid(x) -> silu(x)."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        sigmoid = rw.producer(other, "sigmoid")
+        if sigmoid is None or rw.resolve(sigmoid.inputs[0]) is not rw.resolve(x):
+            continue
+        if not rw.single(sigmoid.output):
+            return f"{sigmoid} has other readers"
+        return rw.make("silu", x, origin=(sigmoid, node))
+    return None
+
+
+def gelu(node: Node, rw: Rewriter) -> Answer:
+    """x * (1 + erf(x / sqrt(2))) * 0.5, its factors in any order -> gelu(x)."""
+    number, factors, products = _factors(node.output, rw)
+    if len(factors) != 2 or abs(number - 0.5) > _NEAR or node.output.type.element != f32:
+        return None
+    for x, other in (factors, factors[::-1]):
+        sum_ = rw.producer(other, "add")
+        one, value = _scalar(sum_, rw) if sum_ is not None else (None, other)
+        erf = rw.producer(value, "erf")
+        if sum_ is None or erf is None or one != 1 or x.type != node.output.type:
+            continue
+        scale, sources, _ = _factors(erf.inputs[0], rw)
+        if len(sources) != 1 or rw.resolve(sources[0]) is not rw.resolve(x) or abs(scale - sqrt(0.5)) > _NEAR:
+            continue
+        made = [*products[1:], sum_, erf]
+        if not all(rw.single(inner.output) for inner in made):
+            return f"{next(inner for inner in made if not rw.single(inner.output))} has other readers"
+        return rw.make("gelu", x, origin=(*made[::-1], node))
+    return None
+
+
+def _factors(value: Value, rw: Rewriter) -> tuple[float, list[Value], list[Node]]:
+    """A product as a number and the other factors, and the products and quotients by numbers that it is made of."""
+    node = rw.producer(value, "multiply", "divide")
+    number, rest = _scalar(node, rw) if node is not None else (None, value)
+    if node is None or (node.op.name == "divide" and (not number or rest is not node.inputs[0])):
+        return 1.0, [value], []
+    found = 1.0 if number is None else number
+    found = 1 / found if node.op.name == "divide" else found
+    factors: list[Value] = []
+    nodes = [node]
+    for operand in node.inputs if number is None else [rest]:
+        more, values, inside = _factors(operand, rw) if operand.type == value.type else (1.0, [operand], [])
+        found, factors, nodes = found * more, [*factors, *values], [*nodes, *inside]
+    return found, factors, nodes
+
+
+def gate(node: Node, rw: Rewriter) -> Answer:
+    """x * clamp(x * slope + offset, 0, upper) -> hard_swish(x), the slope or the offset left out or not."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        clamp = rw.producer(other, "clamp")
+        if clamp is None or node.output.type.element != f32 or x.type != other.type:
+            continue
+        upper = clamp.attrs["upper"]
+        slope, offset, source = _affine(clamp.inputs[0], rw)
+        if rw.resolve(source) is not rw.resolve(x):
+            continue
+        if clamp.attrs["lower"] != 0 or not 0 < upper < float("inf"):
+            return "the clamp is not from 0 to a finite bound"
+        if not rw.single(clamp.output):
+            return f"{clamp} has other readers"
+        return rw.make("hard_swish", x, slope=slope / upper, offset=offset / upper, scale=upper,
+                       origin=(clamp, node))
+    return None
+
+
+def _affine(value: Value, rw: Rewriter) -> tuple[float, float, Value]:
+    """Slope, offset and x of x * slope + offset, as far as it is one."""
+    slope, offset = 1.0, 0.0
+    outer = rw.producer(value, "add")
+    if outer is not None:
+        number, rest = _scalar(outer, rw)
+        if number is not None:
+            offset, value = number, rest
+    inner = rw.producer(value, "multiply")
+    if inner is not None:
+        number, rest = _scalar(inner, rw)
+        if number is not None:
+            slope, value = number, rest
+    return slope, offset, value
+
+
+def _scalar(node: Node, rw: Rewriter) -> tuple[float | None, Value]:
+    """The number and the other operand, if one operand is a number that broadcasts nothing."""
+    for value, other in (node.inputs, node.inputs[::-1]):
+        number = uniform(rw.resolve(other))
+        if number is not None and value.type == node.output.type:
+            return float(number), value
+    return None, node.inputs[0]
+
+
+def scaled(node: Node, rw: Rewriter) -> Answer:
+    """hard_swish(x) * c and hard_swish(x) / c -> hard_swish(x) with that scale and shift."""
+    number, host = _scalar(node, rw)
+    inner = rw.producer(host, "hard_swish")
+    if number is None or inner is None:
+        return None
+    if node.op.name == "divide":
+        if host is not node.inputs[0] or number == 0:
+            return None
+        number = 1 / number
+    if not rw.single(inner.output):
+        return f"{inner} has other readers"
+    attrs = inner.attrs
+    return rw.make("hard_swish", inner.inputs[0], origin=(inner, node),
+                   **{**attrs, "scale": attrs["scale"] * number, "shift": attrs["shift"] * number})
+
+
+def shifted(node: Node, rw: Rewriter) -> Answer:
+    """hard_swish(x) + c -> hard_swish(x) with that shift."""
+    number, host = _scalar(node, rw)
+    inner = rw.producer(host, "hard_swish")
+    if number is None or inner is None:
+        return None
+    if not rw.single(inner.output):
+        return f"{inner} has other readers"
+    return rw.make("hard_swish", inner.inputs[0], origin=(inner, node),
+                   **{**inner.attrs, "shift": inner.attrs["shift"] + number})
+
+
+def swish_fusion() -> RewritePass:
+    """The pass."""
+    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled],
+                                        "add": [shifted]})
+
+
+def scale_shift_of_sum(node: Node, rw: Rewriter) -> Answer:
+    """scale_shift(convolution_bias_add) -> output 1 of convolution_bias_add_scale_shift; output 0 is the sum.
+
+    Not when scale or shift are known only at run time: they could depend on the sum. Of several scale_shifts
+    of one sum the first is fused.
+    """
+    total = node.inputs[0]
+    host = rw.producer(total, "convolution_bias_add", "convolution_bias_add_scale_shift")
+    if host is None or (host.op.name != "convolution_bias_add" and total.index == 1):
+        return None
+    if host.op.name != "convolution_bias_add":
+        return "the sum has a scale_shift already"
+    if not (rw.static(node.inputs[1]) and rw.static(node.inputs[2])):
+        return "scale or shift may differ with every run"
+    bounds = {"lower2": node.attrs["lower"], "upper2": node.attrs["upper"]}
+    first = rw.make("convolution_bias_add_scale_shift", *host.inputs, *node.inputs[1:], origin=(host, node),
+                    **host.attrs, **bounds)
+    assert first.node is not None
+    return {total: first, node.output: first.node.outputs[1]}
+
+
+def fuse_scale_shift() -> RewritePass:
+    """The pass."""
+    return RewritePass("fuse_scale_shift", {"scale_shift": [scale_shift_of_sum]})

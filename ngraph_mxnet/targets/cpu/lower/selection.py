@@ -1,0 +1,144 @@
+"""What picks elements: gathers, orders, boxes, random masks."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, f32, i64
+from ngraph_mxnet.ops.training import threshold
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.movement import computing_element, converted, read, written
+from ngraph_mxnet.targets.cpu.params import Params
+from ngraph_mxnet.targets.cpu.params import selection as records
+from ngraph_mxnet.targets.cpu.params.record import GRAIN
+from ngraph_mxnet.targets.cpu.params.reduction import around
+from ngraph_mxnet.targets.cpu.params.selection import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST, RANDOM_MASK
+from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
+
+
+@lowers("gather")
+def gather(ctx: Lowering, node: Node) -> None:
+    """Along any axis."""
+    data, indices = node.inputs
+    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
+    _rows(ctx, node, _wide(ctx, indices), params)
+
+
+@lowers("gather_elements")
+def gather_elements(ctx: Lowering, node: Node) -> None:
+    """The positions of the elements in the flat data, then these as rows of one element."""
+    data, indices = node.inputs
+    axis, wrap = node.attrs["axis"] % data.type.rank, node.attrs["mode"] == "wrap"
+    positions = ctx.new_plain(TensorType(i64, indices.shape))
+    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
+    ctx.emit("element_positions", params, indices=_wide(ctx, indices), output=positions)
+    _rows(ctx, node, positions, records.gathering((data.type.size,), 0, indices.type.size))
+
+
+@lowers("gather_nd")
+def gather_nd(ctx: Lowering, node: Node) -> None:
+    """The positions of the coordinates, then rows."""
+    data, indices = node.inputs
+    axes = indices.shape[0]
+    rows = (prod(data.shape[:axes]), prod(data.shape[axes:]))
+    _rows(ctx, node, _positions(ctx, indices, data.shape), records.gathering(rows, 0, prod(indices.shape[1:])))
+
+
+@lowers("scatter_nd")
+def scatter_nd(ctx: Lowering, node: Node) -> None:
+    """A copy of the data unless nobody else reads it, then rows into it; what combines elements is computed in a wide
+    type."""
+    data, indices, updates = node.inputs
+    own, reduction = data.type.element, node.attrs["reduction"]
+    how, view = str(own.size), ctx.plain(data)
+    rows, code = ctx.contiguous(updates), None
+    if reduction != "none":
+        element = computing_element(own)
+        ordered = reduction in ("max", "min")
+        view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
+        how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
+    in_place = view is ctx.plain(data) and ctx.is_last_reader(node, data)
+    out = view if in_place else ctx.copy(view, ctx.new_plain(view.type))
+    changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
+    rows_of_data, inner = (prod(part) for part in (data.shape[:indices.shape[0]], data.shape[indices.shape[0]:]))
+    numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
+    params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
+    ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
+             after=[out], bytes=2 * updates.type.bytes, exact=True)
+    done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
+    ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
+
+
+def _wide(ctx: Lowering, indices: Value) -> PlainView:
+    """The indices as contiguous i64."""
+    return converted(ctx, ctx.contiguous(indices), i64)
+
+
+def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
+    """The row of each coordinate in the leading axes of `shape`."""
+    axes, count = indices.shape[0], prod(indices.shape[1:])
+    out = ctx.new_plain(TensorType(i64, (count,)))
+    params = records.COORDINATE_POSITIONS(axes=axes, count=count, points=GRAIN).followed_by(shape[:axes])
+    ctx.emit("coordinate_positions", params, coordinates=_wide(ctx, indices), output=out)
+    return out
+
+
+def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
+    out = ctx.new_plain(node.output.type)
+    ctx.emit(f"gather_{node.output.type.element.size}", params, data=ctx.contiguous(node.inputs[0]), indices=positions,
+             output=out, exact=True)
+    ctx.set_plain(node.output, out)
+
+
+_FEW = {"argsort": 4, "argsort_digits": 32}
+"""The first elements of a line are kept in a heap, instead of sorting all, if they are at most one in so many."""
+
+_LONG = 256
+"""Lines of float32 with so many elements are sorted by digits, whose passes take longer than short lines."""
+
+
+@lowers("argsort")
+def argsort(ctx: Lowering, node: Node) -> None:
+    """All are sorted within a longer line of a buffer; a few are kept in a heap."""
+    view, element = _operand(ctx, node)
+    shape, axis = view.type.shape, node.attrs["axis"] % view.type.rank
+    n = around(shape, axis)
+    outer, size, inner = n["outer"], n["size"], n["inner"]
+    descending, count = node.attrs["descending"], node.attrs["count"] or size
+    kernel = "argsort_digits" if element == f32 and _LONG <= size < 1 << 32 else "argsort"
+    if count <= size // _FEW[kernel]:
+        kernel = "first"
+    record, line = {"first": (FIRST, count), "argsort": (ARGSORT, 2 * size),
+                    "argsort_digits": (ARGSORT_DIGITS, 2 * size + DIGITS)}[kernel]
+    lines = ctx.new_plain(TensorType(i64, (outer, inner, line)))
+    ctx.emit(f"{kernel}_{element}", record(**n, descending=descending, count=count), data=view, output=lines)
+    strides = (*(line * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
+               *(line * stride for stride in contiguous_strides(shape[axis + 1:])))
+    ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
+
+
+@lowers("cumsum")
+def cumsum(ctx: Lowering, node: Node) -> None:
+    """Integers are added as i64 and narrowed."""
+    view, element = _operand(ctx, node)
+    out = ctx.new_plain(view.type)
+    params = CUMSUM(**around(view.type.shape, node.attrs["axis"]), descending=False, count=0)
+    ctx.emit(f"cumsum_{element}", params, data=view, output=out)
+    ctx.set_plain(node.output, converted(ctx, out, node.output.type.element))
+
+
+def _operand(ctx: Lowering, node: Node) -> tuple[PlainView, ElementType]:
+    element = computing_element(node.inputs[0].type.element)
+    return ctx.dense(read(ctx, node.inputs[0], element, ordered=node.op.ordinal)), element
+
+
+@lowers("random_mask")
+def random_mask(ctx: Lowering, node: Node) -> None:
+    """A byte for each element."""
+    out = ctx.new_plain(node.output.type)
+    if node.output.type.size:
+        params = RANDOM_MASK(count=node.output.type.size, chunk=GRAIN, stream=node.attrs["stream"],
+                             threshold=threshold(node.attrs))
+        ctx.emit("random_mask", params, state=ctx.contiguous(node.inputs[0]), output=out, exact=True)
+    ctx.set_plain(node.output, out)

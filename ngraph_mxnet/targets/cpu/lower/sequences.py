@@ -1,0 +1,527 @@
+"""Recurrent layers, forth and back: two instructions a step, a product and the gates; always in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import greatest, is_symbolic, least
+from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
+from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
+from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
+from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.sequences import (
+    ATTENTION,
+    ATTENTION_FEW,
+    ATTENTION_GRADIENT,
+    BLOCK_KEYS,
+    CELL_GRADIENTS,
+    CELLS,
+    CHUNK,
+    GRU_RESET,
+    GRU_UPDATE,
+    MOST_KEYS,
+    MOST_NEAR,
+    MOST_ROWS,
+    MOST_SCORES,
+    SIX,
+    TRAINING_CELLS,
+)
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, contiguous_strides, plain_view
+
+
+@lowers("lstm_cell", "gru_cell", "lstm_cell_training", "gru_cell_training", check=check_f32)
+def cell(ctx: Lowering, node: Node) -> None:
+    """One step, its products done."""
+    x, product, before = (_rows(ctx, value) for value in node.inputs)
+    cell, _, kind = node.op.name.partition("_cell")
+    h, *others = node.outputs
+    out = _padded(ctx, h.type)
+    slopes = ctx.new_plain(others[-1].type) if kind else None
+    state = ctx.new_plain(h.type) if cell == "lstm" else None
+    _emit_gates(ctx, cell, x, product, before, out, state, slopes)
+    _set_padded(ctx, h, out)
+    for value, view in zip(others, filter(None, (state, slopes)), strict=True):
+        ctx.set_plain(value, view)
+
+
+@lowers("lstm_cell_gradient", "gru_cell_gradient", check=check_f32)
+def cell_gradient(ctx: Lowering, node: Node) -> None:
+    """One step back, without its product."""
+    slopes, of_h, *of_c = (_rows(ctx, value) for value in node.inputs)
+    nothing = _zeros(ctx, of_h.type)
+    of_x, *of_sums = (_padded(ctx, value.type) for value in node.outputs[:-1])
+    carry = ctx.new_plain(of_h.type)
+    before, sums = of_c[0] if of_c else nothing, of_sums[0] if of_sums else of_x
+    _emit_back(ctx, node.op.name.partition("_")[0], slopes, of_h, nothing, before, carry, of_x, sums)
+    for value, view in zip(node.outputs, (of_x, *of_sums, carry), strict=True):
+        if view is carry:
+            ctx.set_plain(value, view)
+        else:
+            _set_padded(ctx, value, view)
+
+
+@lowers("rnn", "rnn_training", check=check_f32)
+def rnn(ctx: Lowering, node: Node) -> None:
+    """One direction of one layer. The hidden states of all steps are one buffer, which the products read in place.
+
+    For training, the slopes of all steps are one, too.
+    """
+    x, weights, bias, h, *rest = node.inputs
+    if node.outputs[0].type.size == 0:
+        _set_empty(ctx, node)
+        return
+    steps, rows, gates = x.shape
+    slopes = ctx.new_plain(node.outputs[-1].type) if node.op.name == "rnn_training" else None
+    source = _rows(ctx, x)
+    product = _Product.of(ctx, weights, bias, rows)
+    projection = _Product.of(ctx, rest[1], None, rows) if len(rest) > 1 else None
+    out = _padded(ctx, node.outputs[0].type)
+    room = _padded(ctx, TensorType(f32, (rows, gates)))
+    inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
+    before = _rows(ctx, rest[0]) if rest else None
+    state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
+    hidden, copied = _left(ctx, h), list[View]()
+
+    def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+        """The hidden state behind it, and the memory."""
+        # Views of their own at each step: that a buffer is used again is ordered by the chain of hidden states.
+        sums = _again(room)
+        product.emit(ctx, hidden, sums)
+        after = plain_view(rest[0].type, state_buffer) if state_buffer is not None else None
+        made = _again(_step(out, t))
+        gated = made if inner is None else _again(inner)
+        kept = _again(_step(slopes, t)) if slopes is not None else None
+        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after, kept, copied[-1:])
+        if projection is not None:
+            projection.emit(ctx, gated, made)
+        if slopes is not None and kept is not None:
+            if projection is not None:
+                ctx.copy(gated, columns := _last_columns(kept, gated.type))
+                kept.writers.extend(columns.writers)
+                copied.append(columns)
+            slopes.writers.extend(kept.writers)
+        out.writers.extend(made.writers)
+        return made, after
+
+    hidden, before = _through(ctx, steps, node.attrs["reverse"], step, lambda t: _step(out, t), hidden, before)
+    ctx.set_plain(node.outputs[0], out)
+    _set_padded(ctx, node.outputs[1], hidden)
+    if before is not None:
+        ctx.set_plain(node.outputs[2], before)
+    if slopes is not None:
+        ctx.set_plain(node.outputs[-1], slopes)
+
+
+@lowers("gru_reset_first", check=check_f32)
+def gru_reset_first(ctx: Lowering, node: Node) -> None:
+    """Four instructions a step: the products of h and of what is left of it, and the gates behind each."""
+    x, weights, bias, own_weights, own_bias, h = node.inputs
+    if node.outputs[0].type.size == 0:
+        _set_empty(ctx, node)
+        return
+    steps, (rows, units) = x.shape[0], h.shape
+    source, out = _rows(ctx, x), _padded(ctx, node.outputs[0].type)
+    product = _Product.of(ctx, weights, bias, rows)
+    own = _Product.of(ctx, own_weights, own_bias, rows)
+    room, left = _padded(ctx, TensorType(f32, (rows, 2 * units))), _padded(ctx, h.type)
+    last, share = _padded(ctx, h.type), ctx.new_plain(h.type)
+
+    def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, None]:
+        at, made = _step(source, t), _again(_step(out, t))
+        sums, reset, z, inner = _again(room), _again(left), _again(share), _again(last)
+        product.emit(ctx, hidden, sums)
+        _emit_gates(ctx, "gru_reset", at, sums, hidden, reset, z, None)
+        own.emit(ctx, reset, inner)
+        third = replace(_last_columns(at, h.type), writers=at.writers)
+        _emit_gates(ctx, "gru_update", third, inner, hidden, made, z, None)
+        out.writers.extend(made.writers)
+        return made, None
+
+    hidden, _ = _through(ctx, steps, node.attrs["reverse"], step, lambda t: _step(out, t), _left(ctx, h), None)
+    ctx.set_plain(node.outputs[0], out)
+    _set_padded(ctx, node.outputs[1], hidden)
+
+
+Step = Callable[[int, PlainView, "PlainView | None"], "tuple[PlainView, PlainView | None]"]
+
+
+def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, behind: Callable[[int], PlainView],
+             hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+    """All steps; `step` takes its number, hidden state and memory, and gives those behind it. Of a number of steps that
+    is not known all but the first are a loop, in which the memory stays where it is, and the hidden state behind a step
+    is where `behind` says."""
+
+    def place(number: int) -> int:
+        """Of the step that comes so late."""
+        return steps - 1 - number if reverse else number
+
+    if not is_symbolic(steps):
+        for number in range(steps):
+            hidden, before = step(place(number), hidden, before)
+        return hidden, before
+    begun, first = step(place(0), hidden, before)
+    last, after = begun, first
+    for number in ctx.builder.each(steps - 1, lambda number: number + 1):
+        previous = replace(behind(place(number - 1)), writers=begun.writers)
+        last, after = step(place(number), previous, first)
+    last = replace(behind(place(steps - 1)), writers=[*begun.writers, *last.writers])
+    if first is None or after is None:
+        return last, first
+    return last, replace(first, writers=[*first.writers, *after.writers])
+
+
+@lowers("rnn_gradient", check=check_f32)
+def rnn_gradient(ctx: Lowering, node: Node) -> None:
+    """Two instructions a step, as forth: the gradients of the gates' sums, and their product with the weights.
+
+    A projection has two more: the sum of what comes to a hidden state, and its product.
+    """
+    if node.outputs[0].type.size == 0:
+        _set_empty(ctx, node)
+        return
+    weights, slopes, of_states, of_h, *rest = node.inputs
+    cell, (steps, rows, _) = node.attrs["cell"], slopes.shape
+    product = _Product.of(ctx, weights, None, rows, turned=True)
+    projection = _Product.of(ctx, rest[1], None, rows, turned=True) if len(rest) > 1 else None
+    kept, heads, arriving = _rows(ctx, slopes), _rows(ctx, of_states), _rows(ctx, of_h)
+    of_x, room = _padded(ctx, node.outputs[0].type), _padded(ctx, of_h.type)
+    other = _padded(ctx, node.outputs[-1].type) if cell == "gru" or projection is not None else of_x
+    passed = rest[0] if rest else of_h  # what comes to a step past the gates of the one behind it
+    inner, memory = _padded(ctx, passed.type), ctx.builder.arena(passed.type.bytes)
+    nothing, before = _zeros(ctx, passed.type), _rows(ctx, passed)
+    if cell == "gru":
+        arriving = nothing
+    if projection is not None:
+        _fill_rest(ctx, other)
+    filled = list(other.writers)
+
+    def step(t: int, arriving: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+        """What comes to the step before it, through the product and past it."""
+        head, made, beside, after = _step(heads, t), _again(_step(of_x, t)), _again(_step(other, t)), None
+        if projection is not None:
+            beside.writers.extend(filled)
+            ctx.strided("add", head.type.shape, [(head, head.strides), (arriving, arriving.strides)],
+                        (beside, beside.strides))
+            head, arriving = _again(inner), nothing
+            projection.emit(ctx, beside, head)
+        if rest or cell == "gru":
+            after = plain_view(passed.type, memory)
+        _emit_back(ctx, cell, _step(kept, t), head, arriving, before or nothing, after, made, beside)
+        product.emit(ctx, beside if cell == "gru" else made, summed := _again(room))
+        of_x.writers.extend(made.writers)
+        if other is not of_x:
+            other.writers.extend(beside.writers)
+        return summed, after or before
+
+    arriving, past = _through(ctx, steps, not node.attrs["reverse"], step, lambda t: room, arriving, before)
+    before = past or before
+    if cell == "gru":
+        ctx.strided("add", of_h.shape, [(arriving, arriving.strides), (before, before.strides)],
+                    (last := _again(inner), last.strides))
+        arriving = last
+    views = [of_x, arriving, *([before] if rest else []), *([other] if other is not of_x else [])]
+    for value, view in zip(node.outputs, views, strict=True):
+        ctx.set_plain(value, view)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """left weights^T + bias for `rows` rows, weights [channels][depth] and bias packed once for all steps."""
+
+    choice: TileChoice
+    packed: View
+    bias: View
+    rows: int
+    channels: int
+    depth: int
+
+    @staticmethod
+    def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int, *, turned: bool = False) -> _Product:
+        """`turned`: left weights, instead."""
+        channels, depth = weights.shape[::-1] if turned else weights.shape
+        blocks = -(-depth // BLOCK)
+        size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
+        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads,
+                              halves=ctx.settings.halves)
+        tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
+
+        def pack(context: Lowering, source: PlainView, destination: View) -> None:
+            strides = source.strides[::-1] if turned else source.strides
+            params = packed_matrices((channels, depth), strides, count=1, between=0, oc_tile=tile)
+            context.emit("pack_contraction", params, weights=source, packed=destination)
+
+        def pack_bias(context: Lowering, source: PlainView, destination: View) -> None:
+            context.emit("pack_channels", vector_params, values=source, packed=destination)
+
+        packed = ctx.packed(weights, ("pack_contraction", not turned, tile), padded * blocks * BLOCK * 4, pack,
+                            contiguous=False)
+        vector_params = packed_channels(channels, groups=1, oc_tile=tile)
+        if bias is None:
+            vector = ctx.table(zero_table(padded))
+        else:
+            vector = ctx.packed(bias, ("channels", *vector_params.ints()), padded * 4, pack_bias)
+        return _Product(choice, packed, vector, rows, channels, depth)
+
+    def emit(self, ctx: Lowering, left: PlainView, out: PlainView) -> None:
+        """`left` is finite, and `out` may be written, up to whole blocks."""
+        plane = Plane(0, left.strides[0] * 4)
+        steps = step_table(plane, channels=-(-self.depth // BLOCK), channel_stride=BLOCK * 4)
+        pixels = pixel_table(1, self.rows, inputs=plane, output=Plane(0, out.strides[0] * 4))
+        params = contraction_params(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
+                                   out_block_stride=BLOCK * 4)
+        touched = (self.rows * (self.depth + self.channels) + self.depth * self.channels) * 4
+        ctx.emit(self.choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
+                 pixels=ctx.table(pixels), steps=ctx.table(steps),
+                 operations=2 * self.rows * self.channels * self.depth, bytes=touched)
+
+
+_RECORDS = {**CELLS, "gru_reset": GRU_RESET, "gru_update": GRU_UPDATE}
+
+
+def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
+                state: PlainView | None, slopes: PlainView | None, copied: Sequence[View] = ()) -> None:
+    """`state`: LSTM's cell state after the step, which may lie where that `before` does, or half a GRU's z. `copied`:
+    what was copied out of `out`, which is written over."""
+    rows, units = out.type.shape
+    views = (x, product, before, out, state or before)
+    numbers = {"rows": rows, "units": units, "chunk": _chunk(units),
+               **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views))}
+    operands: dict[str, Any] = {"x": x, "p": product, "before": before, "h": out, "c": state}
+    if slopes is None:
+        ctx.emit(f"{cell}_cell", _RECORDS[cell](**numbers), after=copied, **operands)
+    else:
+        params = TRAINING_CELLS[cell](**numbers, slopes_row=slopes.strides[0])
+        ctx.emit(f"{cell}_cell_training", params, after=copied, **operands, slopes=slopes)
+
+
+def _emit_back(ctx: Lowering, cell: str, slopes: PlainView, head: PlainView, product: PlainView, before: PlainView,
+               carry: PlainView | None, x: PlainView, sums: PlainView) -> None:
+    """`carry` may lie where `before` does; both and `sums` only where the cell has such."""
+    rows, units = head.type.shape
+    name = cell if cell in CELL_GRADIENTS else "tanh"
+    views = (slopes, head, product, before, carry or before, x, sums)
+    params = CELL_GRADIENTS[name](rows=rows, units=units, chunk=_chunk(units), **by_name(
+        "slopes_row head_row product_row before_row carry_row x_row sums_row", (view.strides[0] for view in views)))
+    ctx.emit(f"{name}_cell_gradient", params, slopes=slopes, head=head, product=product, carry=carry, x=x,
+             before=None if carry is None else before, sums=sums if cell == "gru" else None)
+
+
+def _chunk(units: int) -> int:
+    return min(-(-units // BLOCK) * BLOCK, CHUNK)
+
+
+def _set_empty(ctx: Lowering, node: Node) -> None:
+    for value in node.outputs:
+        ctx.set_plain(value, ctx.new_plain(value.type))
+
+
+def _zeros(ctx: Lowering, type_: TensorType) -> PlainView:
+    """A matrix of zeros, whose rows are one."""
+    row = ctx.table(zero_table(type_.shape[1]))
+    return PlainView(type_, row.buffer, row.offset, row.writers, (0, 1))
+
+
+def _fill_rest(ctx: Lowering, view: PlainView) -> None:
+    """Zeros in the rest of the last block of each row."""
+    *outer, columns = view.type.shape
+    rest = TensorType(f32, (*outer, -columns % BLOCK))
+    if rest.size:
+        behind = PlainView(rest, view.buffer, view.offset + columns * f32.size, view.writers, view.strides)
+        ctx.strided("fill_4", rest.shape, [], (behind, behind.strides), [0.0])
+
+
+def _rows(ctx: Lowering, value: Value) -> PlainView:
+    """The value, its rows contiguous."""
+    view = ctx.plain(value)
+    return view if view.strides[-1] == 1 else ctx.contiguous(value)
+
+
+def _left(ctx: Lowering, value: Value) -> PlainView:
+    """A matrix whose rows are finite up to whole blocks."""
+    blocked = ctx.blocked(value)
+    return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
+
+
+def _padded(ctx: Lowering, type_: TensorType) -> PlainView:
+    """New memory, a row being whole blocks."""
+    *outer, channels = type_.shape
+    whole = type_.with_shape((*outer, -(-channels // BLOCK) * BLOCK))
+    view = ctx.new_plain(whole)
+    return PlainView(type_, view.buffer, 0, view.writers, view.strides)
+
+
+def _set_padded(ctx: Lowering, value: Value, view: PlainView) -> None:
+    """A matrix in padded memory, which is the blocked layout too."""
+    ctx.set_plain(value, view)
+    row = view.strides[0]
+    ctx.set_blocked(value, BlockedView(view.type, view.buffer, view.offset, view.writers, row, BLOCK, BLOCK))
+
+
+def _again(view: PlainView) -> PlainView:
+    """The same memory, not yet written."""
+    return PlainView(view.type, view.buffer, view.offset, strides=view.strides)
+
+
+def _step(view: PlainView, t: int) -> PlainView:
+    """The matrix `t` of a tensor of rank 3."""
+    offset = view.offset + t * view.strides[0] * view.type.element.size
+    return PlainView(view.type.with_shape(view.type.shape[1:]), view.buffer, offset, view.writers,
+                     view.strides[1:])
+
+
+def _last_columns(view: PlainView, type_: TensorType) -> PlainView:
+    offset = view.offset + (view.type.shape[1] - type_.shape[1]) * f32.size
+    return PlainView(type_, view.buffer, offset, strides=view.strides)
+
+
+_BLOCK_SCORES = 8192
+"""Floats of a task's scores, about, where that is more: they stay in L1 or L2."""
+FEW = 4
+"""So many queries read keys in less time than packing takes (of 12 to 2048 keys)."""
+
+
+def _check(node: Node) -> str | None:
+    queries, keys = node.inputs[:2]
+    if queries.type.element.name != "f32":
+        return f"{node.op.name} of {queries.type.element} has no CPU kernel, only f32"
+    if queries.type.rank > 4:
+        return f"{node.op.name} of more than two leading axes has no CPU kernel"
+    if keys.shape[-2] > MOST_KEYS:
+        return f"{node.op.name} to {keys.shape[-2]} keys has no CPU kernel, only to {MOST_KEYS}"
+    return check_depth(node)
+
+
+@lowers("attention", check=_check)
+def attention(ctx: Lowering, node: Node) -> None:
+    """Queries and values are read where they lie, be it in the projection of all heads; keys are packed for more than
+    a few queries."""
+    queries, keys, values, *masks = node.inputs
+    if not node.output.type.size:
+        ctx.set_plain(node.output, ctx.new_plain(node.output.type))
+        return
+    *batch, rows, depth = queries.shape
+    columns, width = values.shape[-2:]
+    few = not ctx.is_prepared(keys) and rows <= FEW
+    left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=not few)
+    out = ctx.new_plain(node.output.type)
+    out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
+    mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
+    common = {
+        **by_name("outer inner", _two(batch, 1)), "queries": rows, "keys": columns, "depth": depth, "width": width,
+        "mask_kind": kind, "zeroed": node.attrs["zeroed"],
+        **_steps("q", left.strides), **_steps("v", right.strides), **_steps("out", out.strides),
+        **_steps("mask", steps), "mask_column": steps[-1], "scale": node.attrs["scale"], "fill": node.attrs["fill"]}
+    read: View
+    if few:
+        lying = _with_rows(ctx, keys)
+        read, kernel, params = lying, "attention_few", ATTENTION_FEW(**common, **_steps("k", lying.strides))
+    else:
+        matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
+        read = packed_right(ctx, keys, True, BLOCK, matrix * 4)
+        own, key_rows = block_of(rows, columns, width)
+        kernel, params = "attention", ATTENTION(**common, rows=own, key_rows=key_rows,
+                                                wide=ctx.settings.isa == "avx512", key_matrix=matrix)
+    ctx.emit(kernel, params, queries=left, keys=read, values=right, mask=mask, output=out,
+             operations=2 * prod(batch) * rows * columns * (depth + width), exact=True)
+    ctx.set_plain(node.output, out)
+
+
+@lowers("attention_gradient", check=_check)
+def attention_gradient(ctx: Lowering, node: Node) -> None:
+    """A task for each matrix; keys and values are packed, and keys read as they lie as well."""
+    queries, keys, values, head, *masks = node.inputs
+    *batch, rows, depth = queries.shape
+    columns, width = values.shape[-2:]
+    outs = [ctx.new_plain(value.type) for value in node.outputs]
+    for value, view in zip(node.outputs, outs, strict=True):
+        ctx.set_plain(value, view)
+    if not prod(batch) * rows * columns * depth * width:
+        for view in filter(lambda view: view.type.size, outs):
+            ctx.strided("fill_4", view.type.shape, [], (view, view.strides), [0.0])
+        return
+    tiles = -(-columns // BLOCK) * BLOCK
+    sizes = [tiles * -(-size // BLOCK) * BLOCK * 4 for size in (depth, width)]
+    packed = [packed_right(ctx, value, True, BLOCK, size) for value, size in zip((keys, values), sizes, strict=True)]
+    views = [_with_rows(ctx, value, whole=True) for value in (queries, keys, head)]
+    mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
+    q, k, h = (_steps(name, view.strides) for name, view in zip("qkh", views, strict=True))
+    params = ATTENTION_GRADIENT(
+        **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
+        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], **q, **k, **h,
+        **_steps("mask", steps), mask_column=steps[-1], scale=node.attrs["scale"], fill=node.attrs["fill"])
+    operations = 2 * prod(batch) * rows * columns * (3 * depth + 2 * width)
+    ctx.emit("attention_gradient", params, **by_name("queries keys head", views),
+             **by_name("packed_keys packed_values", packed), mask=mask,
+             **by_name("of_queries of_keys of_values", outs), operations=operations, exact=True)
+
+
+def _masked(ctx: Lowering, masks: Sequence[Value],
+            scores: tuple[int, ...]) -> tuple[PlainView | None, int, tuple[int, ...]]:
+    """The mask, its kind, and its strides over the scores."""
+    if not masks:
+        return None, 0, (0,) * len(scores)
+    mask = ctx.plain(masks[0])
+    return mask, 1 if masks[0].type.element.name == "bool" else 2, broadcast_strides(mask, scores)
+
+
+def block_of(rows: int, columns: int, width: int) -> tuple[int, int]:
+    """Queries of a task of `attention`, and the keys that it takes at a time: tasks, and blocks, of about the same
+    size."""
+    key_rows, broad = _share(columns, BLOCK_KEYS, BLOCK), -(-width // BLOCK) * BLOCK
+    most = least(MOST_ROWS, MOST_SCORES // key_rows // SIX * SIX, MOST_NEAR // broad // SIX * SIX)
+    return _share(rows, greatest(SIX, most), SIX), key_rows
+
+
+def task_rows(rows: int, columns: int) -> int:
+    """Queries of a task: tasks of about the same size, in whole register tiles."""
+    most = greatest(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
+    return _share(rows, most, SIX)
+
+
+def _share(size: int, most: int, unit: int) -> int:
+    """What each of as few parts as may be has, in whole units."""
+    parts = -(-size // most)
+    return -(-size // parts // unit) * unit
+
+
+def _two(numbers: Sequence[int], fill: int) -> list[int]:
+    """Sizes (`fill` 1) of two batch dimensions, or strides (`fill` 0) of these and of the row, filled up in front."""
+    return [*[fill] * (3 - len(numbers) if fill == 0 else 2 - len(numbers)), *numbers]
+
+
+def _steps(name: str, strides: Sequence[int]) -> dict[str, int]:
+    """The ints of an operand's strides but for the last."""
+    return by_name(f"{name}_outer {name}_inner {name}_row", _two(strides[:-1], 0))
+
+
+def _with_rows(ctx: Lowering, value: Value, *, whole: bool = False) -> PlainView:
+    """The value, elements of a row being neighbours; `whole`: rows may be read up to whole blocks."""
+    view, width = ctx.plain(value), value.shape[-1]
+    if view.strides[-1] == 1 and not (whole and width % BLOCK):
+        return view
+    pitch = -(-width // BLOCK) * BLOCK if whole else width
+    wide = ctx.new_plain(value.type.with_shape((*value.shape[:-1], pitch)))
+    return ctx.copy(view, replace(wide, type=value.type))
+
+
+def _as_read(graph: Graph, value: Value) -> tuple[int, ...] | None:
+    """Strides that make contiguous what a transpose, if it is the only reader, sees of the value."""
+    readers = [node for node in graph.nodes if value in node.inputs]
+    if len(readers) != 1 or readers[0].op.name != "transpose" or value in graph.results:
+        return None
+    order = readers[0].attrs["order"]
+    if order[-1] != value.type.rank - 1:
+        return None
+    inner = contiguous_strides(tuple(value.shape[axis] for axis in order))
+    return tuple(inner[order.index(axis)] for axis in range(value.type.rank))
