@@ -56,7 +56,7 @@ function(add_kernel_objects result)
   set(${result} "${objects}" PARENT_SCOPE)
 endfunction()
 
-# A source with the table of these objects' kernels (csrc/kernel_table.h).
+# A source with the table of these objects' kernels (csrc/core/kernel_table.h).
 function(add_kernel_table result)
   file(GLOB_RECURSE records CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/checks/*.py
        ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/params/*.py ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*params.py

@@ -11,32 +11,32 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "array_view.h"
-#include "artefact_module.h"
-#include "block_lookups.h"
-#include "compile_cache.h"
-#include "content_hash.h"
-#include "copies.h"
-#include "cpu_features.h"
-#include "direct.h"
-#include "direct_runs.h"
-#include "engine.h"
-#include "executor.h"
-#include "kernel_library.h"
-#include "mxnet_writers.h"
-#include "numpy_arrays.h"
-#include "observer_module.h"
-#include "peer_watch_module.h"
-#include "pushes.h"
-#include "python_executable.h"
-#include "python_runtime.h"
-#include "recorded.h"
-#include "recorded_module.h"
-#include "result_watch_module.h"
-#include "tape.h"
-#include "template_module.h"
-#include "trace.h"
-#include "variables.h"
+#include "artefact/artefact_module.h"
+#include "audit/observer_module.h"
+#include "core/content_hash.h"
+#include "core/cpu_features.h"
+#include "core/executor.h"
+#include "core/kernel_library.h"
+#include "core/numpy_arrays.h"
+#include "core/python_executable.h"
+#include "core/python_runtime.h"
+#include "core/template_module.h"
+#include "core/trace.h"
+#include "distributed/peer_watch_module.h"
+#include "mxnet/array_view.h"
+#include "mxnet/block_lookups.h"
+#include "mxnet/compile_cache.h"
+#include "mxnet/copies.h"
+#include "mxnet/direct.h"
+#include "mxnet/direct_runs.h"
+#include "mxnet/engine.h"
+#include "mxnet/mxnet_writers.h"
+#include "mxnet/pushes.h"
+#include "mxnet/recorded.h"
+#include "mxnet/recorded_module.h"
+#include "mxnet/result_watch_module.h"
+#include "mxnet/tape.h"
+#include "mxnet/variables.h"
 
 namespace py = pybind11;
 
@@ -341,7 +341,7 @@ void define(py::module_& m) {
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
            py::arg("cached") = py::none(),
            "Prepared weights are kept in files as `cached` says, if given: its attributes are `prefix`, `key`, `seal` "
-           "and `on_save`, as in csrc/cached_weights.h.")
+           "and `on_save`, as in csrc/core/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program().arena_bytes(); },

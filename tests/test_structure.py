@@ -21,6 +21,17 @@ AUTOLOAD = ROOT / "ngraph_mxnet_autoload"
 RUNTIME = ROOT / "runtime"
 """Another distribution: none of the package's parts, and nothing of it is imported there."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = sorted(path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".h", ".cc"))
+FOLDERS_OF_SOURCES: dict[str, tuple[str, ...]] = {
+    "core": (),
+    "artefact": ("core",),
+    "audit": ("core",),
+    "distributed": ("core",),
+    "mxnet": ("core",),
+    "csrc": ("core", "artefact", "audit", "distributed", "mxnet"),  # the Python module
+}
+"""What each folder of csrc includes beside itself."""
+PUBLIC_HEADERS = {"ngraph_runtime.h"}
 RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 
 _BASE = {"errors", "config", "variables", "forks", "figures", "outside", "recent", "rendered"}
@@ -211,9 +222,15 @@ def test_no_circle_of_imports():
 
 
 def test_no_circle_of_includes():
-    files = [path for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cc")]
-    assert files
-    assert not _circles(_includes({path.name: path.read_text() for path in files}))
+    assert SOURCES
+    assert not _circles(_includes({path.name: path.read_text() for path in SOURCES}))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "csrc")))
+def test_folders_of_sources_include_one_way(source: Path):
+    allowed = {*FOLDERS_OF_SOURCES[source.parent.name], source.parent.name}
+    included = re.findall(r'^#include "(.+)"$', source.read_text(), re.MULTILINE)
+    assert {path.partition("/")[0] for path in included} <= allowed | PUBLIC_HEADERS
 
 
 def test_circles_of_imports_are_found():

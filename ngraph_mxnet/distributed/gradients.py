@@ -46,9 +46,9 @@ class GradientSet:
     """The gradients that one optimizer updates, of all ranks alike.
 
     A round is: gradients become final, `finish`, `wait` for each bucket, `close`. The first of them that is announced
-    (`csrc/result_watch.h`) opens it, so that most of the sum is made when `finish` is called; without announcements
-    `finish` opens it. Rounds in which a rank has no announcement, or has written to a gradient that was announced, give
-    the same sums later.
+    (`csrc/core/result_watch.h`) opens it, so that most of the sum is made when `finish` is called; without
+    announcements `finish` opens it. Rounds in which a rank has no announcement, or has written to a gradient that was
+    announced, give the same sums later.
 
     Attributes:
         buckets: in the order in which they are sent.

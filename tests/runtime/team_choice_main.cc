@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "team_choice.h"
+#include "core/team_choice.h"
 
 int main(int, char** arguments) {
   constexpr int kRuns = 200000;

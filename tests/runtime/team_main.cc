@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "places.h"
-#include "team.h"
+#include "core/places.h"
+#include "core/team.h"
 
 namespace ngraph_mxnet {
 

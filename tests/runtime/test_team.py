@@ -1,4 +1,4 @@
-"""Teams of threads, `csrc/team.cc`, by themselves: compiled here, also with the sanitizer of threads."""
+"""Teams of threads, `csrc/core/team.cc`, by themselves: compiled here, also with the sanitizer of threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 def built(folder: Path, *options: str, name: str = "team") -> Path:
     program = folder / name
-    teams = [SOURCES / "neighbours.cc", SOURCES / "team.cc"] if name == "team" else []
+    teams = [SOURCES / "core/neighbours.cc", SOURCES / "core/team.cc"] if name == "team" else []
     sources = [Path(__file__).with_name(f"{name}_main.cc"), *teams]
     subprocess.run([str(COMPILER), "-std=c++17", "-O1", "-g", f"-I{SOURCES}", *options, *sources, "-o", program,
                     "-pthread"], check=True)

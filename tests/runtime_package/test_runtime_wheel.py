@@ -74,4 +74,4 @@ def test_the_source_distribution_has_all_that_the_build_needs(fake_library, tmp_
     source = tmp_path / f"ngraph_runtime-{version()}"
     subprocess.run(["cmake", "-S", str(source), "-B", str(tmp_path / "build"), f"-DPython_EXECUTABLE={sys.executable}"],
                    check=True, stdout=subprocess.DEVNULL)
-    assert (source / "csrc" / "artefact.h").exists()
+    assert (source / "csrc/artefact/artefact.h").exists()

@@ -1,8 +1,8 @@
 """NGRAPH_PACKAGE: regions that run what is in a compiled file.
 
 A region is matched by its graph (`ir.fingerprint`: nodes, attributes, types and shapes, no names), and by the content
-of its weights, which is looked at when they are used (`csrc/packaged_graph.h`). What does not match is compiled, and a
-warning says why.
+of its weights, which is looked at when they are used (`csrc/artefact/packaged_graph.h`). What does not match is
+compiled, and a warning says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the C++ source of the tables in `csrc/kernel_table.h`, for libraries that hold the kernels themselves.
+"""Writes the C++ source of the tables in `csrc/core/kernel_table.h`, for libraries that hold the kernels themselves.
 
     python -m ngraph_mxnet.targets.cpu.kernel_table --nm nm --output table.cc OBJECT ...
 """
@@ -41,7 +41,7 @@ def source(kernels: Sequence[str]) -> str:
         starts.append(starts[-1] + len(name) + 1)
     rows = _rows(f"{{{_functions(name, numbers[name])}}}, {start}, {{{', '.join(str(n or 0) for n in numbers[name])}}}"
                  for name, start in zip(names, starts, strict=False))
-    return f"""#include "kernel_table.h"
+    return f"""#include "core/kernel_table.h"
 
 extern "C" {{
 {declared}

@@ -58,7 +58,7 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _NO_ACCESS, _NO_RESERVE = 0, 0x4000
 _SLACK = 64
-"""Bytes that may be touched behind a Program's own buffers; csrc/aligned_buffer.h has them."""
+"""Bytes that may be touched behind a Program's own buffers; csrc/core/aligned_buffer.h has them."""
 
 
 class Slot:

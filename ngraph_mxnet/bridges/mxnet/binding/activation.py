@@ -95,8 +95,8 @@ def _load_library(mxnet: ModuleType) -> None:
 
 
 def _replace_functions(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
-    """Versions of arrays tell of every write (csrc/mxnet_writers.h); threads take turns (csrc/turns.h); what is
-    ours as a whole runs past MXNet's op (csrc/direct.h)."""
+    """Versions of arrays tell of every write (csrc/mxnet/mxnet_writers.h); threads take turns (csrc/mxnet/turns.h);
+    what is ours as a whole runs past MXNet's op (csrc/mxnet/direct.h)."""
     try:
         core.connect_mxnet(libmxnet._name)
     except RuntimeError as error:

@@ -5,7 +5,7 @@
 * In predict mode (`train_mode=False`) batch norms take their moving statistics for constants. The program of that is
   compiled when it is first asked for.
 * Such a pass, and one by chosen variables, is waited for where statistics might move or be read: MXNet's engine is not
-  told of them (csrc/tape.cc).
+  told of them (csrc/mxnet/tape.cc).
 """
 
 from __future__ import annotations

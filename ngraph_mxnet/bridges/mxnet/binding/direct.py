@@ -1,4 +1,4 @@
-"""Graphs that are one region, which C++ runs without MXNet's op around it: csrc/direct.h."""
+"""Graphs that are one region, which C++ runs without MXNet's op around it: csrc/mxnet/direct.h."""
 
 from __future__ import annotations
 

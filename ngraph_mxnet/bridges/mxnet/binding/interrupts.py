@@ -1,8 +1,9 @@
 """What signals raise while MXNet calls us back: Ctrl-C, SystemExit from a handler of SIGTERM, an alarm's TimeoutError.
 
 An exception can't pass through libmxnet. What is ours ends there: the graph stays with MXNet, or the call fails with
-an MXNetError. What a signal's handler raises was meant for the program: C++ keeps it (csrc/python_runtime.h), calls no
-more Python on this thread, and raises it when libmxnet has returned, as Python does for signals that arrive in C code.
+an MXNetError. What a signal's handler raises was meant for the program: C++ keeps it (csrc/core/python_runtime.h),
+calls no more Python on this thread, and raises it when libmxnet has returned, as Python does for signals that arrive
+in C code.
 
 A handler may raise an `Exception`, which on its way through the compiler looks like a failure of ours. So as long as
 our code runs, the handlers' exceptions travel as an `Interruption`, which is none. Cases:

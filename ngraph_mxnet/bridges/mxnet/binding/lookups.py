@@ -2,7 +2,7 @@
 
 Gluon's way from `Block.__call__` to a cached op looks up functions, attributes, hooks and arrays. A program may replace
 each of them at any time: on the block, its class or a base class, in a parameter, in a list. What one call has found is
-compared with what the next one would find, in C++ (csrc/block_lookups.h). Here is what a class may be like.
+compared with what the next one would find, in C++ (csrc/mxnet/block_lookups.h). Here is what a class may be like.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ what the block was made with. The next call takes the short way as long as nothi
 * Gluon would find the same functions, cached op, parameters and arrays, and no hooks: see `lookups`;
 * the arguments are plain NDArrays, as many as then;
 * the block is hybridized for our backend;
-* C++ runs the graph for arrays of these shapes and types, now: see csrc/direct.h.
+* C++ runs the graph for arrays of these shapes and types, now: see csrc/mxnet/direct.h.
 Else it is Gluon's own call, which is then remembered anew.
 """
 

@@ -1,6 +1,6 @@
 """The short way from a block's `__call__` to its recorded calls: as `quick_call`, unless NGRAPH_TRAINING=0.
 
-What the arguments are, and whether gradients by them may be wanted, is compared in C++ (csrc/recorded_steps.h).
+What the arguments are, and whether gradients by them may be wanted, is compared in C++ (csrc/mxnet/recorded_steps.h).
 """
 
 from __future__ import annotations

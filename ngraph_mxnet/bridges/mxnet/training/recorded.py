@@ -20,7 +20,7 @@ MOST_STEPS = 8
 """Of one program: so many calls may wait for their backward."""
 
 _PARAMETER, _ARGUMENT, _STEP, _HEAD = range(4)
-"""Kinds of sources: see csrc/recorded_steps.h."""
+"""Kinds of sources: see csrc/mxnet/recorded_steps.h."""
 
 
 def check_engine() -> None:

@@ -14,7 +14,7 @@ MOST_SLOTS = 256
 
 
 class Op(IntEnum):
-    """What a step of a check does; `csrc/checks.cc` has the same numbers, from the table that the build writes."""
+    """A step of a check; `csrc/core/validator.cc` has the same numbers, from the table that the build writes."""
 
     END = 0
     NUMBER = 1

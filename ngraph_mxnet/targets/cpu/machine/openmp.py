@@ -1,6 +1,6 @@
 """Settings of OpenMP that other runtimes know and libgomp, MXNet's, does not: what to set instead.
 
-The threads are our own (csrc/team.cc) and go by libgomp's variables, which are read when it is loaded: before the
+The threads are our own (csrc/core/team.cc) and go by libgomp's variables, which are read when it is loaded: before the
 process starts they must be set.
 """
 

@@ -166,7 +166,7 @@ def program_flow(inputs: tuple[Shared, ...], results: tuple[Shared, ...], names:
 
 @dataclass(frozen=True)
 class CachedWeights:
-    """What `_core.Executable` needs to keep prepared weights; csrc/cached_weights.h says what each is for."""
+    """What `_core.Executable` needs to keep prepared weights; csrc/core/cached_weights.h says what each is for."""
 
     prefix: str
     key: bytes

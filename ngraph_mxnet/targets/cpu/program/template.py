@@ -1,7 +1,7 @@
 """A Program for a range of sizes, and what becomes of it at given sizes.
 
-This is the definition of what the executor does natively (`csrc/program_template.cc`). A graph that is lowered with
-numbers gives the Program that its template gives at these numbers, but where a size is 1 by chance.
+This is the definition of what the executor does natively (`csrc/core/program_template.cc`). A graph that is lowered
+with numbers gives the Program that its template gives at these numbers, but where a size is 1 by chance.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ngraph_mxnet.targets.cpu.program.program import SHARING_GAIN, ProgramBuilde
 
 
 class SizeOp(IntEnum):
-    """What a step computes; `csrc/sizes.h` has the same numbers."""
+    """What a step computes; `csrc/core/sizes.h` has the same numbers."""
 
     NUMBER = 0
     ADD = 1
@@ -87,8 +87,8 @@ class Slots:
 
 @dataclass(frozen=True)
 class TemplateCode:
-    """What `_core.ProgramTemplate` is made of, but without the kernels' addresses; csrc/program_template.h says what
-    each is for."""
+    """What `_core.ProgramTemplate` is made of, but without the kernels' addresses; csrc/core/program_template.h says
+    what each is for."""
 
     symbols: int
     steps: np.ndarray

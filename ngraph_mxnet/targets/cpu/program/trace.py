@@ -16,7 +16,7 @@ LEAST_PER_THREAD = 4096
 
 @dataclass(frozen=True)
 class Label:
-    """What a span shows: see `csrc/trace.h`."""
+    """What a span shows: see `csrc/core/trace.h`."""
 
     name: str
     category: str
@@ -38,7 +38,7 @@ def kernel_name(symbol: str) -> str:
 
 @dataclass(frozen=True)
 class Spans:
-    """`events` has the fields of `csrc/trace.h`'s Event; times in nanoseconds of the steady clock."""
+    """`events` has the fields of `csrc/core/trace.h`'s Event; times in nanoseconds of the steady clock."""
 
     labels: list[Label]
     events: np.ndarray

@@ -1,0 +1,42 @@
+// Sections RANGE of a compiled file: docs/artefact.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "artefact/artefact_file.h"
+#include "artefact/format_reader.h"
+#include "core/template_code.h"
+
+namespace ngraph_mxnet {
+
+// An input or output whose sizes are texts: numbers, symbols, and what is computed of symbols.
+struct RangePort {
+  std::string name;
+  const Element* element;
+  std::vector<std::string> sizes;
+};
+
+struct RangeSymbol {
+  std::string name;
+  TemplateBounds bounds;
+};
+
+// A Program for some of the sizes of a range: those for which all guards hold, which stand here as texts.
+struct RangeTemplate {
+  TemplateCode code;
+  std::vector<std::string> guards;
+};
+
+// The model for a range of sizes.
+struct RangeSet {
+  std::vector<RangePort> inputs, outputs;
+  std::vector<RangeSymbol> symbols;
+  std::vector<RangeTemplate> templates;
+};
+
+// Throws FormatError, CpuError, and std::invalid_argument for what refers to nothing.
+RangeSet read_range(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file);
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,21 @@
+// Inputs and expected outputs in the file of a compiled model: its sections REFERENCE, docs/artefact.md.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "artefact/artefact.h"
+
+namespace ngraph_mxnet {
+
+// Of one set of shapes: an array for each input and output, of the spec's size and aligned for any element.
+struct Reference {
+  std::vector<std::vector<char>> inputs, outputs;
+};
+
+// What the model's file has for a set of its shapes, if anything. Throws FormatError where it is not what was written:
+// loading does not look at it, for few want it.
+std::optional<Reference> read_reference(const Artefact& model, std::size_t shape_set);
+
+}  // namespace ngraph_mxnet

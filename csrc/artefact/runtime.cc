@@ -1,0 +1,397 @@
+// The C interface of libngraph_runtime.
+#include "ngraph_runtime.h"
+
+#include <algorithm>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "artefact/artefact.h"
+#include "artefact/range_sets.h"
+#include "artefact/references.h"
+#include "core/fork_safety.h"
+#include "core/places.h"
+#include "core/program_runner.h"
+
+using ngraph_mxnet::Artefact;
+using ngraph_mxnet::Bindings;
+using ngraph_mxnet::ForkSafeMutex;
+using ngraph_mxnet::NamedSpec;
+using ngraph_mxnet::ProgramRunner;
+using ngraph_mxnet::RangePort;
+using ngraph_mxnet::RangeSet;
+using ngraph_mxnet::RangeTemplate;
+using ngraph_mxnet::Reference;
+using ngraph_mxnet::Shapes;
+using ngraph_mxnet::ShapeSet;
+
+// No thread of MXNet's engine is here.
+bool ngraph_mxnet::ends_before_forks() { return false; }
+
+namespace {
+
+constexpr std::size_t kIdleArenas = 8;
+constexpr int kMostThreads = 1024;
+constexpr std::size_t kMostBound = 64;  // sets of shapes of ranges for which what runs them is kept
+
+thread_local std::string last_error;
+
+// The status of the exception that is handled now.
+ngraph_status failed() {
+  const auto told = [](ngraph_status status, const std::string& text) {
+    last_error = text;
+    return status;
+  };
+  try {
+    throw;
+  } catch (const std::system_error& error) {
+    return told(NGRAPH_ERROR_FILE, error.what());
+  } catch (const ngraph_mxnet::CpuError& error) {
+    return told(NGRAPH_ERROR_CPU, error.what());
+  } catch (const ngraph_mxnet::FormatError& error) {
+    return told(NGRAPH_ERROR_FORMAT, error.what());
+  } catch (const std::bad_alloc&) {
+    return told(NGRAPH_ERROR_MEMORY, "there is not enough memory");
+  } catch (const std::length_error&) {
+    return told(NGRAPH_ERROR_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return told(NGRAPH_ERROR_ARGUMENT, error.what());
+  }
+}
+
+std::vector<ngraph_port> ports(const std::vector<NamedSpec>& specs) {
+  std::vector<ngraph_port> made;
+  for (const NamedSpec& each : specs) {
+    made.push_back({each.name.c_str(), each.spec.element->name, each.spec.element->size, each.spec.shape.size(),
+                    each.spec.shape.data(), each.spec.bytes()});
+  }
+  return made;
+}
+
+std::vector<const void*> pointers(const std::vector<std::vector<char>>& arrays) {
+  std::vector<const void*> found;
+  for (const std::vector<char>& each : arrays) found.push_back(each.data());
+  return found;
+}
+
+// A reference as the C interface gives it.
+struct KeptReference {
+  explicit KeptReference(Reference read)
+      : arrays(std::move(read)), inputs(pointers(arrays.inputs)), outputs(pointers(arrays.outputs)) {}
+
+  const Reference arrays;
+  std::vector<const void*> inputs, outputs;
+};
+
+// What runs one set of shapes.
+class Runs {
+ public:
+  explicit Runs(ShapeSet set) : set_(std::move(set)), inputs_(ports(set_.inputs)), outputs_(ports(set_.outputs)) {}
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
+
+  const std::vector<ngraph_port>& inputs() const { return inputs_; }
+  const std::vector<ngraph_port>& outputs() const { return outputs_; }
+
+  void run(const void* const* inputs, void* const* outputs, int threads) {
+    if (threads < 0 || threads > kMostThreads) {
+      throw std::invalid_argument("ngraph_run: " + std::to_string(threads) + " threads, expected 0 to " +
+                                  std::to_string(kMostThreads));
+    }
+    if ((inputs == nullptr && !inputs_.empty()) || (outputs == nullptr && !outputs_.empty())) {
+      throw std::invalid_argument("ngraph_run: inputs or outputs is null");
+    }
+    Bindings bindings;
+    bindings.inputs.reserve(inputs_.size());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      bindings.inputs.push_back(static_cast<char*>(const_cast<void*>(checked(inputs[i], inputs_[i], "input"))));
+    }
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      bindings.outputs.push_back(static_cast<char*>(const_cast<void*>(checked(outputs[i], outputs_[i], "output"))));
+    }
+    runner(threads == 0 ? ngraph_mxnet::usable_cores() : threads).run(bindings);
+  }
+
+ private:
+  static const void* checked(const void* data, const ngraph_port& port, const char* role) {
+    if (data == nullptr && port.bytes > 0) {
+      throw std::invalid_argument(std::string(role) + " " + port.name + " is null");
+    }
+    if (reinterpret_cast<std::uintptr_t>(data) % port.element_bytes != 0) {
+      throw std::invalid_argument(std::string(role) + " " + port.name + " is not aligned to its elements of " +
+                                  std::to_string(port.element_bytes) + " bytes");
+    }
+    return data;
+  }
+
+  // Made once for each number of threads.
+  ProgramRunner& runner(int threads) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    std::unique_ptr<ProgramRunner>& found = runners_[threads];
+    if (found == nullptr) {
+      found = std::make_unique<ProgramRunner>(set_.program, threads, kIdleArenas, "run", "call");
+    }
+    return *found;
+  }
+
+  const ShapeSet set_;
+  std::vector<ngraph_port> inputs_, outputs_;
+  ForkSafeMutex mutex_;
+  std::map<int, std::unique_ptr<ProgramRunner>> runners_;
+};
+
+// A range as the C interface tells of it.
+class ToldRange {
+ public:
+  explicit ToldRange(const RangeSet& set) {
+    for (const auto* from : {&set.inputs, &set.outputs}) {
+      for (const RangePort& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
+    }
+    for (const ngraph_mxnet::RangeSymbol& each : set.symbols) {
+      symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
+    }
+    for (const RangeTemplate& each : set.templates) {
+      if (&each != &set.templates.front()) guards_ += "\n";
+      for (const std::string& guard : each.guards) guards_ += (&guard == &each.guards.front() ? "" : ", ") + guard;
+    }
+  }
+
+  const std::vector<ngraph_range_port>& inputs() const { return inputs_; }
+  const std::vector<ngraph_range_port>& outputs() const { return outputs_; }
+  const std::vector<ngraph_symbol>& symbols() const { return symbols_; }
+  const std::string& guards() const { return guards_; }
+
+ private:
+  void add(const RangePort& port, std::vector<ngraph_range_port>* to) {
+    std::vector<const char*>& sizes = sizes_.emplace_back();
+    for (const std::string& size : port.sizes) sizes.push_back(size.c_str());
+    to->push_back({port.name.c_str(), port.element->name, port.element->size, sizes.size(), sizes.data()});
+  }
+
+  std::deque<std::vector<const char*>> sizes_;
+  std::vector<ngraph_range_port> inputs_, outputs_;
+  std::vector<ngraph_symbol> symbols_;
+  std::string guards_;
+};
+
+template <class Entry>
+const Entry* at(const std::vector<Entry>& entries, std::size_t number) {
+  return number < entries.size() ? &entries[number] : nullptr;
+}
+
+Shapes shapes_of(const std::vector<NamedSpec>& specs) {
+  Shapes shapes;
+  for (const NamedSpec& each : specs) shapes.push_back(each.spec.shape);
+  return shapes;
+}
+
+}  // namespace
+
+struct ngraph_bound {
+  std::shared_ptr<Runs> runs;
+};
+
+struct ngraph_model {
+  explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
+    for (const ShapeSet& set : artefact.shape_sets) {
+      runs.push_back(std::make_shared<Runs>(set));
+      fixed.emplace(shapes_of(set.inputs), runs.back());
+    }
+    for (const RangeSet& set : artefact.ranges) ranges.emplace_back(set);
+  }
+
+  std::size_t input_count() const {
+    return artefact.ranges.empty() ? artefact.shape_sets.front().inputs.size() : artefact.ranges.front().inputs.size();
+  }
+
+  std::size_t output_count() const {
+    return artefact.ranges.empty() ? artefact.shape_sets.front().outputs.size() : artefact.ranges.front().outputs.size();
+  }
+
+  std::shared_ptr<Runs> bind(const Shapes& shapes) {
+    const auto same = fixed.find(shapes);
+    if (same != fixed.end()) return same->second;
+    {
+      const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
+      const auto known = std::find_if(bound.begin(), bound.end(), [&](const auto& one) { return one.first == shapes; });
+      if (known != bound.end()) {
+        bound.splice(bound.begin(), bound, known);
+        return known->second;
+      }
+    }
+    auto made = std::make_shared<Runs>(ngraph_mxnet::bind_range(artefact, shapes));
+    const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
+    bound.emplace_front(shapes, made);
+    if (bound.size() > kMostBound) bound.pop_back();
+    return made;
+  }
+
+  const ngraph_port* port(std::size_t set, std::size_t number, bool output) const {
+    if (set >= runs.size()) return nullptr;
+    const std::vector<ngraph_port>& all = output ? runs[set]->outputs() : runs[set]->inputs();
+    return number < all.size() ? &all[number] : nullptr;
+  }
+
+  // Null if the file has none; read when it is first asked for.
+  const KeptReference* reference(std::size_t set) {
+    const std::lock_guard<ForkSafeMutex> lock(references_mutex);
+    const auto known = references.find(set);
+    if (known != references.end()) return &known->second;
+    auto read = ngraph_mxnet::read_reference(artefact, set);
+    return read ? &references.emplace(set, *std::move(read)).first->second : nullptr;
+  }
+
+  const Artefact artefact;
+  std::vector<std::shared_ptr<Runs>> runs;
+  std::map<Shapes, std::shared_ptr<Runs>> fixed;
+  std::deque<ToldRange> ranges;
+  ForkSafeMutex bound_mutex;
+  std::list<std::pair<Shapes, std::shared_ptr<Runs>>> bound;  // the one used last is first
+  ForkSafeMutex references_mutex;
+  std::map<std::size_t, KeptReference> references;
+};
+
+namespace {
+
+void check_set(const std::string& function, const ngraph_model* model, std::size_t set) {
+  if (model == nullptr) throw std::invalid_argument(function + ": the model is null");
+  if (set >= model->runs.size()) {
+    throw std::invalid_argument(function + ": there is no set of shapes " + std::to_string(set) + ", the model has " +
+                                std::to_string(model->runs.size()));
+  }
+}
+
+}  // namespace
+
+const char* ngraph_runtime_version() { return NGRAPH_RUNTIME_VERSION; }
+
+int ngraph_runtime_abi() { return NGRAPH_RUNTIME_ABI; }
+
+const char* ngraph_last_error() { return last_error.c_str(); }
+
+ngraph_status ngraph_load(const char* path, ngraph_model** model) {
+  try {
+    if (model == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
+    *model = nullptr;
+    if (path == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
+    *model = new ngraph_model(path);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+void ngraph_free(ngraph_model* model) { delete model; }
+
+const char* ngraph_metadata(const ngraph_model* model) { return model == nullptr ? "" : model->artefact.metadata.c_str(); }
+
+const char* ngraph_instruction_set(const ngraph_model* model) {
+  return model == nullptr ? "" : model->artefact.instruction_set.c_str();
+}
+
+size_t ngraph_shape_sets(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.size(); }
+
+size_t ngraph_inputs(const ngraph_model* model) { return model == nullptr ? 0 : model->input_count(); }
+
+size_t ngraph_outputs(const ngraph_model* model) { return model == nullptr ? 0 : model->output_count(); }
+
+const ngraph_port* ngraph_input(const ngraph_model* model, size_t shape_set, size_t number) {
+  return model == nullptr ? nullptr : model->port(shape_set, number, false);
+}
+
+const ngraph_port* ngraph_output(const ngraph_model* model, size_t shape_set, size_t number) {
+  return model == nullptr ? nullptr : model->port(shape_set, number, true);
+}
+
+ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
+                               const void* const** outputs) {
+  try {
+    if (inputs == nullptr || outputs == nullptr) throw std::invalid_argument("ngraph_reference: an argument is null");
+    *inputs = *outputs = nullptr;
+    check_set("ngraph_reference", model, shape_set);
+    const KeptReference* const found = model->reference(shape_set);
+    if (found != nullptr) {
+      *inputs = found->inputs.data();
+      *outputs = found->outputs.data();
+    }
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs, void* const* outputs,
+                         int threads) {
+  try {
+    check_set("ngraph_run", model, shape_set);
+    model->runs[shape_set]->run(inputs, outputs, threads);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+size_t ngraph_ranges(const ngraph_model* model) { return model == nullptr ? 0 : model->ranges.size(); }
+
+const ngraph_range_port* ngraph_range_input(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].inputs(), number) : nullptr;
+}
+
+const ngraph_range_port* ngraph_range_output(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].outputs(), number) : nullptr;
+}
+
+const ngraph_symbol* ngraph_range_symbol(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].symbols(), number) : nullptr;
+}
+
+const char* ngraph_range_guards(const ngraph_model* model, size_t range) {
+  return range < ngraph_ranges(model) ? model->ranges[range].guards().c_str() : nullptr;
+}
+
+ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks, ngraph_bound** bound) {
+  try {
+    if (bound == nullptr) throw std::invalid_argument("ngraph_bind: an argument is null");
+    *bound = nullptr;
+    if (model == nullptr) throw std::invalid_argument("ngraph_bind: the model is null");
+    const std::size_t inputs = model->input_count();
+    if (inputs > 0 && (shapes == nullptr || ranks == nullptr)) throw std::invalid_argument("ngraph_bind: an argument is null");
+    Shapes wanted;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      if (ranks[i] > 0 && shapes[i] == nullptr) throw std::invalid_argument("ngraph_bind: a shape is null");
+      wanted.emplace_back(shapes[i], shapes[i] + ranks[i]);
+    }
+    *bound = new ngraph_bound{model->bind(wanted)};
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+void ngraph_unbind(ngraph_bound* bound) { delete bound; }
+
+const ngraph_port* ngraph_bound_input(const ngraph_bound* bound, size_t number) {
+  return bound == nullptr ? nullptr : at(bound->runs->inputs(), number);
+}
+
+const ngraph_port* ngraph_bound_output(const ngraph_bound* bound, size_t number) {
+  return bound == nullptr ? nullptr : at(bound->runs->outputs(), number);
+}
+
+ngraph_status ngraph_run_bound(ngraph_bound* bound, const void* const* inputs, void* const* outputs, int threads) {
+  try {
+    if (bound == nullptr) throw std::invalid_argument("ngraph_run_bound: what is to run is null");
+    bound->runs->run(inputs, outputs, threads);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}

@@ -1,0 +1,44 @@
+// What is recorded of a tensor: numbers that tell what is in it, and a hash of its content.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "audit/comparable_hash.h"
+#include "audit/finite_floats.h"
+#include "core/tensor_spec.h"
+
+namespace ngraph_mxnet {
+
+// `min`, `max`, `mean` and `norm` (the root of the sum of squares) are those of the finite elements; NaN where there are
+// none. A denormal is no zero.
+struct TensorStatistics {
+  double min, max, mean, norm;
+  std::uint64_t nans, infinities, zeros, denormals;
+};
+
+struct TensorContent {
+  TensorStatistics statistics;
+  Hash128 hash;
+};
+
+// What looks at tensors, in the instructions of one kind of processor. All give the same hashes, and the same statistics
+// but for the rounding of sums.
+struct TensorCode {
+  const char* name;
+  BlockSumsOf block_sums;
+  AddFinite add_finite;  // null: there is none
+};
+
+// Those that this processor can run, the fastest first.
+const std::vector<TensorCode>& tensor_codes();
+
+// Of a dense tensor, in one pass.
+TensorStatistics statistics_of(const TensorSpec& spec, const void* data);
+TensorContent content_of(const TensorSpec& spec, const void* data, const TensorCode& code = tensor_codes().front());
+
+// The hash alone.
+Hash128 comparable_hash(const void* data, std::size_t bytes);
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,55 @@
+// Prepared weights in files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "core/content_hash.h"
+
+namespace ngraph_mxnet {
+
+// Where prepared weights are kept: an empty prefix for nowhere.
+struct CachedWeightsOption {
+  std::string prefix;           // what paths begin with; it stands for all but the weights that the content depends on
+  ContentHasher::Key key = {};  // secret, and the same in all processes that share the files
+  // 32 bytes that only who has another such secret can make for a text: a keyed cryptographic hash. May throw.
+  std::function<std::string(const std::string&)> seal;
+  std::function<void()> on_save;  // after each new file; may throw
+};
+
+// A file is a page of header (what it is, its size, a seal of the rest), then the prepared buffer, which is read into
+// memory of the process's own: what becomes of the file later does not matter to it. Names and seals are keyed, so
+// that a file that this user's processes did not write is not accepted. Files appear by a rename and are never written
+// to afterwards. What the disk does not do is no error: the weights are prepared as without a file.
+class CachedWeights {
+ public:
+  using Buffer = std::shared_ptr<const AlignedBuffer>;
+
+  // `bytes`: of the prepared buffer; `inputs`: which of a call's inputs are the weights; `sizes`: theirs in bytes.
+  CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
+              std::vector<std::size_t> sizes, int threads);
+
+  // What was prepared from these inputs, or what `prepare` makes, which is then put there. A damaged file is removed,
+  // with a warning. Weights that change meanwhile are not kept.
+  Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
+
+ private:
+  std::string path(const std::vector<const char*>& inputs) const;
+  Buffer load(const std::string& path) const;
+  bool save(const std::string& path, const AlignedBuffer& prepared) const;
+  template <class Visit>
+  std::string seal_of_chunks(const std::string& path, Visit chunk) const;
+
+  CachedWeightsOption option_;
+  ContentHasher hasher_;
+  std::size_t bytes_;
+  std::vector<std::size_t> inputs_, sizes_;
+  int threads_;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,162 @@
+// Compiled graphs, and the one that runs Programs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "core/cached_weights.h"
+#include "core/prepared_sets.h"
+#include "core/program.h"
+#include "core/program_runner.h"
+#include "core/tensor_spec.h"
+
+namespace ngraph_mxnet {
+
+// A compiled graph, whatever runs it. Thread safe.
+class CompiledGraph {
+ public:
+  CompiledGraph(std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
+      : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  virtual ~CompiledGraph() = default;
+
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+
+  // Tensors are dense, row-major and of the types above. `holder`, who may be null, holds the inputs between calls.
+  // Never called with the GIL held.
+  virtual void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
+                   ArrayHolder* holder) = 0;
+
+  // Before the first run: a number for the graph, not 0, that what was compiled for its other shapes has too. They
+  // keep memory for their next runs together.
+  virtual void set_graph(std::uint64_t) {}
+
+  // What runs the graph for other shapes of its inputs, made at once; null where that has to be compiled.
+  virtual std::shared_ptr<CompiledGraph> for_shapes(const std::vector<std::vector<std::int64_t>>&) const {
+    return nullptr;
+  }
+
+  // What makes them: those of one maker need not all be asked. Null if there is none.
+  virtual const void* maker() const { return nullptr; }
+
+  // As many threads as a run asks for, as far as is known.
+  virtual int threads() const { return 1; }
+
+  // Whether any thread may run it, with no regard to the GIL.
+  virtual bool runs_anywhere() const { return true; }
+
+  // What all calls come to: `run`, by way of the observer if there is one.
+  void observed_run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) {
+    if (observer_) return observer_(this, inputs, outputs, holder);
+    run(inputs, outputs, holder);
+  }
+
+  // Calls `run`. Before the first run.
+  using Observer = std::function<void(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
+                                      const std::vector<char*>& outputs, ArrayHolder* holder)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
+
+  // What MXNet's calls come to: `observed_run`, which is counted and timed.
+  void call(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder);
+
+  // How often MXNet called it, and how often any graph.
+  std::size_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  static std::size_t all_calls() { return all_calls_.load(std::memory_order_relaxed); }
+
+  // How many calls of any graph there were before its last one.
+  std::size_t last_call() const { return last_call_.load(std::memory_order_relaxed); }
+
+  // Of the calls, in seconds; infinite before the first.
+  double fastest() const { return fastest_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<TensorSpec> inputs_, outputs_;
+  Observer observer_;
+  std::atomic<std::size_t> calls_{0};
+  std::atomic<std::size_t> last_call_{0};
+  std::atomic<double> fastest_{std::numeric_limits<double>::infinity()};
+  static std::atomic<std::size_t> all_calls_;
+};
+
+std::vector<std::size_t> bytes_of(const std::vector<TensorSpec>& specs);
+
+// How weights are prepared: what Executables for several shapes share. Thread safe.
+class Preparation {
+ public:
+  using Prepared = std::shared_ptr<const AlignedBuffer>;
+
+  // `prepare` may be null. `input_bytes` of an input that is no weight is not looked at. Throws std::invalid_argument when
+  // the Program refers to what does not exist, or reads what is no weight.
+  Preparation(std::shared_ptr<const Program> prepare, std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
+              std::vector<std::size_t> input_bytes, int threads, const std::string& name, CachedWeightsOption cached);
+
+  std::size_t bytes() const { return prepared_bytes_; }
+  Prepared get(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
+  std::size_t runs() const { return runs_.load(); }
+
+ private:
+  Prepared prepare(const std::vector<InputTensor>& inputs);
+
+  std::size_t prepared_bytes_;
+  int threads_;
+  std::unique_ptr<ProgramRunner> runner_;
+  std::shared_ptr<PreparedSets> sets_;
+  std::optional<CachedWeights> cached_;
+  std::atomic<std::size_t> runs_{0};
+};
+
+class Executable : public CompiledGraph {
+ public:
+  // Throws std::invalid_argument when the Program refers to what does not exist.
+  Executable(std::shared_ptr<const Program> main, std::shared_ptr<Preparation> preparation,
+             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads, const std::string& name);
+
+  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
+  void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
+  int threads() const override { return main_.threads(); }
+
+  // Runs the instructions one by one; the time that each took.
+  std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
+                                                      const std::vector<char*>& outputs);
+
+  // As `run`, but one instruction after the other, on this thread; `after` is called after each with its number and
+  // the arena's memory.
+  using AfterStep = ProgramRunner::AfterStep;
+  void run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, const AfterStep& after);
+
+  const Program& program() const { return *main_program_; }
+
+  // Its `for_shapes`.
+  using ForShapes = std::function<std::shared_ptr<CompiledGraph>(const std::vector<std::vector<std::int64_t>>&)>;
+  void set_for_shapes(ForShapes for_shapes, const void* maker) {
+    for_shapes_ = std::move(for_shapes);
+    maker_ = maker;
+  }
+  const void* maker() const override { return maker_; }
+  std::shared_ptr<CompiledGraph> for_shapes(const std::vector<std::vector<std::int64_t>>& shapes) const override {
+    return for_shapes_ ? for_shapes_(shapes) : nullptr;
+  }
+
+  // How often this Executable, or one that shares its preparation, prepared weights; another one with the same prepare
+  // Program may have done it.
+  std::size_t prepare_runs() const { return preparation_->runs(); }
+
+ private:
+  std::shared_ptr<const Program> main_program_;
+  std::string name_;
+  int threads_;
+  ProgramRunner main_;
+  std::shared_ptr<Preparation> preparation_;
+  ForShapes for_shapes_;
+  const void* maker_ = nullptr;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,44 @@
+#include "core/places.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <omp.h>
+#include <sched.h>
+
+namespace ngraph_mxnet {
+namespace {
+
+// As libgomp chooses it for a team that starts at the first place. In a larger team neighbours share one.
+int place_of(int thread, int team, int places) {
+  if (omp_get_proc_bind() == omp_proc_bind_master) return 0;
+  const bool spread = team > places || omp_get_proc_bind() == omp_proc_bind_spread;
+  return spread ? static_cast<int>(static_cast<long>(thread) * places / team) : thread;
+}
+
+int bound_places() {
+  static const int places = omp_get_proc_bind() == omp_proc_bind_false ? 0 : omp_get_num_places();
+  return places;
+}
+
+}  // namespace
+
+int usable_cores() { return std::max(omp_get_num_procs(), 1); }
+
+bool binds_threads() { return bound_places() > 0; }
+
+void bind_to_place(int thread, int team, int* place) {
+  const int places = bound_places();
+  if (places == 0) return;
+  const int chosen = place_of(thread, team, places);
+  if (*place == chosen + 1) return;
+  *place = chosen + 1;
+  std::vector<int> cores(omp_get_place_num_procs(chosen));
+  omp_get_place_proc_ids(chosen, cores.data());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores) CPU_SET(core, &set);
+  sched_setaffinity(0, sizeof set, &set);  // if it is not allowed, the thread runs where it may
+}
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,42 @@
+#include "core/program_template.h"
+
+#include <optional>
+#include <utility>
+
+#include "core/validator.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+// Of templates that MXNet has nothing to do with, odd numbers as those of CompileCache are.
+std::atomic<std::uint64_t> next_graph{1};
+
+}  // namespace
+
+ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation> preparation, int threads,
+                                 std::string name, bool checked)
+    : code_(std::move(code)),
+      preparation_(std::move(preparation)),
+      threads_(threads),
+      name_(std::move(name)),
+      checked_(checked),
+      graph_(next_graph.fetch_add(2)) {
+  check_template(code_);
+}
+
+std::shared_ptr<Executable> ProgramTemplate::bind(const Shapes& shapes) const {
+  std::optional<BoundProgram> bound = bind_template(code_, shapes, kAnySteps);
+  if (!bound) return nullptr;
+  if (checked_) {
+    const Surroundings around{bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()};
+    check_operands(*bound->program, around);
+    check_instructions(*bound->program, around);
+  }
+  auto made = std::make_shared<Executable>(std::move(bound->program), preparation_, std::move(bound->inputs),
+                                           std::move(bound->outputs), threads_, name_);
+  made->set_graph(graph_.load());
+  made->set_for_shapes([self = shared_from_this()](const auto& others) { return self->bind(others); }, this);
+  return made;
+}
+
+}  // namespace ngraph_mxnet

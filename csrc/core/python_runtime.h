@@ -1,0 +1,99 @@
+// Entering Python from MXNet's threads, and leaving it alone when it is gone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <pybind11/pybind11.h>
+
+#include "core/gil.h"
+#include "core/interrupted.h"
+
+namespace ngraph_mxnet {
+
+inline bool python_is_alive() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+// The stay of a thread in Python, counted where Python did not start the thread, as those of MXNet's engine. The end of
+// Python waits for stays that have begun; none begins after it. A thread that stood still instead (gil.h) would keep
+// libmxnet's own end waiting.
+class Visit {
+ public:
+  // Throws std::runtime_error when Python has begun to end.
+  Visit();
+  ~Visit();
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+ private:
+  bool counted_;
+};
+
+// For Python's atexit: waits, without the GIL, until no counted thread is in Python.
+void end_visits();
+
+// Whether this thread has a kept exception, and so is on its way back to Python. Call it with the GIL.
+bool is_interrupted();
+
+// Keeps a Python exception that is no failure of what ran but meant for the program, such as KeyboardInterrupt: it is
+// raised as soon as this thread runs Python code again, for libmxnet has returned. False if it is none, or if no Python code
+// waits for this thread. Call it with the GIL.
+bool keep_interruption(const pybind11::error_already_set& error);
+
+// What the function returns. With the GIL; where the thread outlives Python it stands still within the call, so that
+// nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
+template <class... Args>
+pybind11::object called(pybind11::handle function, Args&&... args) {
+  const pybind11::tuple given = pybind11::make_tuple(std::forward<Args>(args)...);
+  PyObject* result = take_gil([&] { return PyObject_CallObject(function.ptr(), given.ptr()); });
+  if (result == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(result);
+}
+
+// Runs `body` with the GIL held; every Python exception leaves as a std::runtime_error, which may then
+// travel where there is no GIL. Throws Interrupted at once while this thread is interrupted.
+template <class Body>
+auto with_gil(Body body) {
+  const Visit visit;
+  const GilHeld gil;
+  if (is_interrupted()) throw Interrupted("interrupted");
+  try {
+    return body();
+  } catch (pybind11::error_already_set& error) {
+    if (keep_interruption(error)) throw Interrupted(error.what());
+    throw std::runtime_error(error.what());
+  }
+}
+
+// Releases the GIL if this thread holds it.
+class WithoutGil {
+ public:
+  WithoutGil() {
+    if (python_is_alive() && PyGILState_Check()) release_.emplace();
+  }
+
+ private:
+  std::optional<GilReleased> release_;
+};
+
+// A Python object that C++ may drop on any thread at any time. After Python's end it is leaked.
+inline std::shared_ptr<pybind11::object> share(pybind11::object object) {
+  return std::shared_ptr<pybind11::object>(new pybind11::object(std::move(object)),
+                                           [](pybind11::object* held) {
+                                             try {
+                                               const Visit visit;
+                                               const GilHeld gil;
+                                               delete held;
+                                             } catch (const std::runtime_error&) {
+                                             }
+                                           });
+}
+
+}  // namespace ngraph_mxnet

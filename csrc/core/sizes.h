@@ -1,0 +1,52 @@
+// Sizes as expressions of symbols, in code (ir/dims.py, targets/cpu/program/template_code.py).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/checked.h"
+
+namespace ngraph_mxnet {
+
+constexpr std::int64_t kMostSize = std::int64_t{1} << 46;  // no size is larger (MOST in params/record.py)
+
+inline constexpr char kSizeBeyond[] = "a size is beyond all bounds";
+using SizeInts = Checked<kSizeBeyond>;
+
+// The number, if it can be how many of something there are; else throws std::invalid_argument.
+std::int64_t counted(std::int64_t count);
+
+enum class SizeOp : std::int64_t { kNumber, kAdd, kMultiply, kFloorDivide, kModulo, kMin, kMax, kPositive, kZero, kWhere };
+
+// Step i fills slot `symbols + i` from the slots that it names, which come before it; those of a number hold `a` itself.
+struct SizeStep {
+  SizeOp op;
+  std::int64_t a, b, c;
+  std::int64_t segment;  // 0: evaluated once; else 1 + the loop in each of whose rounds it is evaluated
+};
+
+class SizeCode {
+ public:
+  SizeCode() = default;
+
+  // Throws std::invalid_argument for a step that names a slot which is not filled before it.
+  SizeCode(std::size_t symbols, std::vector<SizeStep> steps);
+
+  std::size_t symbols() const { return symbols_; }
+  std::size_t slots() const { return symbols_ + steps_.size(); }
+
+  // How many there are in a segment.
+  std::size_t steps(std::int64_t segment) const;
+
+  // Fills the slots of a segment; those of the symbols are filled already. Throws std::invalid_argument where a size is
+  // beyond all bounds.
+  void evaluate(std::int64_t segment, std::vector<std::int64_t>* slots) const;
+
+ private:
+  std::size_t symbols_ = 0;
+  std::vector<SizeStep> steps_;
+  std::vector<std::vector<std::size_t>> segments_;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,422 @@
+#include "core/team.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/neighbours.h"
+#include "core/places.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr nanoseconds kInCall = microseconds(100);
+
+void futex(const std::atomic<std::uint32_t>* word, int operation, std::uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
+}
+
+// That this thread may use.
+struct Cores {
+  int count = 0;
+  std::uint64_t set = 0;
+};
+
+// As of lately: to ask the system takes as long as a small graph.
+const Cores& cores() {
+  constexpr std::uint64_t kRest = 100'000'000;  // ticks
+  thread_local Cores cores;
+  thread_local std::uint64_t next_look = 0;
+  const std::uint64_t time = Neighbours::ticks();
+  if (cores.count == 0 || time >= next_look) {
+    next_look = time + kRest;
+    cores = {std::max(usable_cores(), 1), Neighbours::core_set()};
+  }
+  return cores;
+}
+
+// Threads of all teams now running.
+std::atomic<int> busy_threads{0};
+
+// Threads that outnumber the cores slow each other down, so calls that overlap share the cores, also those of other
+// processes; a call alone gets what it asked for.
+class Lease {
+ public:
+  explicit Lease(int wanted) : begin_(Neighbours::ticks()) {
+    const int all = wanted > 1 ? left_by_neighbours() : 1;
+    int busy = busy_threads.load(std::memory_order_relaxed);
+    do {
+      size_ = std::clamp(all - busy, 1, std::clamp(wanted, 1, all));
+    } while (!busy_threads.compare_exchange_weak(busy, busy + size_, std::memory_order_relaxed));
+    if (neighbours_ != nullptr) neighbours_->begin(cores().set, busy + size_);
+  }
+  ~Lease() {
+    const int busy = busy_threads.fetch_sub(size_, std::memory_order_relaxed) - size_;
+    if (neighbours_ == nullptr) return;
+    if (busy > 0) {
+      neighbours_->begin(cores().set, busy);
+    } else {
+      neighbours_->end(size_, Neighbours::ticks() - begin_);
+    }
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  int size() const { return size_; }
+
+ private:
+  // At least this process's share: who came first may have taken all.
+  int left_by_neighbours() const {
+    const Cores& mine = cores();
+    if (neighbours_ == nullptr || mine.count == 1) return mine.count;
+    const Neighbours::Busy busy = neighbours_->busy(mine.set);
+    return std::max({mine.count - busy.threads, mine.count / (busy.processes + 1), 1});
+  }
+
+  Neighbours* const neighbours_ = Neighbours::instance();
+  const std::uint64_t begin_;
+  int size_;
+};
+
+// What threads of one call meet at. Never destroyed: a thread that comes late may look at it at any time, when the call is
+// over, or another has begun, with which it then helps.
+class Meeting {
+ public:
+  // Threads that are called to `serve` from now on find this work.
+  void begin(TeamWork* work, int team) {
+    work_ = work;
+    shares_.store(std::min(team, kShares), std::memory_order_relaxed);
+    signal_.add(1);
+  }
+
+  // Works until all is done. By who has begun it.
+  void run() {
+    go_on(0);
+    serve(0);
+  }
+
+  // Works as number `thread` of the team while there is work.
+  void serve(int thread) {
+    for (;;) {
+      const std::uint32_t seen = signal_.get();
+      if (seen % 2 == 0) return;
+      const int done = take_chunks(thread);
+      if (done > 0 && left_.fetch_sub(done, std::memory_order_acq_rel) == done) {
+        work_->ended(phase_);
+        go_on(phase_ + 1);
+      } else {
+        signal_.wait_while(seen, kInCall, false);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kShares = 64;
+
+  // Minus the chunks of a share that nobody has taken; 0 and more when there are none.
+  struct alignas(kAlignment) Share {
+    std::atomic<int> next{0};
+  };
+
+  // What is left of the work, this thread alone has it: runs serial phases, and opens the next of the others. Nobody
+  // else changes or, without a chunk, reads the members that are not atomic meanwhile.
+  void go_on(int phase) {
+    const int phases = work_->phases();
+    for (; phase < phases; ++phase) {
+      const auto [chunks, serial] = work_->phase(phase);
+      if (!serial && chunks > 1) return open(phase, chunks);
+      for (int chunk = 0; chunk < chunks; ++chunk) work_->run(phase, chunk);
+      work_->ended(phase);
+    }
+    signal_.add(1);
+  }
+
+  void open(int phase, int chunks) {
+    phase_ = phase;
+    chunks_ = chunks;
+    left_.store(chunks, std::memory_order_relaxed);
+    const int shares = shares_.load(std::memory_order_relaxed);
+    for (int share = 0; share < shares; ++share) {
+      next_[share].next.store(begin_of(share) - begin_of(share + 1), std::memory_order_release);
+    }
+    signal_.add(2);  // others may have done all of it by now, and more
+  }
+
+  // Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before, and then helps
+  // the others. Who has a chunk keeps the phase open, and so all that belongs to it.
+  int take_chunks(int thread) {
+    int done = 0;
+    const int shares = shares_.load(std::memory_order_relaxed);
+    for (int turn = 0; turn < shares; ++turn) {
+      const int share = (thread + turn) % shares;
+      std::atomic<int>& next = next_[share].next;
+      while (next.load(std::memory_order_relaxed) < 0) {
+        const int left = next.fetch_add(1, std::memory_order_acq_rel);
+        if (left >= 0) break;
+        work_->run(phase_, begin_of(share + 1) + left);
+        ++done;
+      }
+    }
+    return done;
+  }
+
+  int begin_of(int share) const {
+    const int shares = shares_.load(std::memory_order_relaxed);
+    return static_cast<int>(static_cast<long>(chunks_) * share / shares);
+  }
+
+  alignas(kAlignment) Signal signal_;  // odd: there is work
+  alignas(kAlignment) std::atomic<int> left_{0};
+  Share next_[kShares];
+  alignas(kAlignment) TeamWork* work_ = nullptr;
+  std::atomic<int> shares_{1};
+  int phase_ = 0, chunks_ = 0;
+};
+
+// How long a thread that waits for the next call keeps its core busy: as long as it takes to wake it up, unless calls
+// mostly come later anyway.
+class Patience {
+ public:
+  nanoseconds get() const {
+    if (kSet) return *kSet;
+    return share_ > kWorthIt ? kLimit : nanoseconds(0);
+  }
+  void learn(nanoseconds pause) { share_ += ((pause < kLimit ? 1 : 0) - share_) / 8; }
+
+ private:
+  static constexpr nanoseconds kLimit = microseconds(200);
+  static constexpr double kWorthIt = 0.25;
+  static const std::optional<nanoseconds> kSet;
+
+  double share_ = 1;  // of pauses that were shorter than the limit, lately
+};
+
+std::string_view variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+const std::optional<nanoseconds> Patience::kSet = [] {
+  std::optional<nanoseconds> set;
+  const std::string_view policy = variable("OMP_WAIT_POLICY"), wait = variable("NGRAPH_WAIT_US");
+  if (policy == "passive" || policy == "PASSIVE") set = nanoseconds(0);
+  if (policy == "active" || policy == "ACTIVE") set = std::chrono::minutes(5);
+  int count = 0;
+  if (std::from_chars(wait.data(), wait.data() + wait.size(), count).ptr == wait.data() + wait.size() && !wait.empty()) {
+    set = microseconds(std::max(count, 0));
+  }
+  return set;
+}();
+
+// A thread that goes to one meeting at a time. It never ends.
+class Worker {
+ public:
+  // Throws std::system_error.
+  Worker() { std::thread(&Worker::loop, this).detach(); }
+
+  // To a meeting, now or when it comes back from another. By one thread at a time.
+  void call(Meeting* meeting, int thread, int team) {
+    meeting_.store(meeting, std::memory_order_relaxed);
+    thread_.store(thread, std::memory_order_relaxed);
+    team_.store(team, std::memory_order_relaxed);
+    if (asleep()) keep_off(sched_getcpu());
+    calls_.add(1);
+  }
+
+  bool asleep() const { return calls_.has_sleepers(); }
+
+ private:
+  void loop() {
+    number_.store(static_cast<pid_t>(syscall(SYS_gettid)), std::memory_order_relaxed);
+    int place = 0;
+    Patience patience;
+    for (std::uint32_t seen = 0;;) {
+      const auto begin = steady_clock::now();
+      // Two processes whose idle workers keep each other's cores get two thirds of what they could.
+      calls_.wait_while(seen, patience.get(), true);
+      patience.learn(steady_clock::now() - begin);
+      seen = calls_.get();
+      const int thread = thread_.load(std::memory_order_relaxed);
+      bind_to_place(thread, team_.load(std::memory_order_relaxed), &place);
+      meeting_.load(std::memory_order_relaxed)->serve(thread);
+    }
+  }
+
+  // The system likes to wake a thread on the core of who wakes it up, the one that is busy for sure.
+  void keep_off(int core) {
+    cpu_set_t cores;
+    if (core < 0 || core >= CPU_SETSIZE || binds_threads() || sched_getaffinity(0, sizeof cores, &cores) != 0) return;
+    CPU_CLR(core, &cores);
+    const pid_t thread = number_.load(std::memory_order_relaxed);
+    if (thread != 0 && CPU_COUNT(&cores) > 0) sched_setaffinity(thread, sizeof cores, &cores);
+  }
+
+  std::atomic<pid_t> number_{0};
+  // Of the latest call; who reads them while it changes serves a team as another of its threads, or one that is gone.
+  std::atomic<Meeting*> meeting_{nullptr};
+  std::atomic<int> thread_{0}, team_{1};
+  alignas(kAlignment) Signal calls_;
+};
+
+// Meetings and workers that no call has.
+class Idle {
+ public:
+  struct Team {
+    Meeting* meeting;
+    std::vector<Worker*> workers;
+  };
+
+  // With at most so many workers; the system may give no more threads.
+  Team take(std::size_t count) {
+    Team team;
+    team.workers.reserve(count);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (meetings_.empty()) meetings_.push_back(new Meeting);
+    team.meeting = meetings_.back();
+    meetings_.pop_back();
+    while (team.workers.size() < count) {
+      if (!workers_.empty()) {
+        team.workers.push_back(workers_.back());
+        workers_.pop_back();
+      } else if (Worker* const made = make()) {
+        team.workers.push_back(made);
+      } else {
+        break;
+      }
+    }
+    note_next();
+    return team;
+  }
+
+  // Whether the next team's threads are.
+  bool asleep() const {
+    const Worker* const next = next_.load(std::memory_order_relaxed);
+    return next == nullptr || next->asleep();
+  }
+
+  // The next team gets them in the same order: each finds in its caches what it left there.
+  void give_back(const Team& team) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    meetings_.push_back(team.meeting);
+    workers_.insert(workers_.end(), team.workers.rbegin(), team.workers.rend());
+    note_next();
+  }
+
+ private:
+  static Worker* make() {
+    try {
+      return new Worker;
+    } catch (const std::system_error&) {
+      return nullptr;
+    }
+  }
+
+  void note_next() { next_.store(workers_.empty() ? nullptr : workers_.back(), std::memory_order_relaxed); }
+
+  std::mutex mutex_;
+  std::vector<Meeting*> meetings_;
+  std::vector<Worker*> workers_;
+  std::atomic<const Worker*> next_{nullptr};  // workers are never destroyed
+};
+
+// Never destroyed: threads may outlive static objects.
+Idle* idle = new Idle;
+
+// Of all threads the child has only the one that forked.
+void after_fork_in_child() {
+  idle = new Idle;
+  busy_threads.store(0, std::memory_order_relaxed);
+  Neighbours::after_fork();
+}
+
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+void run_alone(TeamWork* work) {
+  const int phases = work->phases();
+  for (int phase = 0; phase < phases; ++phase) {
+    const int chunks = work->phase(phase).chunks;
+    for (int chunk = 0; chunk < chunks; ++chunk) work->run(phase, chunk);
+    work->ended(phase);
+  }
+}
+
+class Chunks final : public TeamWork {
+ public:
+  Chunks(int chunks, const std::function<void(int)>& run) : chunks_(chunks), run_(run) {}
+  int phases() const override { return 1; }
+  Phase phase(int) const override { return {chunks_, false}; }
+  void run(int, int chunk) override { run_(chunk); }
+
+ private:
+  int chunks_;
+  const std::function<void(int)>& run_;
+};
+
+}  // namespace
+
+void Signal::add(std::uint32_t value) {
+  word_.fetch_add(value, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0 && sleepers_.exchange(0, std::memory_order_seq_cst) > 0) {
+    futex(&word_, FUTEX_WAKE_PRIVATE, INT32_MAX);
+  }
+}
+
+void Signal::wait_while(std::uint32_t value, nanoseconds spins, bool yields) {
+  constexpr int kSpinsPerLook = 16;  // to look at the clock takes as long as a few
+  const auto spin = [&] {
+    for (int i = 0; i < kSpinsPerLook; ++i) {
+      if (get() != value) return true;
+      _mm_pause();
+    }
+    return false;
+  };
+  if (spin()) return;
+  const auto begin = steady_clock::now();
+  while (steady_clock::now() - begin < spins) {
+    if (spin()) return;
+    if (yields) sched_yield();
+  }
+  while (get() == value) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (word_.load(std::memory_order_seq_cst) == value) futex(&word_, FUTEX_WAIT_PRIVATE, value);
+  }
+}
+
+bool team_sleeps() { return idle->asleep(); }
+
+void run_on_team(int wanted, TeamWork* work) {
+  const Lease lease(wanted);
+  if (lease.size() == 1) return run_alone(work);
+  const Idle::Team team = idle->take(lease.size() - 1);
+  const int size = static_cast<int>(team.workers.size()) + 1;
+  team.meeting->begin(work, size);
+  for (int thread = 1; thread < size; ++thread) team.workers[thread - 1]->call(team.meeting, thread, size);
+  thread_local int place = 0;
+  bind_to_place(0, size, &place);
+  team.meeting->run();
+  idle->give_back(team);
+}
+
+void run_on_team(int wanted, int chunks, const std::function<void(int)>& run) {
+  Chunks work(chunks, run);
+  run_on_team(std::min(wanted, chunks), &work);
+}
+
+}  // namespace ngraph_mxnet

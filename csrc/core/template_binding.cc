@@ -1,0 +1,346 @@
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <unordered_set>
+#include <utility>
+
+#include "core/memory_plan.h"
+#include "core/template_code.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+using Slots = std::vector<std::int64_t>;
+
+// What is done for a binding, so that whatever a file asks for, it ends.
+class Budget {
+ public:
+  explicit Budget(std::size_t steps) : left_(steps) {}
+
+  void spend(std::size_t steps) {
+    if (steps > left_) throw std::invalid_argument("at these sizes there would be more instructions than in any model");
+    left_ -= steps;
+  }
+
+ private:
+  std::size_t left_;
+};
+
+// An instruction at given sizes.
+struct Made {
+  const TemplateInstruction* of;
+  std::vector<std::int64_t> ints, offsets;
+  std::int64_t tasks, operations, bytes;
+  std::vector<std::size_t> waits;
+  std::int64_t level = 0;
+};
+
+class Binding {
+ public:
+  Binding(const TemplateCode& code, Slots slots, std::size_t most_steps)
+      : code_(code), slots_(std::move(slots)), budget_(most_steps) {}
+
+  std::shared_ptr<Program> program() {
+    expand();
+    assign_levels();
+    levels_.resize(1 + highest());
+    for (std::size_t i = 0; i < made_.size(); ++i) levels_[made_[i].level].push_back(&made_[i]);
+    plan();
+    return write();
+  }
+
+ private:
+  Made make(const TemplateInstruction& of) const {
+    Made made{&of, {}, {}, slots_[of.tasks], slots_[of.operations], slots_[of.bytes], {}};
+    made.ints.reserve(of.ints.size());
+    for (const Slot slot : of.ints) made.ints.push_back(slots_[slot]);
+    made.offsets.reserve(of.operands.size());
+    for (const TemplateOperand& operand : of.operands) made.offsets.push_back(slots_[operand.offset]);
+    return made;
+  }
+
+  // All that there is something to do of, loops written out.
+  void expand() {
+    copies_.resize(code_.instructions.size());
+    for (std::size_t begin = 0; begin < code_.instructions.size();) {
+      const std::int64_t loop = code_.instructions[begin].loop;
+      std::size_t end = begin + 1;
+      while (loop >= 0 && end < code_.instructions.size() && code_.instructions[end].loop == loop) ++end;
+      const std::int64_t rounds = loop < 0 ? 1 : counted(slots_[code_.loops[loop].count]);
+      const std::size_t round_steps = end - begin + (loop < 0 ? 0 : code_.sizes.steps(1 + loop));
+      std::vector<std::int64_t> before(end - begin, -1), now(end - begin, -1);
+      for (std::int64_t round = 0; round < rounds; ++round) {
+        budget_.spend(round_steps);
+        if (loop >= 0) {
+          slots_[code_.loops[loop].index] = round;
+          code_.sizes.evaluate(1 + loop, &slots_);
+        }
+        std::fill(now.begin(), now.end(), -1);
+        for (std::size_t i = begin; i < end; ++i) {
+          const TemplateInstruction& of = code_.instructions[i];
+          if (slots_[of.tasks] == 0) continue;
+          Made made = make(of);
+          budget_.spend(of.ints.size() + of.operands.size() + of.waits.size() + of.carried.size());
+          for (const std::size_t other : of.waits) {
+            if (other >= begin && now[other - begin] >= 0) {
+              made.waits.push_back(now[other - begin]);
+            } else {
+              budget_.spend(copies_[other].size());
+              made.waits.insert(made.waits.end(), copies_[other].begin(), copies_[other].end());
+            }
+          }
+          for (const std::size_t other : of.carried) {
+            if (before[other - begin] >= 0) made.waits.push_back(before[other - begin]);
+          }
+          now[i - begin] = static_cast<std::int64_t>(made_.size());
+          made_.push_back(std::move(made));
+        }
+        before = now;
+        for (std::size_t i = begin; i < end; ++i) {
+          if (now[i - begin] >= 0) copies_[i].push_back(now[i - begin]);
+        }
+      }
+      begin = end;
+    }
+  }
+
+  std::int64_t after(const Made& made) const {
+    std::int64_t level = 0;
+    for (const std::size_t writer : made.waits) level = std::max(level, 1 + made_[writer].level);
+    return level;
+  }
+
+  // As planning/schedule.py does.
+  void assign_levels() {
+    if (code_.branches > 0) {
+      assign_branches();
+      return;
+    }
+    for (Made& made : made_) made.level = after(made);
+    std::vector<char> all(made_.size(), 1), waiting(made_.size(), 0);
+    const std::vector<std::int64_t> last = latest(all);
+    for (std::size_t i = 0; i < made_.size(); ++i) {
+      const auto waits = [&](std::size_t writer) { return waiting[writer] != 0; };
+      waiting[i] = last[i] > made_[i].level && std::all_of(made_[i].waits.begin(), made_[i].waits.end(), waits);
+    }
+    const std::vector<std::int64_t> moved = latest(waiting);
+    for (std::size_t i = 0; i < made_.size(); ++i) made_[i].level = moved[i];
+  }
+
+  std::vector<std::int64_t> latest(const std::vector<char>& moves) const {
+    std::vector<std::int64_t> first(made_.size(), -1), found(made_.size());
+    for (std::size_t i = made_.size(); i-- > 0;) {
+      found[i] = moves[i] && first[i] >= 0 ? first[i] - 1 : made_[i].level;
+      for (const std::size_t writer : made_[i].waits) {
+        first[writer] = first[writer] < 0 ? found[i] : std::min(first[writer], found[i]);
+      }
+    }
+    return found;
+  }
+
+  void assign_branches() {
+    std::vector<std::vector<std::int64_t>> nodes;  // in each level
+    std::int64_t node = -1, first = 0, highest = -1;
+    for (Made& made : made_) {
+      const std::int64_t own = made.of->node;
+      if (code_.branches == 1 && own != node) {
+        node = own;
+        first = highest + 1;
+      }
+      std::int64_t level = std::max(first, after(made));
+      for (;; ++level) {
+        budget_.spend(1 + code_.branches);
+        nodes.resize(std::max<std::size_t>(nodes.size(), level + 1));
+        const std::vector<std::int64_t>& there = nodes[level];
+        const bool mine = std::find(there.begin(), there.end(), own) != there.end();
+        if (static_cast<std::int64_t>(there.size()) - (mine ? 1 : 0) < code_.branches) {
+          if (!mine) nodes[level].push_back(own);
+          break;
+        }
+      }
+      made.level = level;
+      highest = std::max(highest, level);
+    }
+  }
+
+  std::int64_t highest() const {
+    std::int64_t level = -1;
+    for (const Made& made : made_) level = std::max(level, made.level);
+    return level;
+  }
+
+  void plan() {
+    std::vector<std::int64_t> place(code_.buffers.size(), -1);
+    std::vector<std::size_t> buffers;
+    std::vector<Lifetime> lives;
+    bool zeroed = false;
+    for (std::size_t level = 0; level < levels_.size(); ++level) {
+      for (const Made* made : levels_[level]) {
+        for (const TemplateOperand& operand : made->of->operands) {
+          if (operand.space != Space::kArena) continue;
+          if (place[operand.index] < 0) {
+            const TemplateBuffer& buffer = code_.buffers[operand.index];
+            place[operand.index] = static_cast<std::int64_t>(lives.size());
+            lives.push_back({counted(slots_[buffer.bytes]), static_cast<std::int64_t>(level), 0, buffer.region});
+            buffers.push_back(operand.index);
+            zeroed = zeroed || buffer.zeroing >= 0;
+          }
+          lives[place[operand.index]].last = static_cast<std::int64_t>(level);
+        }
+      }
+    }
+    budget_.spend(lives.size() * lives.size() / 16);  // each is compared with all
+    MemoryPlan found = plan_memory(lives);
+    if (zeroed) {
+      std::vector<Lifetime> shared = lives;
+      for (std::size_t i = 0; i < shared.size(); ++i) {
+        if (code_.buffers[buffers[i]].zeroing >= 0) shared[i].region = -1;
+      }
+      MemoryPlan other = plan_memory(shared);
+      if (found.total - other.total >= code_.sharing_gain) {
+        found = std::move(other);
+        for (std::size_t i = 0; i < lives.size(); ++i) {
+          const std::int64_t zeroing = code_.buffers[buffers[i]].zeroing;
+          if (zeroing < 0) continue;
+          zeroing_.push_back(std::make_unique<Made>(make(code_.zeroing[zeroing])));
+          levels_[lives[i].first].push_back(zeroing_.back().get());
+        }
+      }
+    }
+    // Halos are written once, by one of those that share the memory; nothing else has to be zero.
+    std::unordered_set<std::int64_t> written;
+    for (std::size_t i = 0; i < lives.size(); ++i) {
+      const auto [bytes, region, zeroing] = code_.buffers[buffers[i]];
+      zeros_known_ = zeros_known_ && (region < 0 || zeroing >= 0);
+      if (!zeroing_.empty() || zeroing < 0) continue;
+      if (written.insert(found.offsets[i]).second) first_.push_back(make(code_.zeroing[zeroing]));
+    }
+    arena_bytes_ = found.total;
+    offsets_.assign(code_.buffers.size(), 0);
+    for (std::size_t i = 0; i < buffers.size(); ++i) offsets_[buffers[i]] = found.offsets[i];
+  }
+
+  std::shared_ptr<Program> write() {
+    struct Owned {
+      std::vector<AlignedBuffer> tables;
+      std::shared_ptr<const void> shared;
+    };
+    const auto owned = std::make_shared<Owned>();
+    owned->shared = code_.owner;
+    std::vector<std::int64_t> places(code_.constants.size(), -1);
+    std::vector<Constant> constants;
+    const auto constant = [&](std::size_t index) {
+      if (places[index] >= 0) return static_cast<std::size_t>(places[index]);
+      const TemplateConstant& of = code_.constants[index];
+      if (of.table == nullptr) {
+        constants.push_back(of.fixed);
+      } else {
+        Slots numbers;
+        for (const Slot slot : of.numbers) numbers.push_back(slots_[slot]);
+        const AlignedBuffer& table = owned->tables.emplace_back(of.table->make(numbers));
+        budget_.spend(table.size() / 32);
+        constants.push_back({table.data(), table.size()});
+      }
+      places[index] = static_cast<std::int64_t>(constants.size()) - 1;
+      return constants.size() - 1;
+    };
+    const auto written = [&](const Made& made, Level* level) {
+      Instruction& to = level->emplace_back();
+      to.name = made.of->name;
+      to.kernel = made.of->kernel;
+      for (std::size_t i = 0; i < made.offsets.size(); ++i) {
+        const TemplateOperand& operand = made.of->operands[i];
+        const bool arena = operand.space == Space::kArena;
+        const std::int64_t offset = SizeInts::add(made.offsets[i], arena ? offsets_[operand.index] : 0);
+        const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
+        to.operands.push_back({operand.space, index, static_cast<std::size_t>(counted(offset))});
+      }
+      to.ints = made.ints;
+      to.floats = made.of->floats;
+      to.tasks = made.tasks;
+      to.origin = made.of->origin;
+      to.operations = static_cast<double>(made.operations);
+      to.bytes = static_cast<double>(made.bytes);
+    };
+    std::vector<Level> levels;
+    for (const std::vector<const Made*>& from : levels_) {
+      if (from.empty()) continue;
+      Level& level = levels.emplace_back();
+      for (const Made* made : from) written(*made, &level);
+    }
+    Level first;
+    for (const Made& made : first_) written(made, &first);
+    auto program = std::make_shared<Program>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
+                                             std::move(constants), owned);
+    if (zeros_known_) program->set_zeroing(std::move(first));
+    return program;
+  }
+
+  const TemplateCode& code_;
+  Slots slots_;
+  std::vector<Made> made_;
+  std::vector<std::vector<std::size_t>> copies_;
+  std::vector<std::vector<const Made*>> levels_;
+  std::vector<std::unique_ptr<Made>> zeroing_;  // in each run
+  std::vector<Made> first_;                     // before the first
+  bool zeros_known_ = true;                     // files of older versions do not tell all
+  std::vector<std::int64_t> offsets_;  // of the buffers
+  std::int64_t arena_bytes_ = 0;
+  Budget budget_;
+};
+
+std::optional<Slots> unified(const TemplateCode& code, const Shapes& shapes, std::optional<std::size_t>* broken) {
+  const std::size_t symbols = code.bounds.size();
+  Slots slots(code.sizes.slots());
+  std::vector<char> known(symbols, 0);
+  if (shapes.size() != code.inputs.size()) return std::nullopt;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::vector<Slot>& wanted = code.inputs[i].shape;
+    if (shapes[i].size() != wanted.size()) return std::nullopt;
+    for (std::size_t axis = 0; axis < wanted.size(); ++axis) {
+      if (wanted[axis] >= symbols || known[wanted[axis]]) continue;
+      const TemplateBounds& bounds = code.bounds[wanted[axis]];
+      if (shapes[i][axis] < bounds.low || shapes[i][axis] > bounds.high) return std::nullopt;
+      slots[wanted[axis]] = shapes[i][axis];
+      known[wanted[axis]] = 1;
+    }
+  }
+  if (std::find(known.begin(), known.end(), 0) != known.end()) return std::nullopt;
+  code.sizes.evaluate(0, &slots);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    for (std::size_t axis = 0; axis < shapes[i].size(); ++axis) {
+      if (slots[code.inputs[i].shape[axis]] != shapes[i][axis]) return std::nullopt;
+    }
+  }
+  for (std::size_t i = 0; i < code.guards.size(); ++i) {
+    if (slots[code.guards[i].slot] == code.guards[i].value) continue;
+    if (broken != nullptr) *broken = i;
+    return std::nullopt;
+  }
+  return slots;
+}
+
+std::vector<TensorSpec> specs(const std::vector<TemplateSpec>& of, const Slots& slots) {
+  std::vector<TensorSpec> found;
+  for (const TemplateSpec& spec : of) {
+    std::vector<std::int64_t> shape;
+    std::int64_t elements = 1;  // as if none of the dimensions were 0: nothing else may be made of the others
+    for (const Slot size : spec.shape) {
+      shape.push_back(counted(slots[size]));
+      elements = counted(SizeInts::multiply(elements, std::max<std::int64_t>(shape.back(), 1)));
+    }
+    found.emplace_back(spec.element, std::move(shape));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes, std::size_t most_steps,
+                                          std::optional<std::size_t>* broken) {
+  const std::optional<Slots> slots = unified(code, shapes, broken);
+  if (!slots) return std::nullopt;
+  return BoundProgram{Binding(code, *slots, most_steps).program(), specs(code.inputs, *slots), specs(code.outputs, *slots)};
+}
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,104 @@
+// The process-wide cache of what MXNet's subgraphs were compiled to.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/fork_safety.h"
+#include "core/program_template.h"
+
+namespace ngraph_mxnet {
+
+// All that the result of compiling depends on. Where the attributes have a digest of the graph's structure
+// (`ngraph_structure`, from the review), it stands for the JSON: models that differ in names share an entry.
+struct CompileKey {
+  std::string graph_json;
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<int> types;
+  std::map<std::string, std::string> attrs;
+
+  // What tells graphs apart: the structure's digest, or the JSON.
+  const std::string& identity() const;
+  bool operator==(const CompileKey& other) const;
+};
+
+// Bounded, and what was asked for or called longest ago goes first: so many shapes of each graph, and so many entries in all. Of several threads that
+// miss the same key one compiles and the others wait, with no lock held meanwhile: compiling takes the GIL, and whoever
+// holds it may come here.
+class CompileCache {
+ public:
+  using Result = std::shared_ptr<CompiledGraph>;
+
+  // What compiling gives: what was asked for and, where it holds for a range of sizes, what gives it for the others.
+  struct Compiled {
+    Result graph;
+    std::shared_ptr<ProgramTemplate> range = nullptr;
+  };
+
+  struct Info {
+    std::size_t entries, hits, misses, bound;
+  };
+
+  static CompileCache& instance();
+
+  // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered; after an
+  // `Interrupted`, which concerns one thread only, one of those that wait compiles. Where a template that an earlier
+  // compilation of the graph gave holds for these shapes, nothing is compiled.
+  Result get(CompileKey key, const std::function<Compiled(const CompileKey&)>& compile);
+
+  // At most `shapes` entries for graphs that differ in shapes or types only; at first 16.
+  void limit(std::size_t shapes);
+
+  std::size_t shapes();
+
+  Info info();
+
+  // What is compiled now, the latest first.
+  std::vector<std::pair<CompileKey, Result>> contents();
+
+  void clear();
+
+ private:
+  struct Entry {
+    CompileKey key;
+    std::uint64_t hash;
+    bool pending = true;
+    bool interrupted = false;
+    std::uint64_t generation = fork_generation();  // an older one's pending entry has no thread that compiles it
+    Result result;
+    std::string error;
+    std::size_t used = 0;  // how many calls of any graph there were when it was asked for or, at least, last called
+  };
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  // What is compiled for a range of sizes: of one graph, with attributes and types.
+  struct Range {
+    std::string identity;
+    std::vector<int> types;
+    std::map<std::string, std::string> attrs;
+    std::shared_ptr<const ProgramTemplate> range;
+  };
+
+  Result bound(const CompileKey& key);
+  void add(const CompileKey& key, std::shared_ptr<const ProgramTemplate> range);
+  EntryPtr find(const CompileKey& key, std::uint64_t hash);
+  std::list<EntryPtr> evict(const CompileKey& key);
+
+  ForkSafeMutex mutex_;
+  ForkSafeCondition finished_;
+  std::list<EntryPtr> entries_;  // asked for last first
+  std::list<Range> ranges_;  // used last first
+  std::size_t shapes_ = 16;
+  std::size_t hits_ = 0;
+  std::size_t misses_ = 0;
+  std::size_t bound_ = 0;  // of the misses: how many a template served
+};
+
+}  // namespace ngraph_mxnet

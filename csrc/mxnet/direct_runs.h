@@ -1,0 +1,65 @@
+// One run of a compiled graph on NDArrays, as an operator of MXNet's engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/array_holder.h"
+#include "core/executor.h"
+#include "mxnet/engine.h"
+
+namespace ngraph_mxnet {
+
+// Handles of arrays that are freed with it.
+class Arrays {
+ public:
+  Arrays() = default;
+  ~Arrays();
+  Arrays(const Arrays&) = delete;
+  Arrays& operator=(const Arrays&) = delete;
+
+  // All return false when MXNet has failed.
+  bool add_same(engine::Handle array);
+  bool add_reshaped(engine::Handle array, const std::vector<std::int64_t>& shape);  // of the same memory
+  bool add_new(const TensorSpec& spec, engine::Device device);
+
+  const std::vector<engine::Handle>& handles() const { return handles_; }
+  void disown() { handles_.clear(); }
+
+ private:
+  std::vector<engine::Handle> handles_;
+};
+
+namespace direct_runs {
+
+using engine::Handle;
+
+// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
+void connect(const std::string& path);
+
+// Whether the arrays are of these types, dense, and in the CPU's own memory.
+bool all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>& specs);
+
+// The arrays among these that share no memory; none if one shares its memory with one of `others`.
+std::vector<Handle> apart(const std::vector<Handle>& arrays, const std::vector<Handle>& others);
+
+// Runs that take longer, in seconds, are not on the caller's thread.
+constexpr double kShort = 1e-3;
+
+// Whether it was run, or is on its way on a thread of ours; `read` are those of the inputs that share no memory. Where
+// `given` has bytes, these are the graph's first input, and `inputs` the others.
+bool run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
+         const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
+         engine::Device device, std::string given = {}, double longest_here = kShort);
+
+// How many there were in this process.
+std::size_t count();
+
+// Waits until none is under way.
+void finish();
+
+}  // namespace direct_runs
+}  // namespace ngraph_mxnet

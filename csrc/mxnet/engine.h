@@ -1,0 +1,68 @@
+// MXNet's engine, through its C interface.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "mxnet/libmxnet.h"
+
+namespace ngraph_mxnet {
+namespace engine {
+
+// Of MXNet's C interface, as in its c_api.h.
+using Handle = void*;
+
+struct Device {  // MXNet's Context
+  int type = 1, id = 0;
+  bool operator==(const Device& other) const { return type == other.type && id == other.id; }
+};
+constexpr int kCpu = 1;           // MXNet's numbers of kinds of devices
+constexpr int kSharedMemory = 5;  // cpu_shared
+constexpr int kDense = 0;         // its number of a kind of storage
+
+// What a function is to call when it is done, on whatever thread. Copies are good as long as it was not called.
+class Completion {
+ public:
+  void operator()() const { call_(engine_, block_, nullptr); }
+  // The arrays that were to be written have failed: whoever waits for them gets an MXNetError of this text.
+  void fail(const std::exception& error) const;
+
+ private:
+  void (*call_)(void* engine, void* block, const void* error);
+  void* engine_;
+  void* block_;
+};
+
+// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
+void connect(const std::string& path);
+
+// Throws std::runtime_error with the words of the failure unless what was done through MXNet's C interface went well.
+void check(bool well);
+
+// Called at once, as an operator of the engine's that reads and writes some arrays. It returns false if it does nothing
+// with them; else it calls the completion, or leaves a copy to whoever will: so long the arrays are busy. It must not throw.
+using Body = std::function<bool(const Completion& completion)>;
+
+enum class Outcome { kRan, kDeclined, kBusy };
+
+// If nothing is under way on any of the arrays, calls `body` on this thread: kRan, or kDeclined where it returned false.
+// Else kBusy: an operator that does nothing stands in its place. No two of the arrays may share memory.
+Outcome run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written,
+                Device device = {}, const char* name = "ngraph_mxnet");
+
+// Calls `body` behind what was pushed before on these arrays, now or later, on this thread or one of the engine's. Returns
+// false when MXNet has failed.
+bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
+               const char* name);
+
+// Pushes a write to the arrays that writes nothing: their versions rise. `behind`, which may be null, is called with
+// `argument` behind all that was pushed before. Returns false when MXNet has failed.
+bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = nullptr, void* argument = nullptr);
+
+// Whether it queues what it can't run at once. The naive one runs all on the caller's thread.
+bool queues();
+
+}  // namespace engine
+}  // namespace ngraph_mxnet

@@ -1,0 +1,144 @@
+#include "mxnet/mxnet_writers.h"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <dlpack/dlpack.h>
+
+#include "mxnet/copies.h"
+#include "mxnet/engine.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+using engine::Handle;
+
+struct {
+  int (*copy)(Handle, const void*, std::size_t);
+  int (*from_dlpack)(DLManagedTensor*, bool transient, Handle*);
+  int (*to_dlpack)(Handle, DLManagedTensor**);
+  int (*context)(Handle, int* type, int* id);
+  int (*bulk)(int, int*);
+} mxnet;
+
+// MXNet wakes up a thread of its engine to ask whether it may write, which takes a hundred microseconds; and it raises the
+// version first and copies then: whoever reads meanwhile would take what it read for this version's.
+int copy_from_cpu(Handle array, const void* data, std::size_t size) {
+  if (copies::write_now(array, data, size)) return 0;
+  const std::uint64_t begun = DirectCopies::begin();
+  const int result = mxnet.copy(array, data, size);
+  // It counts as over when the version has risen once more, also where the engine does not run what fails.
+  const auto end = [](void* argument) { DirectCopies::end(reinterpret_cast<std::uintptr_t>(argument)); };
+  const bool pushed = result == 0 && engine::touch({array}, end, reinterpret_cast<void*>(begun));
+  if (!pushed) DirectCopies::end(begun);
+  return result;
+}
+
+std::size_t bytes_of(const DLTensor& tensor) {
+  std::size_t bytes = (static_cast<std::size_t>(tensor.dtype.bits) * tensor.dtype.lanes + 7) / 8;
+  for (int i = 0; i < tensor.ndim; ++i) bytes *= static_cast<std::size_t>(tensor.shape[i]);
+  return bytes;
+}
+
+const void* memory_of(const DLTensor& tensor) { return static_cast<const char*>(tensor.data) + tensor.byte_offset; }
+
+// A tensor that MXNet is given or gives: who has shared its memory may write to it until the deleter runs.
+struct Share {
+  DLManagedTensor tensor;    // given: in place of the owner's
+  DLManagedTensor original;  // as it was
+  DLManagedTensor* owners;   // where it was; null: whoever made it does not keep it there
+};
+
+void end_of_given(DLManagedTensor* self) {
+  auto* share = static_cast<Share*>(self->manager_ctx);
+  OutsideWriters::remove(memory_of(share->original.dl_tensor), bytes_of(share->original.dl_tensor));
+  DLManagedTensor* const owners = share->owners != nullptr ? share->owners : &share->original;
+  if (owners->deleter != nullptr) owners->deleter(owners);
+  delete share;
+}
+
+int from_dlpack_ex(DLManagedTensor* tensor, bool transient, Handle* array) {
+  auto* share = new Share{*tensor, *tensor, transient ? nullptr : tensor};
+  share->tensor.manager_ctx = share;
+  share->tensor.deleter = end_of_given;
+  const void* const memory = memory_of(tensor->dl_tensor);
+  const std::size_t bytes = bytes_of(tensor->dl_tensor);
+  OutsideWriters::add(memory, bytes);
+  const int result = mxnet.from_dlpack(&share->tensor, false, array);
+  if (result != 0) {
+    OutsideWriters::remove(memory, bytes);
+    delete share;
+  }
+  return result;
+}
+
+int from_dlpack(DLManagedTensor* tensor, Handle* array) { return from_dlpack_ex(tensor, false, array); }
+
+void end_of_taken(DLManagedTensor* self) {
+  auto* share = static_cast<Share*>(self->manager_ctx);
+  OutsideWriters::remove(memory_of(share->original.dl_tensor), bytes_of(share->original.dl_tensor));
+  self->manager_ctx = share->original.manager_ctx;
+  self->deleter = share->original.deleter;
+  delete share;
+  if (self->deleter != nullptr) self->deleter(self);
+}
+
+int to_dlpack(Handle array, DLManagedTensor** tensor) {
+  const int result = mxnet.to_dlpack(array, tensor);
+  if (result == 0) {
+    auto* share = new Share{**tensor, **tensor, nullptr};
+    (*tensor)->manager_ctx = share;
+    (*tensor)->deleter = end_of_taken;
+    OutsideWriters::add(memory_of((*tensor)->dl_tensor), bytes_of((*tensor)->dl_tensor));
+  }
+  return result;
+}
+
+}  // namespace
+
+void mxnet_writers::connect(const std::string& path) {
+  const LibMXNet library(path);
+  library.find("MXNDArraySyncCopyFromCPU", &mxnet.copy);
+  library.find("MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
+  library.find("MXNDArrayToDLPack", &mxnet.to_dlpack);
+  library.find("MXNDArrayGetContext", &mxnet.context);
+  library.find("MXEngineSetBulkSize", &mxnet.bulk);
+}
+
+Replacements mxnet_writers::replacements() {
+  return {{"MXNDArraySyncCopyFromCPU", address_of(copy_from_cpu)},
+          {"MXNDArrayFromDLPack", address_of(from_dlpack)},
+          {"MXNDArrayFromDLPackEx", address_of(from_dlpack_ex)},
+          {"MXNDArrayToDLPack", address_of(to_dlpack)}};
+}
+
+void mxnet_writers::hold(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {
+  for (std::uintptr_t address : arrays) {
+    const auto array = reinterpret_cast<Handle>(address);
+    int type = 0, id = 0;
+    engine::check(mxnet.context(array, &type, &id) == 0);
+    if (type == engine::kSharedMemory) holder->distrust();
+    engine::check(engine::touch({array}));
+  }
+}
+
+void mxnet_writers::release(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {
+  using Kept = std::shared_ptr<ArrayHolder>;
+  for (std::uintptr_t address : arrays) {
+    const auto forget = [](void* kept) {
+      (*static_cast<Kept*>(kept))->forget();
+      delete static_cast<Kept*>(kept);
+    };
+    engine::check(engine::touch({reinterpret_cast<Handle>(address)}, forget, new Kept(holder)));
+  }
+}
+
+int mxnet_writers::set_bulk(int operators) {
+  int before = 0;
+  engine::check(mxnet.bulk(operators, &before) == 0);
+  return before;
+}
+
+}  // namespace ngraph_mxnet
