@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -29,6 +30,7 @@ struct {
                 const char** values);
   int (*wait)();
   int (*shut_down)();
+  void (*set_error)(const char* text);
 } mxnet;
 
 std::atomic<std::size_t> short_count{0};
@@ -138,18 +140,17 @@ class ShortWay {
                        [](const Kept& node) { return node->steps->plan().moved.empty(); });
   }
 
-  // `given`: the head's gradient, or null. False: nothing was written but gradients that MXNet will write anew.
+  // `given`: the head's gradient, or null. False, or an exception: nothing was written but gradients that MXNet will write
+  // anew.
   bool run(Handle given) {
     Handle from = given != nullptr ? given : nodes_.front()->steps->one(0);
     if (!direct_runs::all_plain({from}, {nodes_.front()->steps->forward().outputs().front()})) return false;
-    Arrays links;
-    std::vector<std::pair<Handle, Handle>> sums;
     for (const Kept& node : nodes_) {
       RecordedSteps& steps = *node->steps;
       const TensorSpec& output = steps.forward().outputs().front();
       if (from != given && !ArrayView(from).is(output)) {  // the next node has read it reshaped
-        if (!links.add_reshaped(from, output.shape)) return false;
-        from = links.handles().back();
+        if (!links_.add_reshaped(from, output.shape)) return false;
+        from = links_.handles().back();
       }
       const auto& recorded = steps.plan().recorded;
       std::vector<Handle> targets;
@@ -159,26 +160,30 @@ class ShortWay {
         const bool is_parameter = recorded[i].kind == Source::kParameter;
         const std::uint32_t request = is_parameter ? node->variables->requests[variable] : kNothing;
         if (request == kNothing || request == kAdd) {
-          if (!steps.add_gradient(&links, i)) return false;
-          targets.push_back(links.handles().back());
+          if (!steps.add_gradient(&links_, i)) return false;
+          targets.push_back(links_.handles().back());
         } else {
           targets.push_back(node->variables->gradients[variable]);
         }
-        if (request == kAdd) sums.emplace_back(node->variables->gradients[variable], targets.back());
+        if (request == kAdd) sums_.emplace_back(node->variables->gradients[variable], targets.back());
         if (is_parameter) ++variable;
         if (!is_parameter) next = targets.back();
       }
       if (!steps.go_back(node->step, {from}, targets, false)) return false;
       from = next;
     }
-    for (const auto& [target, source] : sums) add_to(target, source);
+    return true;
+  }
+
+  // After `run`: what may happen once only. An exception is the caller's: MXNet's way would add to the same sums again.
+  void finish() {
+    for (const auto& [target, source] : sums_) add_to(target, source);
     for (const Kept& node : nodes_) {
       if (!node->steps->move(node->step, asked(*node), {})) throw std::runtime_error("a moving statistic has no memory");
       for (std::size_t i = 0; i < node->variables->requests.size(); ++i) {
         if (node->variables->requests[i] != kNothing) mxnet.set_fresh(node->variables->arrays.handles()[i], 1);
       }
     }
-    return true;
   }
 
   // Nobody may go back there again.
@@ -212,6 +217,8 @@ class ShortWay {
   }
 
   std::vector<Kept> nodes_;
+  Arrays links_;                                 // gradients that no variable wants, or that are added to one's
+  std::vector<std::pair<Handle, Handle>> sums_;  // to which gradient is added what
 };
 
 // Keeps what runs meanwhile off the tape.
@@ -226,19 +233,27 @@ class Paused {
   int before_ = 0;
 };
 
-bool go_short(Handle head, Handle given, bool retain, bool is_train) {
-  if (!direct::possible() || direct::profiles()) return false;
+// MXNet's answer for the whole pass, or nothing where MXNet is to go its own way.
+std::optional<int> go_short(Handle head, Handle given, bool retain, bool is_train) {
+  if (!direct::possible() || direct::profiles()) return std::nullopt;
   ShortWay way;
-  if (!way.find(head) || !(is_train || way.is_the_same_in_predict_mode())) return false;
+  if (!way.find(head) || !(is_train || way.is_the_same_in_predict_mode())) return std::nullopt;
   try {
     const Paused paused;
-    if (!way.run(given)) return false;
+    if (!way.run(given)) return std::nullopt;
   } catch (const std::exception&) {
-    return false;
+    return std::nullopt;
+  }
+  try {
+    const Paused paused;
+    way.finish();
+  } catch (const std::exception& error) {
+    mxnet.set_error(error.what());
+    return -1;
   }
   if (!retain) way.end(head);
   short_count.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  return 0;
 }
 
 // MXNet's way calls the nodes later, on another thread: by then the script may have asked for the next update of what they
@@ -285,9 +300,9 @@ int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_
       // MXNet's error is that of the function that is given the sparse one.
     }
   }
-  if (count == 1 && variables == 0 && !create &&
-      go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0, is_train != 0)) {
-    return 0;
+  if (count == 1 && variables == 0 && !create) {
+    const auto answer = go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0, is_train != 0);
+    if (answer) return *answer;
   }
   try {
     copy_what_is_borrowed();
@@ -323,6 +338,7 @@ auto to_callback(int (*function)(Arguments...)) {
 
 void tape::connect(const std::string& path) {
   const LibMXNet library(path);
+  library.find("_Z17MXAPISetLastErrorPKc", &mxnet.set_error);  // MXAPISetLastError, which is not C
   library.find("MXAutogradSetIsRecording", &mxnet.set_recording);
   library.find("MXCustomFunctionRecord", &mxnet.record);
   library.find("MXAutogradBackwardEx", &mxnet.backward);

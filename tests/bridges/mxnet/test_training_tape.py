@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -552,3 +553,79 @@ def test_threads_that_go_back_the_long_way_read_their_own_copies() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+_REFUSING = """
+#include <cstdlib>
+void MXAPISetLastError(const char* text);
+#include <dlfcn.h>
+static int left = -1;
+extern "C" void refuse_after(int calls) { left = calls; }
+extern "C" int MXImperativeInvoke(void* op, int inputs, void** in, int* outputs, void*** out, int options,
+                                  const char** keys, const char** values) {
+  static auto* const real = reinterpret_cast<decltype(&MXImperativeInvoke)>(dlsym(RTLD_NEXT, "MXImperativeInvoke"));
+  if (left == 0) {
+    MXAPISetLastError("refused by the test");
+    return -1;
+  }
+  if (left > 0) --left;
+  return real(op, inputs, in, outputs, out, options, keys, values);
+}
+"""
+
+_ADDED_ONCE = """
+import ctypes
+import os
+import subprocess
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+from mxnet.gluon import nn
+from ngraph_mxnet import _core
+
+net = nn.HybridSequential()
+net.add(nn.Dense(6, activation="tanh", in_units=7), nn.Dense(5, in_units=6))
+net.initialize(mx.init.Xavier())
+net.collect_params().setattr("grad_req", "add")
+net.hybridize()
+mx.nd.waitall()
+x = mx.nd.random.uniform(shape=(4, 7))
+
+def go_back():
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    return [parameter.grad().asnumpy() for parameter in net.collect_params().values()]
+
+go_back()
+first, second = go_back(), go_back()
+one = [b - a for a, b in zip(first, second)]
+before = _core.short_ways()
+subprocess.run(["g++", "-shared", "-fPIC", "refusing.cc", mx.base._LIB._name, "-ldl", "-o", "refusing.so"], check=True)
+path = os.path.abspath("refusing.so")
+library = ctypes.CDLL(path)
+_core.connect_mxnet(path)  # what it does not have itself it finds in libmxnet
+go_back()
+assert _core.short_ways() == before + 1
+library.refuse_after(2)
+try:
+    go_back()
+except mx.base.MXNetError as error:
+    assert "refused by the test" in str(error), error
+else:
+    raise AssertionError("no error")
+library.refuse_after(-1)
+mx.nd.waitall()
+found = [parameter.grad().asnumpy() for parameter in net.collect_params().values()]
+times = [round(float(np.abs((now - was) / one_).max())) for now, was, one_ in zip(found, second, one)]
+print(sorted(times))
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_no_gradient_is_added_twice(tmp_path: Path) -> None:
+    """MXNet refuses the third of four sums: the pass is an error, and the first two gradients are added to once."""
+    (tmp_path / "refusing.cc").write_text(_REFUSING)
+    done = run_script(_ADDED_ONCE, tmp_path, "NGRAPH", NGRAPH_TRAINING="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1, 1, 2, 2]\n"
