@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "examples/README.md", "runtime/README.md"))]
-FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "scripts", "tests", ".ci")
+FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "ngraph_mxnet_autoload", "scripts", "tests", ".ci")
 """The tree; other folders beside them are built or belong to somebody's environment."""
 SHARED = "runtime"
 """A folder of the root and one of the package: a path that begins with it may mean either."""
