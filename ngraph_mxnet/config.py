@@ -104,10 +104,15 @@ def warn_of_misspelt() -> None:
             logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant)
 
 
+def as_written(value: Any) -> Any:
+    """A variable's value as a user writes it: a switch as 0 or 1."""
+    return int(value) if isinstance(value, bool) else value
+
+
 def docs_table() -> str:
     """All variables as a Markdown table."""
     rows = ["| variable | type | default | allowed | meaning |", "|---|---|---|---|---|"]
     for v in TABLE:
-        default = "unset" if v.default is None else f"`{v.default}`"
+        default = "unset" if v.default is None else f"`{as_written(v.default)}`"
         rows.append(f"| `{v.name}` | {v.kind} | {default} | {v.allowed} | {v.help} |")
     return "\n".join(rows) + "\n"

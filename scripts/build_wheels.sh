@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build wheels that other machines can install: one for each CPython from 3.10 to 3.12, each tried in a fresh environment.
 #     scripts/build_wheels.sh [PYTHON...]        scripts/build_wheels.sh python3.11 /opt/python3.12/bin/python3.12
-# Without arguments for all Pythons that are found. The wheels lie in dist/; the first takes about three minutes on two
+# Without arguments for all Pythons that are found. The wheels lie in dist/; the first takes about five minutes on two
 # cores, most of them for the kernels, which the others share. auditwheel gives each the tag of the oldest manylinux that
 # it runs on, which is that of this machine's C and C++ libraries: for older Linux build it on an older one.
 # libmxnet is found when the package is used, and so is libgomp: a copy of it in the wheel would be a second one beside

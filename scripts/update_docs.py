@@ -14,8 +14,9 @@ from ngraph_mxnet.targets.nnp.report.tables import device_tables, lowering_table
 
 TEXT = """# Environment variables
 
-Read when needed, so a program may set them before the first bind. A value that is not allowed counts as
-unset, and a message says so. This page is generated: edit `ngraph_mxnet/config.py` and run `scripts/update_docs.py`.
+Read when needed, so a program may set them before the first bind. In a script a value that is not allowed counts as
+unset, and a warning says so; on the command line it is an error. This page is generated: edit
+`ngraph_mxnet/variables.py` and run `scripts/update_docs.py`.
 
 {table}
 ## MXNet's own that matter here

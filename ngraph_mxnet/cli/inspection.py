@@ -121,7 +121,8 @@ def env(as_json: bool) -> None:
     table = Table("variable", "value", "default", "allowed", "meaning")
     for row in rows:
         value = f"not allowed: {row['error']}" if "error" in row else row["value"]
-        table.add_row(*(escape(str(cell)) for cell in (row["variable"], value, *list(row.values())[2:5])))
+        cells = (row["variable"], value, *list(row.values())[2:5])
+        table.add_row(*(escape(str(config.as_written(cell))) for cell in cells))
     console = _console()
     console.print(table)
     for notice in _notices():

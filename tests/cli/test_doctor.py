@@ -69,7 +69,7 @@ def test_a_check_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     def fails() -> None:
         raise ZeroDivisionError("of a check")
 
-    monkeypatch.setattr(doctor.machine, "processor", fails)
+    monkeypatch.setattr(doctor, "processor", fails)
     result = command()
     assert result.exit_code == 1
     assert "wrong: the check itself failed: ZeroDivisionError: of a check" in result.output

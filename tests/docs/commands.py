@@ -151,6 +151,6 @@ def _check_runtime(arguments: list[str]) -> None:
 
 
 CHECKS: dict[str, Callable[[list[str]], None]] = {
-    "python": _check_python, "python3": _check_python, "pip": _check_pip, "make": _check_make,
-    "ngraph-run": _check_runtime,
+    "python": _check_python, "python3": _check_python, "ngraph-mxnet": check_click, "ngraph-run": _check_runtime,
+    "pip": _check_pip, "make": _check_make,
 }
