@@ -1,14 +1,16 @@
-"""What takes MXNet's arrays, called with NumPy's."""
+"""MXNet arrays from NumPy's and back: to call functions that expect them, and to copy their elements safely."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mxnet as mx
 import numpy as np
 
 from ngraph_mxnet.forks import ForkSafePool
+
+if TYPE_CHECKING:
+    import mxnet as mx
 
 
 def with_arrays(block: Callable[..., Any]) -> Callable[..., list[np.ndarray] | np.ndarray]:
@@ -18,6 +20,8 @@ def with_arrays(block: Callable[..., Any]) -> Callable[..., list[np.ndarray] | n
     needs milliseconds for its first call, and servers often have a new thread for each connection. Where this is made
     under `mx.npx.set_np()`, which holds for one thread alone, it gets arrays of `mx.np` and runs under it there, too.
     """
+    import mxnet as mx
+
     numpy_like = mx.util.is_np_array()
     empty = mx.np.empty if numpy_like else mx.nd.empty
     pool = ForkSafePool("ngraph-block", threads=1)
@@ -32,3 +36,16 @@ def with_arrays(block: Callable[..., Any]) -> Callable[..., list[np.ndarray] | n
 
     body = mx.util.use_np(run) if numpy_like else run
     return lambda *arrays: pool.submit(body, *arrays).result()
+
+
+def settled(array: mx.nd.NDArray) -> np.ndarray:
+    """A copy of its elements, as they are when all operators that were called have read them.
+
+    In predict mode a convolution brings its weight into oneDNN's layout, in the weight's own memory, by an operator
+    that it pushes when it runs. `asnumpy` waits for operators that are pushed already, and so can copy a weight while
+    its elements move.
+    """
+    from mxnet.base import _LIB, check_call
+
+    check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
+    return array.asnumpy()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngraph_mxnet.bridges.mxnet.arrays import settled
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, explain, load_symbol, region_graphs
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
@@ -21,26 +22,11 @@ from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import has_ranges
-from ngraph_mxnet.runtime.artefact import listing
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.draws import Draw, draws_of
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
-
-
-def settled(array: NDArray) -> np.ndarray:
-    """A copy of its elements, as they are when all operators that were called have read them.
-
-    In predict mode a convolution brings its weight into oneDNN's layout, in the weight's own memory, by an operator
-    that it pushes when it runs. `asnumpy` waits for operators that are pushed already, and so can copy a weight while
-    its elements move.
-    """
-    from mxnet.base import _LIB, check_call
-
-    check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
-    return array.asnumpy()
 
 
 Shapes = Mapping[str, Sequence[int]]
@@ -113,6 +99,8 @@ class WholeSymbol:
             graph, weights = graph_of(self.symbol, shapes, self._dtypes, weights)
         except UnsupportedError as error:
             lines = self._refused(shapes, backend) or [str(error)]
+            from ngraph_mxnet.runtime.artefact import listing  # imports the compiler
+
             raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
         read = {value for node in graph.nodes for value in node.inputs}
         graph.parameters = [value for value in graph.parameters  # a label is not read

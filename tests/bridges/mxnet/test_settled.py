@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from mxnet_helpers import mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, settled
+from ngraph_mxnet.bridges.mxnet.arrays import settled
+from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 
 pytestmark = needs_library
 

@@ -12,6 +12,7 @@ from nnp_programs import DEVICE, programs
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.isa.program import check as check_instruction
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, ended_before, order, share
 
 
@@ -20,7 +21,7 @@ from ngraph_mxnet.targets.nnp.simulate.hazards import check, ended_before, order
 def test_order_leaves_no_conflict(program: Program):
     given_after = [instruction.after for instruction in program.instructions]
     for number, instruction in enumerate(program.instructions):
-        program.check(instruction, load_device(DEVICE), number)
+        check_instruction(instruction, load_device(DEVICE), number)
     check(order(program))
     ended = ended_before(program.instructions)
     for index, kept in enumerate(given_after):

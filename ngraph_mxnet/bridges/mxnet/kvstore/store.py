@@ -23,8 +23,8 @@ from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import RowSparseNDArray
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.arrays import settled
 from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
-from ngraph_mxnet.bridges.mxnet.whole import settled
 from ngraph_mxnet.distributed import GradientSet, Rows, Source, World, broadcast_rows, sum_rows, world
 from ngraph_mxnet.distributed.placement import Placement, place
 from ngraph_mxnet.distributed.plan import bucket_bytes, summed_dtype

@@ -17,25 +17,11 @@ from ngraph_mxnet.bridges.mxnet.training.rules import (
     fixes_gamma,
     updates_statistics,
 )
+from ngraph_mxnet.bridges.mxnet.training.statistic import Statistic
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import f32
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """What moves with each backward pass in training mode through its batch norm: as in MXNet, where forward passes
-    write no statistics, and a backward pass those of the nodes that it comes through, whatever the gradient is there.
-
-    Attributes:
-        name: the variable, which becomes itself * momentum + the batch's * (1 - momentum).
-        of: names of the wanted parameters, a gradient of any of which comes through the batch norm.
-    """
-
-    name: str
-    momentum: float
-    of: tuple[str, ...]
 
 
 @dataclass(frozen=True)

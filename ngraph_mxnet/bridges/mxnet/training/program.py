@@ -17,7 +17,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.packaged import Made, is_small, kept_or_made, kept_or_made_template
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
-from ngraph_mxnet.bridges.mxnet.training.graph import Statistic
+from ngraph_mxnet.bridges.mxnet.training.statistic import Statistic
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock

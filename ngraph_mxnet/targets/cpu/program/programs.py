@@ -26,7 +26,6 @@ from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 from ngraph_mxnet.targets.cpu.program.validate import Validator, count
-from ngraph_mxnet.targets.cpu.report.facts import listing
 
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"
 MOST_THREADS = 1 << 16
@@ -91,6 +90,8 @@ class Programs:
 
     def listing(self) -> str:
         """As text, for people."""
+        from ngraph_mxnet.targets.cpu.report.facts import listing  # imports the lowering
+
         return listing(self.flow, self.main, self.prepare, self.prepared_bytes)
 
     def package(self, target: str) -> Package:

@@ -1,0 +1,20 @@
+"""The moving statistics of a training graph. This module imports no adjoints: a program from the cache needs none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What moves with each backward pass in training mode through its batch norm: as in MXNet, where forward passes
+    write no statistics, and a backward pass those of the nodes that it comes through, whatever the gradient is there.
+
+    Attributes:
+        name: the variable, which becomes itself * momentum + the batch's * (1 - momentum).
+        of: names of the wanted parameters, a gradient of any of which comes through the batch norm.
+    """
+
+    name: str
+    momentum: float
+    of: tuple[str, ...]
