@@ -113,10 +113,6 @@ def _grid(b: Builder, offset: Value, taps: np.ndarray, sizes: Ints) -> Value:
     return b.concat(x, y, axis=1)
 
 
-
-
-
-
 def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, stride: Ints, dilate: Ints, pad: Ints,
                            adjust: Ints) -> Value:
     """A weight [C, O / groups, *K] over x [N, C, *S]: stride (S - 1) + dilate (K - 1) + 1 - 2 pad + adjust places.

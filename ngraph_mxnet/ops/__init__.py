@@ -20,4 +20,3 @@ from ngraph_mxnet.ops import (  # noqa: F401
 )
 
 
-

@@ -152,9 +152,6 @@ def _shapes(inputs: list[tuple[str, str, tuple[int, ...]]]) -> str:
     return ", ".join(f"{name} {element}{list(shape)}" for name, element, shape in inputs)
 
 
-
-
-
 Made = tuple[dict[str, Any], list[Executable]]
 """Facts, which are plain data of JSON, and programs."""
 

@@ -21,6 +21,7 @@ from ngraph_mxnet.runtime.feeds import SEED, random_array
 if TYPE_CHECKING:
     from mxnet.executor import Executor
 
+
 def profile_model(model: str | Path, shapes: Mapping[str, Sequence[int]], params: str | Path | None = None, *,
                   rounds: int = 20) -> Any:
     """Bind the model for the backend NGRAPH, with the weights in `params` or random ones, and run it `rounds` times.

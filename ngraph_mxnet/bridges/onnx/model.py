@@ -221,7 +221,6 @@ OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
 """The versions of the default operator set that are read as they are."""
 
 
-
 @dataclass(frozen=True)
 class Model:
     """`proto` has no functions of its own left; `opsets` are its versions by domain, the default domain being ''."""

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.profile import Profile
     from ngraph_mxnet.targets.cpu.report.tables import Explained
 
+
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 

@@ -196,9 +196,6 @@ def _source(array: NDArray) -> Source:
     return Source(np.frombuffer(data, dtype), found[1] if found is not None else 0)
 
 
-
-
-
 _Item = TypeVar("_Item")
 
 NAME = "dist_sync_ngraph"

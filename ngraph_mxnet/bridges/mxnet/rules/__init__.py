@@ -22,14 +22,3 @@ from ngraph_mxnet.bridges.mxnet.rules import (  # noqa: F401
 )
 
 
-
-
-
-
-
-
-
-
-
-
-

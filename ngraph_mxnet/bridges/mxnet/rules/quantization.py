@@ -297,10 +297,6 @@ def elemwise_mul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
     return [b.convert(b.convert(product, element=i32), element=i8), *ends(b, *known)]
 
 
-
-
-
-
 def as_i32(b: Builder, whole: Value) -> Value:
     """Whole numbers, which a product adds as the integers that they are."""
     return b.convert(b.convert(whole, element=i32), element=f32)

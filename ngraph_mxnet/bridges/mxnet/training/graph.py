@@ -17,20 +17,11 @@ from ngraph_mxnet.bridges.mxnet.training.rules import (
     fixes_gamma,
     updates_statistics,
 )
-from ngraph_mxnet.bridges.mxnet.training.statistic import Statistic
+from ngraph_mxnet.bridges.mxnet.training.statistic import Gamma, Statistic
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import f32
-
-
-@dataclass(frozen=True)
-class Gamma:
-    """A gamma that a forward pass overwrites with ones; `name` of the variable, `of` as in `Statistic`."""
-
-    name: str
-    of: tuple[str, ...]
-
 
 _MOMENTUM = 0.9
 

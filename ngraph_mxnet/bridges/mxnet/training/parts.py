@@ -275,10 +275,6 @@ class _Region:
             return None
 
 
-
-
-
-
 class PartedStep:
     """As `TrainingStep`.
 

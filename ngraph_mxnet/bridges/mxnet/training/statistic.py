@@ -1,4 +1,7 @@
-"""The moving statistics of a training graph. This module imports no adjoints: a program from the cache needs none."""
+"""Variables that a training graph writes: moving statistics, fixed gammas.
+
+This module imports no adjoints: a program from the cache needs none.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +20,12 @@ class Statistic:
 
     name: str
     momentum: float
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """A gamma that a forward pass overwrites with ones; `name` of the variable, `of` as in `Statistic`."""
+
+    name: str
     of: tuple[str, ...]

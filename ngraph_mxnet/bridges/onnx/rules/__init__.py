@@ -16,11 +16,3 @@ from ngraph_mxnet.bridges.onnx.rules import (  # noqa: F401
 )
 
 
-
-
-
-
-
-
-
-

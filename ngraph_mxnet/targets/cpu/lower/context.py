@@ -159,10 +159,6 @@ class Settings:
         return f"ng_{kernel}__{self.isa}"
 
 
-
-
-
-
 class Lowering:
     """Lowers one graph. `prepare` lowers the graph whose results are kept with the weights.
 

@@ -131,7 +131,7 @@ def _bordered(ctx: Lowering, node: Node) -> BlockedView:
     data, halo, fill = node.inputs[0], convolution_halo(node), node.attrs["pad_value"]
     view = ctx.blocked(data)
     front, back = depth_padding(node)
-    if any((front, back)):
+    if front or back:
         view = _with_slices(ctx, view, front, back, halo, fill)
     elif halo and ctx.layout.fill.get(data, 0) != fill:
         view = ctx.converted(view, ctx.framed(data.type, halo, fill))

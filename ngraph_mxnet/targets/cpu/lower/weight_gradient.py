@@ -128,7 +128,6 @@ _COPIES_SHARE = 4
 """All copies together take at most the bytes of both operands by this."""
 
 
-
 @dataclass(frozen=True)
 class _Source:
     """The data as a kernel reads it, and what its sums are.
@@ -187,7 +186,6 @@ class _Cut:
         copy_chunks = -(-chunks // max(1, min(chunks, most, -(-_LEAST_TASKS // tasks))))
         return _Cut(images, height, width, together, rows, data_group, head_group, -(-chunks // copy_chunks),
                     copy_chunks)
-
 
 
 @lowers("convolution_weight_gradient", check=without_kernel)

@@ -42,7 +42,6 @@ _FLUSH_BYTES = 8 << 20
 """Written between measurements: in a model, other layers' data come between."""
 _GAIN = 0.95
 """A candidate replaces the model's choice when its time is at most this share of it, in the median of the rounds."""
-_QUIET_SECONDS = 2.0
 
 Ints = list[int]
 

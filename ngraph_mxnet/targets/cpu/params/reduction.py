@@ -155,7 +155,6 @@ LAYER_NORM = Kernels(
 """A row is contiguous."""
 
 
-
 def _layer_norm_gradient_reach(p: Any, size: int) -> list[Span]:
     return [*(span(name, size, (p.rows, getattr(p, f"{name}_row")), last=p.columns) for name in ("x", "head", "by_x")),
             whole("gamma", size, p.columns), whole("sums", size, -(-p.rows // p.chunk), 2, p.columns)]
