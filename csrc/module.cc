@@ -18,9 +18,9 @@
 #include "core/executor.h"
 #include "core/kernel_library.h"
 #include "core/numpy_arrays.h"
+#include "core/program_module.h"
 #include "core/python_executable.h"
 #include "core/python_runtime.h"
-#include "core/template_module.h"
 #include "core/trace.h"
 #include "distributed/peer_watch_module.h"
 #include "mxnet/array_view.h"
@@ -57,37 +57,6 @@ SpecArgument from_specs(const std::vector<TensorSpec>& specs) {
   return argument;
 }
 
-Operand to_operand(const py::sequence& parts) {
-  const auto space = parts[0].cast<int>();
-  if (space < static_cast<int>(Space::kArena) || space > static_cast<int>(Space::kPrepared)) {
-    throw py::value_error("unknown operand space " + std::to_string(space));
-  }
-  if (parts.size() != 3) throw py::value_error("an operand is (space, index, byte offset)");
-  return {static_cast<Space>(space), parts[1].cast<std::size_t>(), parts[2].cast<std::size_t>()};
-}
-
-Instruction to_instruction(const py::sequence& parts) {
-  if (parts.size() != 6 && parts.size() != 9) {
-    throw py::value_error(
-        "an instruction is (name, kernel, operands, ints, floats, tasks), or these and (origin, operations, bytes)");
-  }
-  Instruction instruction;
-  instruction.name = parts[0].cast<std::string>();
-  instruction.kernel = reinterpret_cast<Kernel>(parts[1].cast<std::uintptr_t>());
-  for (py::handle operand : parts[2]) {
-    instruction.operands.push_back(to_operand(py::reinterpret_borrow<py::sequence>(operand)));
-  }
-  instruction.ints = parts[3].cast<std::vector<std::int64_t>>();
-  instruction.floats = parts[4].cast<std::vector<double>>();
-  instruction.tasks = parts[5].cast<std::int64_t>();
-  if (parts.size() == 9) {
-    instruction.origin = parts[6].cast<std::string>();
-    instruction.operations = parts[7].cast<double>();
-    instruction.bytes = parts[8].cast<double>();
-  }
-  return instruction;
-}
-
 }  // namespace
 
 Constant copied(const py::handle& constant, std::vector<AlignedBuffer>* copies) {
@@ -100,26 +69,6 @@ Constant copied(const py::handle& constant, std::vector<AlignedBuffer>* copies) 
 }
 
 namespace {
-
-std::shared_ptr<Program> make_program(const py::sequence& levels, std::size_t arena_bytes,
-                                      const py::sequence& constants, const py::object& owner) {
-  std::vector<Level> converted;
-  for (py::handle level : levels) {
-    Level& instructions = converted.emplace_back();
-    for (py::handle instruction : level) {
-      instructions.push_back(to_instruction(py::reinterpret_borrow<py::sequence>(instruction)));
-    }
-  }
-  struct Owned {
-    std::vector<AlignedBuffer> copies;
-    std::shared_ptr<void> code;
-  };
-  const auto owned = std::make_shared<Owned>();
-  std::vector<Constant> memory;
-  for (py::handle constant : constants) memory.push_back(copied(constant, &owned->copies));
-  if (!owner.is_none()) owned->code = share(owner);
-  return std::make_shared<Program>(std::move(converted), arena_bytes, std::move(memory), owned);
-}
 
 // Nobody counts the versions of NumPy arrays.
 std::vector<InputTensor> unversioned(const std::vector<char*>& pointers) {
@@ -311,10 +260,6 @@ Replacements mxnet_replacements() {
 }
 
 void define(py::module_& m) {
-  py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Kernels to call, in levels.")
-      .def(py::init(&make_program), py::arg("levels"), py::arg("arena_bytes"), py::arg("constants"),
-           py::arg("owner") = py::none());
-
   py::class_<CompiledGraph, std::shared_ptr<CompiledGraph>>(m, "CompiledGraph",
                                                             "What runs a graph, whichever way.")
       .def("run", &run, py::arg("inputs"), py::arg("outputs"),
@@ -326,7 +271,7 @@ void define(py::module_& m) {
       .def_property_readonly("threads", &CompiledGraph::threads, "As many as a run asks for, as far as is known.");
 
   py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
-      .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
+      .def(py::init([](std::shared_ptr<BoundProgram> main, std::shared_ptr<BoundProgram> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
                        const std::string& name, const py::object& cached) {
@@ -346,6 +291,10 @@ void define(py::module_& m) {
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program().arena_bytes(); },
                              "Of the memory that a call works in.")
+      .def_property_readonly("program",
+                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.shared_program()); })
+      .def_property_readonly("prepare_program",
+                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.prepare_program()); })
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);
 
   py::class_<PythonExecutable, CompiledGraph, std::shared_ptr<PythonExecutable>>(
@@ -356,7 +305,7 @@ void define(py::module_& m) {
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
 
   define_artefacts(m);
-  define_templates(m);
+  define_programs(m);
   define_recorded(m);
   define_block_lookups(m);
   define_result_watch(m);

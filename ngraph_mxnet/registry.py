@@ -21,16 +21,15 @@ class Place:
     """Where a target is. All but `origins` are `module:object`; a module is imported when it is first needed.
 
     `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
-    `load`: what `Backend.load` does; `load_template`: what `Backend.load_template` does; `check`: what
-    `Backend.check_options` does; `unlike`: what `runtime.backend.unlike` does; `load_file`: what
-    `runtime.backend.load_file` does; each where that needs no compiler.
+    `load`: what `Backend.load` does; `check`: what `Backend.check_options` does; `unlike`: what
+    `runtime.backend.unlike` does; `load_file`: what `runtime.backend.load_file` does; each where that needs no
+    compiler.
     `origins`: the distributions that bring it, none if it is this package's.
     """
 
     where: str
     varied: bool = False
     load: str = ""
-    load_template: str = ""
     check: str = ""
     unlike: str = ""
     load_file: str = ""
@@ -39,7 +38,6 @@ class Place:
 
 TARGETS: dict[str, Place] = {
     "CPU": Place("ngraph_mxnet.targets.cpu.backend:CPUBackend", load="ngraph_mxnet.targets.cpu.program.programs:load",
-                 load_template="ngraph_mxnet.targets.cpu.program.template_programs:load_template",
                  check="ngraph_mxnet.targets.cpu.options:check_options",
                  unlike="ngraph_mxnet.targets.cpu.options:unlike",
                  load_file="ngraph_mxnet.targets.cpu.program.compiled_file:load_file"),

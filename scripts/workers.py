@@ -32,16 +32,17 @@ class Worker:
         """
         Args:
             command: begins with the interpreter.
-            environment: all of it, but for PYTHONPATH, which is this process's.
+            environment: all of it. A PYTHONPATH that is this process's is made absolute.
             log: takes what is printed for people; by default it goes where this process's does.
             folder: the working directory; None for this process's.
 
         Raises:
             OSError: it can't be started.
         """
+        own = environment.get("PYTHONPATH") in (None, os.environ.get("PYTHONPATH"))
         self.process = subprocess.Popen(
-            command, cwd=folder, env={**environment, **absolute_path()}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=log, text=True, start_new_session=True)
+            command, cwd=folder, env={**environment, **(absolute_path() if own else {})}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
 
     @property
     def alive(self) -> bool:

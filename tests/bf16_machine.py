@@ -8,7 +8,6 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.microkernels import target, tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, variants
 from ngraph_mxnet.targets.cpu.planning import precision
-from ngraph_mxnet.targets.cpu.program import validate
 
 _KERNEL = "ng_contraction_"
 
@@ -29,5 +28,4 @@ def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")  # other processes know no such kernels
     monkeypatch.setattr(precision, "bf16_missing", lambda isa, features: None)
     monkeypatch.setattr(tiles, "variants", with_bf16)
-    monkeypatch.setattr(validate, "variants", with_bf16)
     monkeypatch.setattr(_core, "kernel_address", kernel_address)

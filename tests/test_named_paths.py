@@ -87,7 +87,7 @@ def headings(document: Path) -> set[str]:
 
 
 def test_what_is_not_there_is_found() -> None:
-    text = ("`ngraph_mxnet/targets/cpu/planning/schedule.py`, `cpu/nothing.py`, `csrc/executor`, 3 images/s of "
+    text = ("`ngraph_mxnet/targets/cpu/planning/algorithm.py`, `cpu/nothing.py`, `csrc/executor`, 3 images/s of "
             "`net-symbol.json`, `gone.py`")
     assert [name for name in named_paths(text) if not is_there(name)] == ["cpu/nothing.py", "csrc/executor", "gone.py"]
 

@@ -63,7 +63,7 @@ ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<
     level.reserve(count);
     for (std::size_t i = 0; i < count; ++i) level.push_back(read_instruction(&reader, texts));
   }
-  set.program = std::make_shared<Program>(std::move(levels), arena, std::move(constants), file);
+  set.program = std::make_shared<BoundProgram>(std::move(levels), arena, std::move(constants), file);
   check_operands(*set.program, around_of(set));
   return set;
 }
@@ -130,8 +130,8 @@ void check_data(const ArtefactFile& file, const Section& data, const Section* ch
     for (const Constant& constant : set.program->constants()) add(constant);
   }
   for (const RangeSet& set : ranges) {
-    for (const RangeTemplate& each : set.templates) {
-      for (const TemplateConstant& constant : each.code.constants) {
+    for (const RangeProgram& each : set.programs) {
+      for (const SymbolicConstant& constant : each.code.constants) {
         if (constant.table == nullptr) add(constant.fixed);
       }
     }

@@ -9,7 +9,7 @@
 
 #include "artefact/format_reader.h"
 #include "artefact/range_reader.h"
-#include "core/program.h"
+#include "core/bound_program.h"
 #include "core/tensor_spec.h"
 
 namespace ngraph_mxnet {
@@ -24,7 +24,7 @@ struct NamedSpec {
 // The model for one set of shapes.
 struct ShapeSet {
   std::vector<NamedSpec> inputs, outputs;
-  std::shared_ptr<const Program> program;
+  std::shared_ptr<const BoundProgram> program;
 };
 
 // What its program may refer to.

@@ -8,7 +8,7 @@
 
 #include "artefact/artefact_file.h"
 #include "artefact/format_reader.h"
-#include "core/program.h"
+#include "core/bound_program.h"
 
 namespace ngraph_mxnet {
 

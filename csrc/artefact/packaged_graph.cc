@@ -28,7 +28,7 @@ std::string text_of(const std::vector<PackagedGraph::Weight>& weights) {
 
 }  // namespace
 
-PackagedGraph::PackagedGraph(std::shared_ptr<const Program> program, std::vector<std::size_t> places,
+PackagedGraph::PackagedGraph(std::shared_ptr<const BoundProgram> program, std::vector<std::size_t> places,
                              std::vector<Weight> weights, std::vector<TensorSpec> inputs,
                              std::vector<TensorSpec> outputs, int threads, const std::string& name, Compile compile)
     : CompiledGraph(std::move(inputs), std::move(outputs)),

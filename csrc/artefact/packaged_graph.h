@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "core/bound_program.h"
 #include "core/content_hash.h"
 #include "core/executor.h"
 #include "core/fork_safety.h"
 #include "core/prepared_sets.h"
-#include "core/program.h"
 #include "core/program_runner.h"
 
 namespace ngraph_mxnet {
@@ -32,7 +32,7 @@ class PackagedGraph : public CompiledGraph {
   };
 
   // `places`: which of `inputs` each input of the program is. Throws std::invalid_argument where the program does not fit.
-  PackagedGraph(std::shared_ptr<const Program> program, std::vector<std::size_t> places, std::vector<Weight> weights,
+  PackagedGraph(std::shared_ptr<const BoundProgram> program, std::vector<std::size_t> places, std::vector<Weight> weights,
                 std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads, const std::string& name,
                 Compile compile);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kWord = sizeof(std::uint32_t);
 // In bytes.
-constexpr std::size_t kLeastPort = 3 * kWord, kLeastSymbol = 20, kLeastTemplate = 10 * kWord, kLoop = 2 * kWord, kStep = 32,
+constexpr std::size_t kLeastPort = 3 * kWord, kLeastSymbol = 20, kLeastProgram = 10 * kWord, kLoop = 2 * kWord, kStep = 32,
                       kLeastGuard = 16, kBuffer = 3 * kWord, kLeastConstant = 3 * kWord, kLeastInstruction = 12 * kWord;
 constexpr std::size_t kMostSteps = std::size_t{1} << 24;  // all of them are computed for each new shape
 
@@ -34,8 +34,8 @@ std::vector<std::size_t> places(Reader* reader, std::size_t count) { return slot
 // 0 stands for none.
 std::int64_t optional_place(Reader* reader) { return static_cast<std::int64_t>(reader->u32()) - 1; }
 
-TemplateInstruction read_instruction(Reader* reader, const Texts& texts) {
-  TemplateInstruction made;
+SymbolicInstruction read_instruction(Reader* reader, const Texts& texts) {
+  SymbolicInstruction made;
   made.name = texts[reader->u32()];
   made.origin = texts[reader->u32()].substr(0, kMostOrigin);
   const std::uint32_t operands = reader->u32(), ints = reader->u32(), floats = reader->u32(), waits = reader->u32(),
@@ -58,7 +58,7 @@ TemplateInstruction read_instruction(Reader* reader, const Texts& texts) {
   return made;
 }
 
-TemplateConstant read_constant_or_table(Reader* reader, const Section& data, const ArtefactFile& file) {
+SymbolicConstant read_constant_or_table(Reader* reader, const Section& data, const ArtefactFile& file) {
   const std::uint32_t kind = reader->u32();
   if (kind == 0) return {nullptr, read_constant(reader, data, file), {}};
   if (kind <= kTables.size()) return {&kTables[kind - 1], {nullptr, 0}, slots(reader, kTables[kind - 1].numbers)};
@@ -78,50 +78,50 @@ SizeCode read_sizes(Reader* reader, std::size_t symbols) {
   return {symbols, std::move(steps)};
 }
 
-std::vector<TemplateSpec> read_specs(Reader* reader, const std::vector<RangePort>& ports) {
-  std::vector<TemplateSpec> specs;
+std::vector<SymbolicSpec> read_specs(Reader* reader, const std::vector<RangePort>& ports) {
+  std::vector<SymbolicSpec> specs;
   for (const RangePort& port : ports) specs.push_back({port.element->name, slots(reader, port.sizes.size())});
   return specs;
 }
 
-RangeTemplate read_template(Reader* reader, const RangeSet& set, const Section& data,
+RangeProgram read_range_program(Reader* reader, const RangeSet& set, const Section& data,
                             const std::shared_ptr<const ArtefactFile>& file) {
-  std::vector<TemplateLoop> loops(reader->count(kLoop));
-  for (TemplateLoop& loop : loops) {
+  std::vector<SymbolicLoop> loops(reader->count(kLoop));
+  for (SymbolicLoop& loop : loops) {
     loop.count = reader->u32();
     loop.index = reader->u32();
   }
-  RangeTemplate made;
-  TemplateCode& code = made.code;
+  RangeProgram made;
+  Program& code = made.code;
   code.sizes = read_sizes(reader, set.symbols.size() + loops.size());
   code.loops = std::move(loops);
   for (const RangeSymbol& symbol : set.symbols) code.bounds.push_back(symbol.bounds);
   code.inputs = read_specs(reader, set.inputs);
   code.outputs = read_specs(reader, set.outputs);
   code.guards.resize(reader->count(kLeastGuard));
-  for (TemplateGuard& guard : code.guards) {
+  for (SymbolicGuard& guard : code.guards) {
     guard.slot = reader->u32();
     guard.value = reader->number<std::int64_t>();
     made.guards.push_back(reader->text());
   }
   code.buffers.resize(reader->count(kBuffer));
-  for (TemplateBuffer& buffer : code.buffers) {
+  for (SymbolicBuffer& buffer : code.buffers) {
     buffer.bytes = reader->u32();
     buffer.region = optional_place(reader);
     buffer.zeroing = optional_place(reader);
   }
   code.constants.resize(reader->count(kLeastConstant));
-  for (TemplateConstant& constant : code.constants) constant = read_constant_or_table(reader, data, *file);
+  for (SymbolicConstant& constant : code.constants) constant = read_constant_or_table(reader, data, *file);
   code.branches = static_cast<int>(reader->u32() & 0xffff);
   code.sharing_gain = static_cast<std::int64_t>(reader->u64());
   const Texts texts(reader);
-  for (std::vector<TemplateInstruction>* list : {&code.instructions, &code.zeroing}) {
+  for (std::vector<SymbolicInstruction>* list : {&code.instructions, &code.zeroing}) {
     const std::size_t count = reader->count(kLeastInstruction);
     list->reserve(count);
     for (std::size_t i = 0; i < count; ++i) list->push_back(read_instruction(reader, texts));
   }
   code.owner = file;
-  check_template(code);
+  check_program(code);
   return made;
 }
 
@@ -137,9 +137,9 @@ RangeSet read_range(Reader reader, const Section& data, const std::shared_ptr<co
     symbol.name = reader.text();
     symbol.bounds = {static_cast<std::int64_t>(reader.u64()), static_cast<std::int64_t>(reader.u64())};
   }
-  const std::size_t templates = reader.count(kLeastTemplate);
-  if (templates == 0) fail("a range has no program");
-  for (std::size_t i = 0; i < templates; ++i) set.templates.push_back(read_template(&reader, set, data, file));
+  const std::size_t programs = reader.count(kLeastProgram);
+  if (programs == 0) fail("a range has no program");
+  for (std::size_t i = 0; i < programs; ++i) set.programs.push_back(read_range_program(&reader, set, data, file));
   return set;
 }
 

@@ -7,7 +7,7 @@
 
 #include "artefact/artefact_file.h"
 #include "artefact/format_reader.h"
-#include "core/template_code.h"
+#include "core/program.h"
 
 namespace ngraph_mxnet {
 
@@ -20,12 +20,12 @@ struct RangePort {
 
 struct RangeSymbol {
   std::string name;
-  TemplateBounds bounds;
+  SymbolicBounds bounds;
 };
 
 // A Program for some of the sizes of a range: those for which all guards hold, which stand here as texts.
-struct RangeTemplate {
-  TemplateCode code;
+struct RangeProgram {
+  Program code;
   std::vector<std::string> guards;
 };
 
@@ -33,7 +33,7 @@ struct RangeTemplate {
 struct RangeSet {
   std::vector<RangePort> inputs, outputs;
   std::vector<RangeSymbol> symbols;
-  std::vector<RangeTemplate> templates;
+  std::vector<RangeProgram> programs;
 };
 
 // Throws FormatError, CpuError, and std::invalid_argument for what refers to nothing.

@@ -81,9 +81,9 @@ std::string range_str(const RangePort& port, const RangeSet& set) {
 ShapeSet bind_range(const Artefact& artefact, const Shapes& shapes) {
   std::string guard;
   for (const RangeSet& set : artefact.ranges) {
-    for (const RangeTemplate& each : set.templates) {
+    for (const RangeProgram& each : set.programs) {
       std::optional<std::size_t> broken;
-      std::optional<BoundProgram> bound = bind_template(each.code, shapes, kStepsOfFiles, &broken);
+      std::optional<Bound> bound = bind_program(each.code, shapes, kStepsOfFiles, &broken);
       if (bound) {
         ShapeSet made{named(set.inputs, std::move(bound->inputs)), named(set.outputs, std::move(bound->outputs)),
                       std::move(bound->program)};

@@ -28,7 +28,7 @@ using ngraph_mxnet::NamedSpec;
 using ngraph_mxnet::ProgramRunner;
 using ngraph_mxnet::RangePort;
 using ngraph_mxnet::RangeSet;
-using ngraph_mxnet::RangeTemplate;
+using ngraph_mxnet::RangeProgram;
 using ngraph_mxnet::Reference;
 using ngraph_mxnet::Shapes;
 using ngraph_mxnet::ShapeSet;
@@ -158,8 +158,8 @@ class ToldRange {
     for (const ngraph_mxnet::RangeSymbol& each : set.symbols) {
       symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
     }
-    for (const RangeTemplate& each : set.templates) {
-      if (&each != &set.templates.front()) guards_ += "\n";
+    for (const RangeProgram& each : set.programs) {
+      if (&each != &set.programs.front()) guards_ += "\n";
       for (const std::string& guard : each.guards) guards_ += (&guard == &each.guards.front() ? "" : ", ") + guard;
     }
   }

@@ -25,7 +25,7 @@ std::vector<std::size_t> pick(const std::vector<std::size_t>& values,
   return picked;
 }
 
-void check_reads_only_weights(const Program& prepare, const std::vector<std::size_t>& weight_inputs) {
+void check_reads_only_weights(const BoundProgram& prepare, const std::vector<std::size_t>& weight_inputs) {
   for (const Level& level : prepare.levels()) {
     for (const Instruction& instruction : level) {
       for (const Operand& operand : instruction.operands) {
@@ -70,7 +70,7 @@ void CompiledGraph::call(const std::vector<InputTensor>& inputs, const std::vect
   if (seconds < fastest()) fastest_.store(seconds, std::memory_order_relaxed);
 }
 
-Preparation::Preparation(std::shared_ptr<const Program> prepare, std::size_t prepared_bytes,
+Preparation::Preparation(std::shared_ptr<const BoundProgram> prepare, std::size_t prepared_bytes,
                          std::vector<std::size_t> weight_inputs, std::vector<std::size_t> input_bytes, int threads,
                          const std::string& name, CachedWeightsOption cached)
     : prepared_bytes_(prepared_bytes), threads_(threads) {
@@ -111,7 +111,7 @@ Preparation::Prepared Preparation::prepare(const std::vector<InputTensor>& input
   return buffer;
 }
 
-Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<Preparation> preparation,
+Executable::Executable(std::shared_ptr<const BoundProgram> main, std::shared_ptr<Preparation> preparation,
                        std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
                        const std::string& name)
     : CompiledGraph(std::move(inputs), std::move(outputs)),

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/aligned_buffer.h"
+#include "core/bound_program.h"
 #include "core/cached_weights.h"
 #include "core/prepared_sets.h"
-#include "core/program.h"
 #include "core/program_runner.h"
 #include "core/tensor_spec.h"
 
@@ -95,12 +95,15 @@ class Preparation {
 
   // `prepare` may be null. `input_bytes` of an input that is no weight is not looked at. Throws std::invalid_argument when
   // the Program refers to what does not exist, or reads what is no weight.
-  Preparation(std::shared_ptr<const Program> prepare, std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
+  Preparation(std::shared_ptr<const BoundProgram> prepare, std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
               std::vector<std::size_t> input_bytes, int threads, const std::string& name, CachedWeightsOption cached);
 
   std::size_t bytes() const { return prepared_bytes_; }
   Prepared get(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
   std::size_t runs() const { return runs_.load(); }
+
+  // Null if there is none.
+  std::shared_ptr<const BoundProgram> program() const { return runner_ ? runner_->program() : nullptr; }
 
  private:
   Prepared prepare(const std::vector<InputTensor>& inputs);
@@ -116,7 +119,7 @@ class Preparation {
 class Executable : public CompiledGraph {
  public:
   // Throws std::invalid_argument when the Program refers to what does not exist.
-  Executable(std::shared_ptr<const Program> main, std::shared_ptr<Preparation> preparation,
+  Executable(std::shared_ptr<const BoundProgram> main, std::shared_ptr<Preparation> preparation,
              std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads, const std::string& name);
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
@@ -132,7 +135,9 @@ class Executable : public CompiledGraph {
   using AfterStep = ProgramRunner::AfterStep;
   void run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, const AfterStep& after);
 
-  const Program& program() const { return *main_program_; }
+  const BoundProgram& program() const { return *main_program_; }
+  const std::shared_ptr<const BoundProgram>& shared_program() const { return main_program_; }
+  std::shared_ptr<const BoundProgram> prepare_program() const { return preparation_->program(); }
 
   // Its `for_shapes`.
   using ForShapes = std::function<std::shared_ptr<CompiledGraph>(const std::vector<std::vector<std::int64_t>>&)>;
@@ -150,7 +155,7 @@ class Executable : public CompiledGraph {
   std::size_t prepare_runs() const { return preparation_->runs(); }
 
  private:
-  std::shared_ptr<const Program> main_program_;
+  std::shared_ptr<const BoundProgram> main_program_;
   std::string name_;
   int threads_;
   ProgramRunner main_;

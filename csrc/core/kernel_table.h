@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/program.h"
+#include "core/bound_program.h"
 
 namespace ngraph_mxnet {
 

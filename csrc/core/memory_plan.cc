@@ -1,8 +1,9 @@
 #include "core/memory_plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "core/aligned_buffer.h"
 
@@ -13,15 +14,67 @@ constexpr std::int64_t kStep = kAlignment;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kStep - 1) / kStep * kStep; }
 
-struct Placed {
-  std::int64_t begin, end;
-  std::int64_t first, last;
+using Span = std::pair<std::int64_t, std::int64_t>;  // begin and end
 
-  bool operator<(const Placed& other) const {
-    if (begin != other.begin) return begin < other.begin;
-    if (end != other.end) return end < other.end;
-    return first != other.first ? first < other.first : last < other.last;
+// Buffers that have their place. Most live for a few levels. Those are found by level, neighbours as one, so that a plan for
+// thousands takes no time for each pair of them.
+class Placed {
+ public:
+  void add(const Lifetime& life, Span span) {
+    const Held held{span, life.first, life.last};
+    if (life.last - life.first < kShortLife) {
+      for (std::int64_t level = life.first; level <= life.last; ++level) fill(&short_[level], span);
+    } else {
+      insert(&long_, held);
+    }
+    insert(&all_, held);
   }
+
+  // Those that live when `life` does, or neighbours among these, sorted.
+  const std::vector<Span>& met_by(const Lifetime& life) {
+    const bool is_short = life.last - life.first < kShortLife;
+    met_.clear();
+    for (const Held& held : is_short ? long_ : all_) {
+      if (held.first <= life.last && life.first <= held.last) met_.push_back(held.span);
+    }
+    if (!is_short) return met_;
+    for (std::int64_t level = life.first; level <= life.last; ++level) {
+      const auto found = short_.find(level);
+      if (found != short_.end()) met_.insert(met_.end(), found->second.begin(), found->second.end());
+    }
+    std::sort(met_.begin(), met_.end());
+    return met_;
+  }
+
+ private:
+  struct Held {
+    Span span;
+    std::int64_t first, last;
+
+    bool operator<(const Held& other) const { return span < other.span; }
+  };
+
+  static void insert(std::vector<Held>* into, const Held& held) {
+    into->insert(std::upper_bound(into->begin(), into->end(), held), held);
+  }
+
+  // Adds what lies in a gap, or at an end.
+  static void fill(std::vector<Span>* taken, Span span) {
+    auto at = std::lower_bound(taken->begin(), taken->end(), span);
+    if (at != taken->end() && at->first == span.second) {
+      span.second = at->second;
+      at = taken->erase(at);
+    }
+    if (at != taken->begin() && std::prev(at)->second == span.first) {
+      span.first = std::prev(at)->first;
+      at = taken->erase(std::prev(at));
+    }
+    taken->insert(at, span);
+  }
+
+  std::unordered_map<std::int64_t, std::vector<Span>> short_;  // by each of their levels
+  std::vector<Held> long_, all_;
+  std::vector<Span> met_;
 };
 
 // The largest buffer first, each at the lowest gap among those it meets. Returns the region's size.
@@ -30,21 +83,17 @@ std::int64_t place(const std::vector<Lifetime>& wanted, std::vector<std::size_t>
   std::stable_sort(members.begin(), members.end(), [&](std::size_t a, std::size_t b) {
     return wanted[a].bytes != wanted[b].bytes ? wanted[a].bytes > wanted[b].bytes : wanted[a].first < wanted[b].first;
   });
-  std::vector<Placed> placed;
-  placed.reserve(members.size());
+  Placed placed;
   std::int64_t total = 0;
   for (const std::size_t number : members) {
-    const Lifetime& life = wanted[number];
-    const std::int64_t size = aligned(life.bytes);
+    const std::int64_t size = aligned(wanted[number].bytes);
     std::int64_t start = 0;
-    for (const Placed& other : placed) {
-      if (life.first > other.last || other.first > life.last) continue;
-      if (other.begin - start >= size) break;
-      start = std::max(start, other.end);
+    for (const auto& [begin, end] : placed.met_by(wanted[number])) {
+      if (begin - start >= size) break;
+      start = std::max(start, end);
     }
     (*offsets)[number] = base + start;
-    const Placed here{start, start + size, life.first, life.last};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), here), here);
+    placed.add(wanted[number], {start, start + size});
     total = std::max(total, start + size);
   }
   return total;
@@ -66,6 +115,23 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& wanted) {
     plan.total += place(wanted, std::move(members), plan.total, &plan.offsets);
   }
   return plan;
+}
+
+std::int64_t peak_bytes(const std::vector<Lifetime>& lives) {
+  std::map<std::int64_t, std::int64_t> changes;  // at the begin of a level
+  for (const Lifetime& life : lives) {
+    changes[life.first] += aligned(life.bytes);
+    changes[life.last + 1] -= aligned(life.bytes);
+  }
+  std::int64_t alive = 0, most = 0;
+  for (const auto& [level, change] : changes) most = std::max(most, alive += change);
+  return most;
+}
+
+std::int64_t separate_bytes(const std::vector<Lifetime>& lives) {
+  std::int64_t total = 0;
+  for (const Lifetime& life : lives) total += aligned(life.bytes);
+  return total;
 }
 
 }  // namespace ngraph_mxnet

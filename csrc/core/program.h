@@ -1,85 +1,126 @@
-// A Program: kernels to call, in levels. Immutable once made, so any number of threads may run it.
+// A Program as data, whose sizes may be symbols, and what binds it to sizes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "core/bound_program.h"
+#include "core/sizes.h"
+#include "core/tables.h"
+#include "core/tensor_spec.h"
 
 namespace ngraph_mxnet {
 
-using Kernel = void (*)(char* const* tensors, const std::int64_t* ints, const double* floats,
-                        std::int64_t begin, std::int64_t end);
+using Slot = std::size_t;  // of a number, in the code of the sizes
 
-enum class Space { kArena = 0, kInput = 1, kOutput = 2, kConstant = 3, kPrepared = 4 };
-
-struct Operand {
+// What an instruction, a buffer or a constant will be. Numbers are slots, so that they follow from the symbols' values.
+struct SymbolicOperand {
   Space space;
-  std::size_t index;   // which input, output or constant
-  std::size_t offset;  // bytes
+  std::size_t index;  // which input, output, constant or buffer; of the prepared buffer 0
+  Slot offset;
 };
 
-struct Instruction {
+struct SymbolicInstruction {
   std::string name;
   Kernel kernel;
-  std::vector<Operand> operands;
-  std::vector<std::int64_t> ints;
+  std::vector<SymbolicOperand> operands;
+  std::vector<Slot> ints;
   std::vector<double> floats;
-  std::int64_t tasks;
-  // For profiles: the framework's node, floating-point operations, bytes read and written.
-  std::string origin = {};
-  double operations = 0;
-  double bytes = 0;
+  Slot tasks;
+  std::vector<std::size_t> waits;    // for these instructions, which come before it
+  std::vector<std::size_t> carried;  // of a loop: for these of the round before
+  std::int64_t loop = -1;            // in which of the loops it is
+  std::int64_t node = 0;
+  std::string origin;
+  Slot operations, bytes;
 };
 
-using Level = std::vector<Instruction>;
-
-// Memory that nobody writes to. At least 64 more bytes can be read: a kernel's last vector may reach into them.
-struct Constant {
-  const char* data;
-  std::size_t bytes;
+// The instructions of a loop follow each other; `index` is the symbol that counts its rounds.
+struct SymbolicLoop {
+  Slot count, index;
 };
 
-class Program {
- public:
-  // `owner` lives as long as the Program: whatever owns its constants and the code of its kernels.
-  // Throws std::invalid_argument when an operand lies outside the arena or the constants.
-  Program(std::vector<Level> levels, std::size_t arena_bytes, std::vector<Constant> constants,
-          std::shared_ptr<const void> owner);
-
-  const std::vector<Level>& levels() const { return levels_; }
-  std::size_t arena_bytes() const { return arena_bytes_; }
-
-  // What writes all that must be zero in an arena before its first run, if that is known: else all of it must be. Throws
-  // as the constructor.
-  void set_zeroing(Level zeroing);
-  const std::optional<Level>& zeroing() const { return zeroing_; }
-  const std::vector<Constant>& constants() const { return constants_; }
-
- private:
-  void check(const Level& level) const;
-
-  std::vector<Level> levels_;
-  std::size_t arena_bytes_;
-  std::optional<Level> zeroing_;
-  std::vector<Constant> constants_;
-  std::shared_ptr<const void> owner_;
+struct SymbolicBuffer {
+  Slot bytes;
+  std::int64_t region;   // -1: none
+  std::int64_t zeroing;  // which of the zeroing instructions writes the zeros of its halo; -1: none has to
 };
 
-// All that the Program computes depends on, as bytes: equal for Programs that do the same to the same operands. Of
-// its constants it holds hashes.
-std::string signature(const Program& program);
-
-// What a Program may refer to beyond its own arena and constants.
-struct Surroundings {
-  std::vector<std::size_t> input_bytes;
-  std::vector<std::size_t> output_bytes;
-  std::size_t prepared_bytes;
+// A table that is made for the sizes, or a fixed array.
+struct SymbolicConstant {
+  const TableKind* table;  // null: fixed
+  Constant fixed;
+  std::vector<Slot> numbers;
 };
 
-// Throws std::invalid_argument, naming the instruction, when an operand lies outside.
-void check_operands(const Program& program, const Surroundings& around);
+struct SymbolicGuard {
+  Slot slot;
+  std::int64_t value;
+};
+
+struct SymbolicSpec {
+  std::string element;
+  std::vector<Slot> shape;
+};
+
+struct SymbolicBounds {
+  std::int64_t low, high;
+};
+
+// A fixed shape has no symbols. Instructions come after those that they wait for.
+struct Program {
+  SizeCode sizes;
+  std::vector<SymbolicBounds> bounds;  // of the symbols that are no loop's
+  std::vector<SymbolicGuard> guards;
+  std::vector<SymbolicInstruction> instructions, zeroing;
+  std::vector<SymbolicLoop> loops;
+  std::vector<SymbolicBuffer> buffers;
+  std::vector<SymbolicConstant> constants;
+  std::vector<SymbolicSpec> inputs, outputs;
+  int branches = 0;  // as NGRAPH_INTER_OP_PARALLELISM
+  std::int64_t sharing_gain = 0;
+  // Of what prepares weights, else 0: results are made in waves of about so many bytes of intermediates, for weights are
+  // many, and all at once would need as much memory again. What no result needs is left out.
+  std::int64_t wave_bytes = 0;
+  std::shared_ptr<const void> owner;  // of fixed constants, and of the kernels' code
+};
+
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+// How a Program was bound, to be told.
+struct Plan {
+  std::vector<std::int64_t> levels;   // of each instruction, in a loop the first round's; -1: it does nothing
+  std::vector<std::int64_t> offsets;  // of each buffer in the arena
+  std::vector<std::size_t> zeroed;    // the buffers whose halo each run zeroes, at the end of the level that first uses it
+  std::int64_t arena_bytes = 0;
+  std::int64_t peak_bytes = 0;        // alive at one level: no plan can be smaller
+  std::int64_t separate_bytes = 0;    // without any sharing
+};
+
+// A Program at given sizes.
+struct Bound {
+  std::shared_ptr<BoundProgram> program;
+  std::vector<TensorSpec> inputs, outputs;
+  Plan plan;
+};
+
+// Throws std::invalid_argument for what refers to nothing.
+void check_program(const Program& program);
+
+// Steps of some nanoseconds each that binding may take: of one's own Program, and of a file's, which may be anything.
+constexpr std::size_t kAnySteps = std::size_t{1} << 40, kStepsOfFiles = std::size_t{1} << 25;
+
+// What runs inputs of these shapes, of a Program that check_program has let pass; none where a bound does not hold, or a
+// guard, whose place `broken` gets. Throws std::invalid_argument where a size is beyond all bounds, or there is more to do
+// than `most_steps`.
+std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, std::size_t most_steps,
+                                  std::optional<std::size_t>* broken = nullptr);
+
+// The shapes of the inputs of a Program without symbols.
+Shapes input_shapes(const Program& program);
 
 }  // namespace ngraph_mxnet

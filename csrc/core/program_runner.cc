@@ -180,7 +180,7 @@ class ProgramRunner::IdleFrames {
   std::size_t bytes_ = 0;
 };
 
-ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads,
+ProgramRunner::ProgramRunner(std::shared_ptr<const BoundProgram> program, int threads,
                              std::size_t idle_arenas, std::string name, std::string category,
                              Schedule schedule)
     : program_(std::move(program)),

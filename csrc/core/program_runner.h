@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/aligned_buffer.h"
-#include "core/program.h"
+#include "core/bound_program.h"
 #include "core/team_choice.h"
 
 namespace ngraph_mxnet {
@@ -29,12 +29,13 @@ class ProgramRunner {
 
   // At most `idle_arenas` are kept for the next calls, fewer if all runners together keep too much.
   // `name` and `category` are those of a whole run's span in a trace.
-  ProgramRunner(std::shared_ptr<const Program> program, int threads, std::size_t idle_arenas,
+  ProgramRunner(std::shared_ptr<const BoundProgram> program, int threads, std::size_t idle_arenas,
                 std::string name, std::string category, Schedule schedule = Schedule::kByLevel);
   ~ProgramRunner();
 
   // Before the first run; see CompiledGraph.
   void set_graph(std::uint64_t graph) { graph_ = graph; }
+  const std::shared_ptr<const BoundProgram>& program() const { return program_; }
 
   // Called with the number of an instruction that has run, and the arena's memory.
   using AfterStep = std::function<void(std::size_t step, const char* arena)>;
@@ -82,7 +83,7 @@ class ProgramRunner {
   void bind(Frame* frame, const Bindings& bindings) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
 
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const BoundProgram> program_;
   int threads_;
   std::size_t idle_arenas_;
   std::uint64_t graph_ = 0;  // 0: not known

@@ -1,4 +1,4 @@
-// Sizes as expressions of symbols, in code (ir/dims.py, targets/cpu/program/template_code.py).
+// Sizes as expressions of symbols, in code (ir/dims.py, targets/cpu/program/builder.py).
 #pragma once
 
 #include <cstddef>

@@ -40,7 +40,7 @@ class Table {
 
   Extremes extremes(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 1 || count > count_ || first > count_ - count) refuse("a table is too small");
-    // In lanes, as a template's tables are read at each binding: one after the other takes several times as long.
+    // In lanes, as tables are read at each binding: one after the other takes several times as long.
     constexpr std::int64_t kLanes = 16;
     const std::int32_t* const begin = entries_ + first;
     std::int32_t least[kLanes], greatest[kLanes];
@@ -91,7 +91,7 @@ struct Written {
 
 class Validator {
  public:
-  Validator(const Program& program, const Surroundings& around) : program_(program), around_(around) {}
+  Validator(const BoundProgram& program, const Surroundings& around) : program_(program), around_(around) {}
 
   void check() {
     if (program_.arena_bytes() > kMost) refuse("an arena of " + std::to_string(program_.arena_bytes()) + " bytes");
@@ -110,7 +110,7 @@ class Validator {
   Table table(const Instruction& instruction, std::size_t tensor) const;
   std::int64_t size_of(const Operand& operand) const;
 
-  const Program& program_;
+  const BoundProgram& program_;
   const Surroundings& around_;
   std::vector<Written> written_;  // of a level
   std::int64_t slots_[kSlots];
@@ -328,6 +328,6 @@ void Validator::check_kept() const {
 
 }  // namespace
 
-void check_instructions(const Program& program, const Surroundings& around) { Validator(program, around).check(); }
+void check_instructions(const BoundProgram& program, const Surroundings& around) { Validator(program, around).check(); }
 
 }  // namespace ngraph_mxnet

@@ -96,7 +96,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
 }
 
 CompileCache::Result CompileCache::bound(const CompileKey& key) {
-  std::vector<std::shared_ptr<const ProgramTemplate>> fitting;
+  std::vector<std::shared_ptr<const Binder>> fitting;
   {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     for (const Range& each : ranges_) {
@@ -123,7 +123,7 @@ CompileCache::Result CompileCache::bound(const CompileKey& key) {
   return nullptr;
 }
 
-void CompileCache::add(const CompileKey& key, std::shared_ptr<const ProgramTemplate> range) {
+void CompileCache::add(const CompileKey& key, std::shared_ptr<const Binder> range) {
   std::list<Range> dropped;  // destroyed after the lock is gone: it may need the GIL
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   ranges_.push_front({key.identity(), key.types, key.attrs, std::move(range)});

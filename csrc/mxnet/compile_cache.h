@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/binder.h"
 #include "core/executor.h"
 #include "core/fork_safety.h"
-#include "core/program_template.h"
 
 namespace ngraph_mxnet {
 
@@ -39,7 +39,7 @@ class CompileCache {
   // What compiling gives: what was asked for and, where it holds for a range of sizes, what gives it for the others.
   struct Compiled {
     Result graph;
-    std::shared_ptr<ProgramTemplate> range = nullptr;
+    std::shared_ptr<Binder> range = nullptr;
   };
 
   struct Info {
@@ -83,11 +83,11 @@ class CompileCache {
     std::string identity;
     std::vector<int> types;
     std::map<std::string, std::string> attrs;
-    std::shared_ptr<const ProgramTemplate> range;
+    std::shared_ptr<const Binder> range;
   };
 
   Result bound(const CompileKey& key);
-  void add(const CompileKey& key, std::shared_ptr<const ProgramTemplate> range);
+  void add(const CompileKey& key, std::shared_ptr<const Binder> range);
   EntryPtr find(const CompileKey& key, std::uint64_t hash);
   std::list<EntryPtr> evict(const CompileKey& key);
 

@@ -47,7 +47,7 @@ CompileCache::Compiled compile(const CompileKey& key) {
     const py::object compiled = called(callback("compile_subgraph"), key.graph_json, shapes, key.types, key.attrs);
     if (py::isinstance<py::tuple>(compiled)) {
       const auto [graph, range] =
-          compiled.cast<std::pair<CompileCache::Result, std::shared_ptr<ProgramTemplate>>>();
+          compiled.cast<std::pair<CompileCache::Result, std::shared_ptr<Binder>>>();
       return CompileCache::Compiled{graph, range};
     }
     if (!py::isinstance<CompiledGraph>(compiled)) {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError, listed
+from ngraph_mxnet.ir.dims import Atom, Dim
 from ngraph_mxnet.ir.module import Flow, Shared, Step
+from ngraph_mxnet.ir.sizes import Guard, parse_dim, parse_guard, symbol
 from ngraph_mxnet.ir.types import Role, TensorType, element_type
 from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.package.pack import arrays_in, count, pack, text, unpack
 from ngraph_mxnet.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 """The number of the files' format; a package of another one is refused."""
 _MAGIC = b"ngraph_mxnet pkg"
 _HEADER = struct.Struct("<16sQQ32s")
@@ -34,13 +36,23 @@ _DIGEST_BYTES = 32
 @dataclass(frozen=True)
 class Package:
     """`code` is what `target`, a backend's name, made of each graph that a step of `flow` calls, `settings` what else
-    it must know. Both are the target's own affair, and plain data (see `pack`)."""
+    it must know. Both are the target's own affair, and plain data (see `pack`).
+
+    Sizes of the flow's values may depend on `symbols`. The package is then for those sizes for which the guards hold.
+    """
 
     target: str
     name: str
     flow: Flow
     code: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    symbols: Sequence[Atom] = ()
+    guards: Sequence[Guard] = ()
+
+    def holds(self, binding: Mapping[str, int]) -> bool:
+        """Whether it is for these sizes."""
+        return (all(atom.low <= binding[atom.text] <= atom.high for atom in self.symbols)
+                and all(guard.holds(binding) for guard in self.guards))
 
     def to_bytes(self, external: Mapping[str, np.ndarray] | None = None) -> bytes:
         """What `from_bytes` reads with the same `external`: arrays that are only named in it.
@@ -93,7 +105,10 @@ class Package:
         return {
             "target": self.target,
             "name": self.name,
-            "values": [[value.name, value.type.element.name, value.type.shape, value.role.value] for value in places],
+            "symbols": [[atom.text, atom.low, atom.high] for atom in self.symbols],
+            "guards": [[str(guard), guard.why] for guard in self.guards],
+            "values": [[value.name, value.type.element.name, list(map(_plain, value.type.shape)), value.role.value]
+                       for value in places],
             "inputs": len(self.flow.inputs),
             "steps": [[step.graph, [places[value] for value in step.inputs], [places[value] for value in step.outputs]]
                       for step in self.flow.steps],
@@ -111,7 +126,10 @@ class Package:
             PackageError: it is something else, or its steps don't fit each other.
         """
         try:
-            values = [Shared(text(name), TensorType(element_type(text(element)), tuple(map(count, shape))), Role(role))
+            symbols = {name: symbol(text(name), count(low), count(high)) for name, low, high in found["symbols"]}
+            guards = [_guard(told, why, symbols) for told, why in found["guards"]]
+            values = [Shared(text(name), TensorType(element_type(text(element)),
+                                                    tuple(_size(size, symbols) for size in shape)), Role(role))
                       for name, element, shape, role in found["values"]]
             steps = tuple(Step(text(graph), *(tuple(values[count(place)] for place in places) for places in both))
                           for graph, *both in found["steps"])
@@ -120,13 +138,27 @@ class Package:
                         tuple(name for name, _ in results))
             flow.verify()
             package = Package(text(found["target"]), text(found["name"]), flow, dict(found["code"]),
-                              dict(found["settings"]))
+                              dict(found["settings"]), [atom for size in symbols.values() for atom in size.symbols],
+                              [guard for guard in guards if guard is not None])
         except (ArithmeticError, AttributeError, GraphError, LookupError, TypeError, ValueError) as error:
             raise PackageError(f"this is no package: {error!r}") from error
         missing = {step.graph for step in steps} - package.code.keys()
         if missing:
             raise PackageError(f"package {package.name}: no code of {listed(sorted(missing))}, which steps call")
         return package
+
+
+def _plain(size: int) -> int | str:
+    return str(size) if isinstance(size, Dim) else size
+
+
+def _size(found: Any, symbols: Mapping[str, Dim]) -> int:
+    return parse_dim(found, symbols) if isinstance(found, str) else count(found)
+
+
+def _guard(told: Any, why: Any, symbols: Mapping[str, Dim]) -> Guard | None:
+    found = parse_guard(text(told), symbols)
+    return None if found is None else Guard(found.condition, found.value, text(why))
 
 
 def is_package(path: str | Path) -> bool:

@@ -21,7 +21,6 @@ from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -96,21 +95,14 @@ class Backend(ABC):
         """
         return None
 
-    def load(self, package: Package) -> Executable:
-        """The executable that gave `package`; whoever made the package, what it says is checked before it runs.
+    def load(self, package: Package) -> Executable | Template:
+        """What gave `package`: of one with symbols a template; whoever made the package, what it says is checked before
+        it runs.
 
         Raises:
             PackageError: it is not what this backend makes, or this machine does not run it.
         """
         raise PackageError(f"backend {self.name} loads no packages")
-
-    def load_template(self, package: TemplatePackage) -> Template:
-        """The template that gave `package`; what it says is checked before it runs, as by `load`.
-
-        Raises:
-            PackageError: it is not what this backend makes, or this machine does not run it.
-        """
-        raise PackageError(f"backend {self.name} loads no packages for ranges of sizes")
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
@@ -291,23 +283,30 @@ def load(package: Package) -> Executable:
 
     Raises:
         ConfigError: there is no such target here.
-        PackageError: it is not what the target made, or this machine does not run it.
+        PackageError: it is not what the target made, it is for a range of sizes, or this machine does not run it.
     """
-    key = canonical_name(package.target)
-    found: Executable = _loaded(quick)(package) if (quick := _place(key).load) else get_backend(key).load(package)
+    found = _load(package)
+    if isinstance(found, Template):
+        raise PackageError(f"package {package.name} is for a range of sizes")
     return found
 
 
-def load_template(package: TemplatePackage) -> Template:
-    """What `package` was made of, compiled by its target for a range of sizes, without compiling it again.
+def load_template(package: Package) -> Template:
+    """As `load`, what was compiled for a range of sizes.
 
     Raises:
-        ConfigError: there is no such target here.
-        PackageError: it is not what the target made, or this machine does not run it.
+        ConfigError, PackageError: as `load`.
     """
+    found = _load(package)
+    if not isinstance(found, Template):
+        raise PackageError(f"package {package.name} is for no range of sizes")
+    return found
+
+
+def _load(package: Package) -> Executable | Template:
     key = canonical_name(package.target)
-    quick = _place(key).load_template
-    found: Template = _loaded(quick)(package) if quick else get_backend(key).load_template(package)
+    quick = _place(key).load
+    found: Executable | Template = _loaded(quick)(package) if quick else get_backend(key).load(package)
     return found
 
 

@@ -40,7 +40,7 @@ class Template(ABC):
     inputs: Sequence[Port] = ()
     guards: Sequence[Guard] = ()
     native: Any = None
-    """The `_core.ProgramTemplate` that does it without Python, if there is one."""
+    """The `_core.Binder` that does it without Python, if there is one."""
 
     @property
     def is_narrow(self) -> bool:
@@ -48,7 +48,7 @@ class Template(ABC):
         return any(guard.is_narrow for guard in self.guards)
 
     def package(self) -> Any:
-        """What this template is made from again, in this process or another one: of a graph a `TemplatePackage`, which
+        """What this template is made from again, in this process or another one: of a graph a `Package`, which
         `runtime.backend.load_template` takes.
 
         Raises:

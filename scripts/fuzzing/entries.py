@@ -31,6 +31,17 @@ def _parts(content: bytes) -> list[bytes]:
     return content[package.HEADER_BYTES:].split(b"\n", 2)
 
 
+def arrays(content: bytes) -> list[bytes]:
+    """The arrays that a package holds, in the order of its table; of one that others bring b""."""
+    table, held, at = fields(content)[0], [], 0
+    tail = _parts(content)[2]
+    for entry in table:
+        size = 0 if "external" in entry else prod(entry["shape"]) * element_type(entry["element"]).size
+        held.append(tail[at:at + size])
+        at += size + -size % 16
+    return held
+
+
 def changed(content: bytes, found: list[Any], tail: bytes | None = None) -> bytes:
     """The package with these fields, and with its arrays or `tail` behind them; the seal fits."""
     *_, arrays = _parts(content)
@@ -100,11 +111,11 @@ def mutate_bytes(content: bytes, others: Sequence[bytes], random: Random) -> byt
     return bytes(changed)
 
 
-def largest_int(content: bytes) -> int:
-    """The largest int that a package's instructions give their kernels."""
-    _, found = fields(content)
-    levels = [level for program in found["code"].values() for level in program["levels"]]
-    return max((number for level in levels for instruction in level for number in instruction[2]), default=0)
+def largest_int(native: Any) -> int:
+    """The largest int that the instructions of a `_core.Executable` give their kernels."""
+    programs = [program.listed()[0] for program in (native.program, native.prepare_program) if program is not None]
+    return max((number for levels in programs for level in levels for _, _, ints, *_ in level for number in ints),
+               default=0)
 
 
 Ports = list[tuple[np.dtype, list[int]]]

@@ -101,7 +101,7 @@ def _run_ranges(model: Model, twin: Any, random: np.random.Generator) -> None:
             except (MemoryError, ValueError):
                 continue
             calls = [(kernel.removeprefix("ng_").rpartition("__")[0], ints, tasks)
-                     for level in _core.program_of(bound)[0] for kernel, _, ints, _, tasks, *_ in level]
+                     for level in bound.program.listed()[0] for kernel, _, ints, _, tasks, *_ in level]
             if sum(_work_of(*call) for call in calls) < _MOST_WORK:
                 _run(model, shapes, [shape for _, shape in bound.outputs], random)
 

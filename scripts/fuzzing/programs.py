@@ -17,7 +17,7 @@ from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.targets.cpu.planning import algorithm
-from ngraph_mxnet.targets.cpu.program import program
+from ngraph_mxnet.targets.cpu.program import builder
 
 HELD = {name: np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         for name, shape in (("w", (32, 16, 3, 3)), ("dense", (64, 32)))}
@@ -198,7 +198,7 @@ def _as_if_larger(make: Callable[[], Graph]) -> Iterator[None]:
     """Winograd's algorithm pays, and so does memory that images with a halo share with others."""
     tile = 4 if make is winograd else 0
     with (mock.patch.object(algorithm, "choose_tile", return_value=tile),
-          mock.patch.object(program, "SHARING_GAIN", 1)):
+          mock.patch.object(builder, "SHARING_GAIN", 1)):
         yield
 
 

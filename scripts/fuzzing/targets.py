@@ -93,7 +93,7 @@ def try_package(content: bytes) -> bool:
         inputs, outputs = ([np.ones(shape, dtype) for dtype, shape in ports]
                            for ports in entries.specs(content, _MOST_BYTES))
         # What others than the CPU run is NumPy's, and takes as much memory as a graph asks for.
-        if isinstance(program, NativeExecutable) and entries.largest_int(content) <= _MOST_INT:
+        if isinstance(program, NativeExecutable) and entries.largest_int(program.native) <= _MOST_INT:
             program.native.run(inputs, outputs)
     except READER_ERRORS:
         return False

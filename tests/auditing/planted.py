@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mxnet.gluon.model_zoo import vision
 
 import ngraph_mxnet
 from ngraph_mxnet.auditing.runs import Difference, difference, open_run
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.program import Program
 from ngraph_mxnet.targets.cpu.program.stored import Stored
 
 Model = tuple[Any, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
@@ -115,9 +116,10 @@ def can_be_wrong(executable: Any, stored: Stored) -> bool:
 @contextmanager
 def wrong_kernel(executable: Any, stored: Stored) -> Iterator[None]:
     """What is compiled within, of the same graph, changes the first element of this value when it stores it."""
-    steps = executable.main.steps
-    names, operand = [step.kernel for step in steps], steps[stored.step].operands.index(stored.view.operand)
-    bind = ProgramCode.bind
+    steps, instructions = executable.main.steps, executable.main.instructions
+    names, operand = [each.kernel for each in instructions], steps[stored.step].operands.index(stored.view.operand)
+    place = instructions.index(steps[stored.step])
+    native = Program.native
     kept = []
 
     def faulty(address: int) -> int:
@@ -134,20 +136,15 @@ def wrong_kernel(executable: Any, stored: Stored) -> Iterator[None]:
         assert found is not None
         return found
 
-    def patched(self: ProgramCode, address: Callable[[str], int], owner: Any) -> Any:
-        if [instruction[0] for level in self.levels for instruction in level] != names:
-            return bind(self, address, owner)
-        count, levels = 0, []
-        for level in self.levels:
-            levels.append([])
-            for instruction in level:
-                name = "faulty" if count == stored.step else instruction[0]
-                levels[-1].append((name, *instruction[1:]))
-                count += 1
-        wrong = faulty(address(names[stored.step]))
-        return bind(ProgramCode(levels, self.arena_bytes, self.constants),
-                    lambda name: wrong if name == "faulty" else address(name), (owner, kept))
+    def patched(self: Program, address: Callable[[str], int], owner: Any = None) -> Any:
+        if [kernel for kernel, *_ in self.instructions] != names:
+            return native(self, address, owner)
+        instructions = list(self.instructions)
+        instructions[place] = ("faulty", *instructions[place][1:])
+        wrong = faulty(address(names[place]))
+        return native(replace(self, instructions=instructions),
+                      lambda name: wrong if name == "faulty" else address(name), (owner, kept))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgramCode, "bind", patched)
+        patch.setattr(Program, "native", patched)
         yield

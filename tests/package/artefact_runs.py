@@ -26,7 +26,7 @@ def made(*graphs: Weighted, backend: str = "CPU", **options: Any) -> bytes:
 def run(program: ArtefactProgram, inputs: Sequence[np.ndarray], threads: int = 2) -> list[np.ndarray]:
     levels = [[(kernel, _core.kernel_address(kernel), *rest) for kernel, *rest in level] for level in program.levels]
     native = _core.Executable(
-        _core.Program(levels, program.arena_bytes, list(program.constants)), None, 0, [],
+        _core.BoundProgram(levels, program.arena_bytes, list(program.constants)), None, 0, [],
         *([(type_.element.name, type_.shape) for _, type_ in types] for types in (program.inputs, program.outputs)),
         threads)
     outputs = [np.empty(type_.shape, type_.element.numpy) for _, type_ in program.outputs]

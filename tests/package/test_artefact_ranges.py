@@ -77,7 +77,7 @@ def test_every_size_gives_what_a_file_for_it_gives(make: Callable[..., Graph], s
 
 
 def kernels(native: Any) -> list[tuple[str, int]]:
-    levels, _, _ = _core.program_of(native)
+    levels, _, _ = native.program.listed()
     return [(kernel, tasks) for level in levels for kernel, _, _, _, tasks, *_ in level]
 
 

@@ -74,7 +74,7 @@ def doubling(size: int, levels: int = 1, threads: int = 2) -> _core.Executable:
     """out = in * 2 ** levels, through the arena."""
     steps = [(INPUT, 0, 0), *((ARENA, 0, 64 * ((size * 4 + 63) // 64) * (i % 2)) for i in range(levels - 1)),
              (OUTPUT, 0, 0)]
-    program = _core.Program([[call(scale, steps[i : i + 2], size, [0], [2.0])] for i in range(levels)],
+    program = _core.BoundProgram([[call(scale, steps[i : i + 2], size, [0], [2.0])] for i in range(levels)],
                             size * 4 * 2 + 128, [])
     spec = [("f32", (size,))]
     return _core.Executable(program, None, 0, [], spec, spec, threads)
@@ -82,8 +82,8 @@ def doubling(size: int, levels: int = 1, threads: int = 2) -> _core.Executable:
 
 def with_weights(size: int = 1000, threads: int = 2, owner: object = None) -> _core.Executable:
     """out = data + prepared, where prepared = 3 * weights + 1."""
-    main = _core.Program([[call(add, [(INPUT, 0, 0), (PREPARED, 0, 64), (OUTPUT, 0, 0)], size)]], 0, [], owner)
-    prepare = _core.Program([[call(scale, [(INPUT, 1, 0), (PREPARED, 0, 64)], size, [1], [3.0])]], 0, [])
+    main = _core.BoundProgram([[call(add, [(INPUT, 0, 0), (PREPARED, 0, 64), (OUTPUT, 0, 0)], size)]], 0, [], owner)
+    prepare = _core.BoundProgram([[call(scale, [(INPUT, 1, 0), (PREPARED, 0, 64)], size, [1], [3.0])]], 0, [])
     spec = ("f32", (size,))
     return _core.Executable(main, prepare, size * 4 + 64, [1], [spec, spec], [spec], threads)
 
@@ -130,7 +130,7 @@ def test_levels_run_in_order(size, threads):
 def test_every_task_runs_once(threads):
     level = [call(count, [(OUTPUT, 0, 4 * start)], tasks)
              for start, tasks in ((0, 1), (1, 0), (1, 13), (14, 100), (114, 2))]
-    program = _core.Program([level, level, level], 0, [])
+    program = _core.BoundProgram([level, level, level], 0, [])
     executable = _core.Executable(program, None, 0, [], [], [("f32", (116,))], threads)
     for _ in range(50):
         out = np.zeros(116, F32)
@@ -141,7 +141,7 @@ def test_every_task_runs_once(threads):
 def test_single_task_levels_between_shared_ones():
     size = 64
     place = [(ARENA, 0, 256 * i) for i in range(4)]
-    program = _core.Program([
+    program = _core.BoundProgram([
         [call(scale, [(INPUT, 0, 0), place[0]], size, [1], [1.0])],
         [call(running_sum, place[0:2], 1, [size])],
         [call(running_sum, place[1:3], 1, [size])],
@@ -158,7 +158,7 @@ def test_single_task_levels_between_shared_ones():
 
 def test_constants_are_copied_and_offsets_are_bytes():
     constant = np.arange(20, dtype=F32)
-    program = _core.Program([[call(add, [(INPUT, 0, 8), (CONSTANT, 1, 40), (OUTPUT, 0, 4)], 5)]], 0,
+    program = _core.BoundProgram([[call(add, [(INPUT, 0, 8), (CONSTANT, 1, 40), (OUTPUT, 0, 4)], 5)]], 0,
                             [np.zeros(3, np.int64), constant])
     constant[:] = -1
     executable = _core.Executable(program, None, 0, [], [("f32", (7,))], [("f32", (6,))], 2)
@@ -168,7 +168,7 @@ def test_constants_are_copied_and_offsets_are_bytes():
 
 
 def test_arena_starts_at_zero_and_is_kept():
-    program = _core.Program([[call(count, [(ARENA, 0, 0)], 8)],
+    program = _core.BoundProgram([[call(count, [(ARENA, 0, 0)], 8)],
                              [call(scale, [(ARENA, 0, 0), (OUTPUT, 0, 0)], 8, [0], [1.0])]], 32, [])
     executable = _core.Executable(program, None, 0, [], [], [("f32", (8,))], 2)
     for calls in range(1, 4):
@@ -177,13 +177,13 @@ def test_arena_starts_at_zero_and_is_kept():
 
 @pytest.mark.parametrize(("shape", "tasks"), [((0,), 0), ((3, 0, 2), 0), ((), 1)])
 def test_empty_and_scalar_tensors(shape, tasks):
-    program = _core.Program([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], tasks, [1], [2.0])]], 0, [])
+    program = _core.BoundProgram([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], tasks, [1], [2.0])]], 0, [])
     executable = _core.Executable(program, None, 0, [], [("f32", shape)], [("f32", shape)], 2)
     np.testing.assert_array_equal(run(executable, np.full(shape, 4, F32)), np.full(shape, 9, F32))
 
 
 def test_a_program_without_instructions_runs():
-    executable = _core.Executable(_core.Program([[], []], 0, []), None, 0, [], [], [("f32", (1,))], 2)
+    executable = _core.Executable(_core.BoundProgram([[], []], 0, []), None, 0, [], [], [("f32", (1,))], 2)
     executable.run([], [np.zeros(1, F32)])
 
 
@@ -196,7 +196,7 @@ def test_a_program_without_instructions_runs():
 ])
 def test_program_rejects_bad_operands(operand, message):
     with pytest.raises(ValueError, match=message):
-        _core.Program([[call(count, [operand], 1)]], 64, [np.zeros(3, F32)])
+        _core.BoundProgram([[call(count, [operand], 1)]], 64, [np.zeros(3, F32)])
 
 
 @pytest.mark.parametrize(("operand", "message"), [
@@ -206,13 +206,13 @@ def test_program_rejects_bad_operands(operand, message):
     ((PREPARED, 0, 4), "beyond the prepared buffer of 0 bytes"),
 ])
 def test_executable_rejects_bad_operands(operand, message):
-    program = _core.Program([[call(count, [operand], 1)]], 0, [])
+    program = _core.BoundProgram([[call(count, [operand], 1)]], 0, [])
     with pytest.raises(ValueError, match=message):
         _core.Executable(program, None, 0, [], [("f32", (3,))], [("f32", (3,))], 1)
 
 
 def test_executable_rejects_bad_declarations():
-    empty = _core.Program([], 0, [])
+    empty = _core.BoundProgram([], 0, [])
     with pytest.raises(ValueError, match="unknown element type 'float32'; known: bool, f16"):
         _core.Executable(empty, None, 0, [], [("float32", (3,))], [], 1)
     with pytest.raises(ValueError, match="threads must be at least 1"):
@@ -222,15 +222,15 @@ def test_executable_rejects_bad_declarations():
     with pytest.raises(ValueError, match="no prepare Program"):
         _core.Executable(empty, None, 64, [], [], [], 1)
     with pytest.raises(ValueError, match="has no kernel"):
-        _core.Program([[("k", 0, [], [], [], 1)]], 0, [])
+        _core.BoundProgram([[("k", 0, [], [], [], 1)]], 0, [])
     with pytest.raises(ValueError, match="-1 tasks"):
-        _core.Program([[call(count, [], -1)]], 0, [])
+        _core.BoundProgram([[call(count, [], -1)]], 0, [])
 
 
 def test_prepare_may_read_weights_only():
-    prepare = _core.Program([[call(scale, [(INPUT, 0, 0), (PREPARED, 0, 0)], 3, [1], [3.0])]], 0, [])
+    prepare = _core.BoundProgram([[call(scale, [(INPUT, 0, 0), (PREPARED, 0, 0)], 3, [1], [3.0])]], 0, [])
     with pytest.raises(ValueError, match="reads input 0, which is no weight"):
-        _core.Executable(_core.Program([], 0, []), prepare, 64, [], [("f32", (3,))], [], 1)
+        _core.Executable(_core.BoundProgram([], 0, []), prepare, 64, [], [("f32", (3,))], [], 1)
 
 
 # --- Arguments of run -------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_concurrent_calls_own_their_arenas():
 
 
 def test_run_releases_the_gil():
-    program = _core.Program([[call(spin, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 1, [100_000_000])]], 0, [])
+    program = _core.BoundProgram([[call(spin, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 1, [100_000_000])]], 0, [])
     executable = _core.Executable(program, None, 0, [], [("f32", (1,))], [("f32", (1,))], 1)
     thread = threading.Thread(target=run, args=(executable, np.ones(1, F32)))
     thread.start()
@@ -466,7 +466,7 @@ def test_a_new_thread_of_a_forked_child():
 
 
 def test_profile_names_every_instruction():
-    program = _core.Program([
+    program = _core.BoundProgram([
         [call(spin, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [300_000], name="slow"),
          call(count, [(ARENA, 0, 0)], 0, name="empty")],
         [call(count, [(ARENA, 0, 0)], 4, name="fast")],
@@ -542,7 +542,7 @@ def test_kernel_address_of_an_unknown_kernel():
 
 def test_the_floating_point_environment_is_left_alone():
     tiny = np.full(4, 1e-42, F32)
-    program = _core.Program([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [0], [1.0])]], 0, [])
+    program = _core.BoundProgram([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [0], [1.0])]], 0, [])
     executable = _core.Executable(program, None, 0, [], [("f32", (4,))], [("f32", (4,))], 2)
     np.testing.assert_array_equal(run(executable, tiny), tiny)
     assert tiny[0] * F32(1) != 0
@@ -550,7 +550,7 @@ def test_the_floating_point_environment_is_left_alone():
 
 def test_callers_share_the_threads():
     """Eight callers, each of which wants a team of four, do not make eight teams' threads."""
-    program = _core.Program([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [0], [1.0])]], 0, [])
+    program = _core.BoundProgram([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [0], [1.0])]], 0, [])
     executable = _core.Executable(program, None, 0, [], [("f32", (4,))], [("f32", (4,))], 4)
     data = np.arange(4, dtype=F32)
 

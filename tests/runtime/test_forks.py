@@ -166,8 +166,8 @@ def test_while_another_thread_prepares_weights() -> None:
             leave.wait()
 
     copy = waiting(body)
-    prepare = _core.Program([[("copy", copy, [(1, 0, 0), (4, 0, 0)], [], [], 3)]], 0, [])
-    main = _core.Program([[("copy", waiting(lambda: None), [(4, 0, 0), (2, 0, 0)], [], [], 3)]], 0, [])
+    prepare = _core.BoundProgram([[("copy", copy, [(1, 0, 0), (4, 0, 0)], [], [], 3)]], 0, [])
+    main = _core.BoundProgram([[("copy", waiting(lambda: None), [(4, 0, 0), (2, 0, 0)], [], [], 3)]], 0, [])
     executable = _core.Executable(main, prepare, 64, [0], [("f32", (3,))], [("f32", (3,))], 1)
     data = np.arange(3, dtype=F32)
 

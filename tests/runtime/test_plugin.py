@@ -37,8 +37,8 @@ def copy(tensors, ints, floats, begin, end):
 
 def adding(shapes: list, _types: list) -> _core.Executable:
     """data + weights, through a prepared copy of the weights."""
-    main = _core.Program([[("add", add.address, [(1, 0, 0), (4, 0, 0), (2, 0, 0)], [], [], SIZE)]], 0, [])
-    prepare = _core.Program([[("copy", copy.address, [(1, 1, 0), (4, 0, 0)], [], [], SIZE)]], 0, [])
+    main = _core.BoundProgram([[("add", add.address, [(1, 0, 0), (4, 0, 0), (2, 0, 0)], [], [], SIZE)]], 0, [])
+    prepare = _core.BoundProgram([[("copy", copy.address, [(1, 1, 0), (4, 0, 0)], [], [], SIZE)]], 0, [])
     return _core.Executable(main, prepare, 4 * SIZE, [1], [("f32", s) for s in shapes], [("f32", (SIZE,))], 2)
 
 

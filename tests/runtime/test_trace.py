@@ -73,7 +73,7 @@ def test_the_last_events_are_kept():
 
 
 def test_spans_of_both_threads_overlap(recording):
-    program = _core.Program([[call(spin, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 12, [200_000])]], 0, [])
+    program = _core.BoundProgram([[call(spin, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 12, [200_000])]], 0, [])
     spec = [("f32", (12,))]
     executable = _core.Executable(program, None, 0, [], spec, spec, 2)
     for _ in range(50):  # on a busy machine one thread may do all the work

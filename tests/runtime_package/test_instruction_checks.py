@@ -20,6 +20,7 @@ sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu")]
 
 import guarded  # noqa: E402
 from fuzzing.programs import GRAPHS, artefact  # noqa: E402
+from record_checks import Levels, Validator  # noqa: E402
 
 from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
@@ -30,8 +31,6 @@ from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402
 from ngraph_mxnet.targets.cpu.program.instruction import Space  # noqa: E402
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode  # noqa: E402
-from ngraph_mxnet.targets.cpu.program.validate import Validator  # noqa: E402
 from ngraph_runtime import ModelError  # noqa: E402
 from ngraph_runtime.library import library  # noqa: E402
 
@@ -58,7 +57,7 @@ def refusals(memory: Memory, levels: Sequence[Sequence[Any]], path: Path) -> lis
     """Those of the validator and of the library, each empty where it takes the program."""
     found = []
     try:
-        Validator(memory.inputs, memory.outputs, 0).check(ProgramCode(list(levels), memory.arena, memory.constants))
+        Validator(memory.inputs, memory.outputs, 0).check(Levels(levels, memory.arena, memory.constants))
         found.append("")
     except ValueError as error:
         found.append(str(error))

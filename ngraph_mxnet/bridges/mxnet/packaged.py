@@ -27,7 +27,6 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import Origin
 from ngraph_mxnet.package.artefact_reader import origins_of
 from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.backend import load, load_template, unlike
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.kept_templates import kept_template
@@ -178,7 +177,7 @@ def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
 
 
 def kept_or_made_template(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *, small: bool,
-                          decode: Callable[[bytes], Any] = TemplatePackage.from_bytes,
+                          decode: Callable[[bytes], Any] = Package.from_bytes,
                           load: Callable[[Any], Template] = load_template) -> Template | None:
     """The template that was kept for `key` and holds for these sizes, else what `make` gives, which is kept.
 

@@ -29,7 +29,6 @@ from ngraph_mxnet.ir import Value
 from ngraph_mxnet.ir.sizes import described
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import LARGE
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import Backend, get_backend, load, load_template
 from ngraph_mxnet.runtime.changing import ChangingShapes, Dimensions, Told, told_by_place
@@ -106,7 +105,7 @@ class CachedPrograms:
             return place_for("template", f"onnx {self._digest} {self._facts} {key} {number}")
 
         return kept_template(place_of, hint, made, lambda template: self._content(template, weights),
-                             lambda content: TemplatePackage.from_bytes(*self._read(content)), load_template)
+                             lambda content: Package.from_bytes(*self._read(content)), load_template)
 
     @functools.cached_property
     def _facts(self) -> str | None:

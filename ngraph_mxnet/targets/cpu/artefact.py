@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ngraph_mxnet.errors import ConfigError, PackageError, listed
 from ngraph_mxnet.ir.dims import IN_FORCE, Atom
 from ngraph_mxnet.ir.module import Module, Shared
 from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, is_symbolic
-from ngraph_mxnet.ir.types import Role
+from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS, ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.fields import ALIGNMENT
@@ -26,17 +27,9 @@ from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported
-from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
-from ngraph_mxnet.targets.cpu.program.template import at
-from ngraph_mxnet.targets.cpu.program.template_code import template_code
-from ngraph_mxnet.targets.cpu.program.validate import Validator
-
-_BEYOND = ("avx512bf16", *VNNI.values())
-"""Features beyond those of an instruction set that kernels of avx512 may need: where the CPU lacks them, the runtime
-takes the program for avx2."""
+from ngraph_mxnet.targets.cpu.program.program import Program
 
 Operand = tuple[int, int, int]
 """Space, index, offset."""
@@ -102,21 +95,17 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bo
 
 def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:
     lowered = _lowered(module, settings, weights)
-    code = lowered.builder.code()
-    program = ArtefactProgram(settings.instruction_set, 0, tuple((value.name, value.type) for value in lowered.inputs),
-                              tuple((name, value.type) for name, value in lowered.outputs),
-                              code.arena_bytes, code.constants, code.levels)
-    _check(module.name, code, lowered, {})
-    return program
+    levels, arena_bytes, constants = _checked(module.name, lowered, lowered.program(), {}).listed()
+    return ArtefactProgram(settings.instruction_set, 0, tuple((value.name, value.type) for value in lowered.inputs),
+                           tuple((name, value.type) for name, value in lowered.outputs), arena_bytes, constants, levels)
 
 
 def _template(module: Module, symbols: Sequence[Atom], guards: Guards, settings: Settings,
               weights: Mapping[str, np.ndarray]) -> RangeTemplate:
     lowered = _lowered(module, settings, weights)
-    code = template_code(lowered.builder, symbols, guards.found.values(), [value.type for value in lowered.inputs],
-                         [value.type for _, value in lowered.outputs])
+    code = lowered.program(symbols, guards.found.values())
     assert guards.hint is not None
-    _check(module.name, at(lowered.builder, guards.hint).code(), lowered, guards.hint)
+    _checked(module.name, lowered, code, guards.hint)
     held = [(slot, value, str(guard))
             for (slot, value), guard in zip(code.guards, guards.found.values(), strict=True)]
     return RangeTemplate(
@@ -131,6 +120,10 @@ class _Lowered:
     builder: ProgramBuilder
     inputs: Sequence[Shared]
     outputs: Sequence[tuple[str, Shared]]
+
+    def program(self, symbols: Sequence[Atom] = (), guards: Iterable[Guard] = ()) -> Program:
+        return self.builder.program([value.type for value in self.inputs], [value.type for _, value in self.outputs],
+                                    symbols, guards)
 
 
 def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> _Lowered:
@@ -170,17 +163,20 @@ def _prepared(name: str, builder: ProgramBuilder, weights: Mapping[int, np.ndarr
     if not builder.instructions:
         return np.zeros(size, np.uint8)
     own = supported(_core.cpu_features())
-    code = builder.code()
     numbers = {place: number for number, place in enumerate(weights)}
-    levels = [[(_here(name, kernel, own), _moved(operands, numbers), *rest) for kernel, operands, *rest in level]
-              for level in code.levels]
-    program = ProgramCode(levels, code.arena_bytes, code.constants).bind(_core.kernel_address, None)
+    sizes = [weights[place].nbytes if place in weights else 0 for place in range(1 + max(weights, default=-1))]
+    program = builder.program([TensorType(u8, (size,)) for size in sizes])
+    levels, arena_bytes, constants = program.native(_core.kernel_address).bind().listed()
+    here = {kernel: _here(name, kernel, own) for level in levels for kernel, *_ in level}
+    bound = _core.BoundProgram(
+        [[(here[kernel], _core.kernel_address(here[kernel]), _moved(operands, numbers), *rest)
+          for kernel, operands, *rest in level] for level in levels], arena_bytes, constants)
     room = np.zeros(size + AFTER + ALIGNMENT, np.uint8)
     first = -room.ctypes.data % ALIGNMENT
     whole = room[first:first + size + AFTER]
     memory = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in weights.values()]
     specs = [("u8", array.shape) for array in memory]
-    _core.Executable(program, None, 0, [], specs, [("u8", whole.shape)], config.threads()).run(memory, [whole])
+    _core.Executable(bound, None, 0, [], specs, [("u8", whole.shape)], config.threads()).run(memory, [whole])
     return whole[:size]
 
 
@@ -244,12 +240,15 @@ class _Constants:
         return self._inputs[index]
 
 
-def _check(name: str, code: ProgramCode, lowered: _Lowered, binding: Mapping[str, int]) -> None:
-    """Refuse an instruction that is not such as its kernel declares."""
-    features = dict.fromkeys((*NEEDS["avx512"], *_BEYOND), True)
-    inputs = [value.type.at(binding).bytes for value in lowered.inputs]
-    outputs = [value.type.at(binding).bytes for _, value in lowered.outputs]
+def _checked(name: str, lowered: _Lowered, program: Program, binding: Mapping[str, int]) -> Any:
+    """The `_core.BoundProgram` for these sizes, of which each instruction is such as its kernel declares."""
+    from ngraph_mxnet import _core
+
+    inputs = [value.type.at(binding) for value in lowered.inputs]
+    outputs = [value.type.at(binding) for _, value in lowered.outputs]
     try:
-        Validator(inputs, outputs, 0, features).check(code)
+        bound = program.native(_core.kernel_address).bind([type_.shape for type_ in inputs])
+        bound.check([type_.bytes for type_ in inputs], [type_.bytes for type_ in outputs], 0)
     except ValueError as error:
         raise PackageError(f"graph {name} can't be kept: {error}") from error
+    return bound

@@ -16,14 +16,15 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.ir.dims import IN_FORCE
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
-from ngraph_mxnet.ir.sizes import Guard
+from ngraph_mxnet.ir.sizes import Guard, Guards
+from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.quantise.fit import Fit
@@ -54,15 +55,12 @@ from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_
 from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.chains import chained
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
-from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
+from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
-from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
+from ngraph_mxnet.targets.cpu.program.programs import CPURange, Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.targets.cpu.program.stored import StoredValues
-from ngraph_mxnet.targets.cpu.program.template_programs import load_template
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
-from ngraph_mxnet.targets.cpu.template import template_of
 
 if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.profile import Profile
@@ -72,9 +70,9 @@ if TYPE_CHECKING:
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
-    `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
-    were made for it, so that no other process could run it. `settings`: what it was lowered for. `fit`: what of a
-    recipe was applied; None without one.
+    `main` and `prepare` are the builders, kept for `explain` and tests: asked for, they are planned. `generated`: the
+    Program calls kernels that were made for it, so that no other process could run it. `settings`: what it was lowered
+    for. `fit`: what of a recipe was applied; None without one.
     """
 
     def __init__(self, graph: Graph, module: Module, native: Any, main: Lowering, prepare: ProgramBuilder,
@@ -82,21 +80,31 @@ class CPUExecutable(NativeExecutable):
                  fit: Fit | None = None) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
-        self.main = main.builder
-        self.prepare = prepare
-        self._lowering = main
+        self._lowering, self._prepare = main, prepare
         self._programs = programs
         self._generated, self.settings = generated, settings
         self.precision, self.quantised = precision, programs.quantised
         self.fit = fit
 
     @cached_property
+    def main(self) -> ProgramBuilder:
+        self._lowering.builder.planned(self._programs.main.plan())
+        return self._lowering.builder
+
+    @cached_property
+    def prepare(self) -> ProgramBuilder:
+        if self._programs.prepare is not None:
+            self._prepare.planned(self._programs.prepare.plan())
+        return self._prepare
+
+    @cached_property
     def values(self) -> StoredValues:  # type: ignore[override]  # made for audits, which few programs are for
+        assert self.main.steps or not self.main.instructions
         return stored_values(self._lowering, [port.type for port in self.outputs])
 
     @property
     def prepared(self) -> tuple[int, int]:
-        return len(self.prepare.pieces), self.prepare.prepared_bytes
+        return len(self._prepare.pieces), self._prepare.prepared_bytes
 
     @property
     def memory(self) -> MemoryUse:
@@ -105,7 +113,7 @@ class CPUExecutable(NativeExecutable):
         intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
                             if node.op.name != "constant" and value not in main.results)
         plan = self.main.memory
-        return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
+        return MemoryUse(intermediates, plan.separate, plan.least, plan.planned, self._prepare.prepared_bytes)
 
     def in_the_way(self, over: Mapping[int, int]) -> str | None:
         """Why some results can't be written over inputs; None if they can.
@@ -121,6 +129,10 @@ class CPUExecutable(NativeExecutable):
         if self._generated:
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
                                "NGRAPH_CODEGEN and the option codegen")
+        try:  # else each process would find what it can't load
+            self._programs.check(self.native)
+        except ValueError as error:
+            raise PackageError(f"graph {self._programs.name} can't be kept: {error}") from error
         return self._programs.package(CPUBackend.name)
 
     def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
@@ -135,12 +147,15 @@ class CPUExecutable(NativeExecutable):
                                      bf16=self.settings.bf16)
 
     def listing(self) -> str:
-        return self._programs.listing()
+        from ngraph_mxnet.targets.cpu.report.facts import listing
+
+        return listing(self._programs.flow, self.native.program, self.native.prepare_program,
+                       self._programs.prepared_bytes)
 
     def lowered(self) -> Lowered:
         from ngraph_mxnet.targets.cpu.report.facts import lowered
 
-        return lowered(self._lowering)
+        return lowered(self._lowering, self.main)
 
     def traced(self, arrays: list[np.ndarray]) -> list[Event]:
         from ngraph_mxnet.targets.cpu.report.profile import traced
@@ -157,7 +172,7 @@ class CPUExecutable(NativeExecutable):
 
         seconds = seconds_by_origin(lambda: self.run(arrays), self.settings.threads, rounds)
         constants = sum(array.nbytes for array in self.main.constants)
-        return Usage(seconds, constants + self.prepare.prepared_bytes, self.memory.planned)
+        return Usage(seconds, constants + self._prepare.prepared_bytes, self.memory.planned)
 
 
 class CPUBackend(Backend):
@@ -245,19 +260,7 @@ class CPUBackend(Backend):
         with span("generate code", "compile"):
             code = settings.generator.code() if settings.generator is not None else Code(None, {})
         with span("plan and bind", "compile"):
-            whole, prepared = module.flow, None
-            if prepare.builder.instructions:
-                prepared = prepared_buffer(whole.inputs, prepare.builder.prepared_bytes)
-            programs = Programs(
-                graph.name,
-                program_flow(whole.inputs, whole.step(MAIN).outputs, whole.names, prepared),
-                main.builder.code(),
-                prepare.builder.code() if prepared else None,
-                settings.threads,
-                notice,
-                _precision(settings, fit),
-                None if fit is None else str(fit),
-            )
+            programs = _programs(graph, module, main.builder, prepare.builder, settings, notice, fit)
             code = _with_added(code, main.builder, prepare.builder, settings)
             native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                    generated=bool(code.addresses))
@@ -268,13 +271,15 @@ class CPUBackend(Backend):
         wanted = read_options(options)
         if wanted.codegen or wanted.autotune:
             return None  # both are for the sizes at hand
+        from ngraph_mxnet import _core
+
         settings, notice = self._settings(wanted)
         fit = self._optimised(graph, wanted, settings)
         notice = notice or (fit.shortfall if fit is not None else None)
         module, main, prepare = self._lowered(graph, wanted, settings)
         with span("plan and bind", "compile"):
-            return template_of(graph, module, main.builder, prepare.builder, settings, notice,
-                               _precision(settings, fit), fit)
+            programs = _programs(graph, module, main.builder, prepare.builder, settings, notice, fit)
+            return CPURange(programs, programs.binder(_core.kernel_address), is_kept=True)
 
     def _settings(self, wanted: Options) -> tuple[Settings, str | None]:
         """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
@@ -364,11 +369,26 @@ class CPUBackend(Backend):
 
         return module_for
 
-    def load(self, package: Package) -> Executable:
+    def load(self, package: Package) -> Executable | Template:
         return load(package)
 
-    def load_template(self, package: TemplatePackage) -> Template:
-        return load_template(package)
+
+def _programs(graph: Graph, module: Module, main: ProgramBuilder, prepare: ProgramBuilder, settings: Settings,
+              notice: str | None, fit: Fit | None) -> Programs:
+    """Of a graph with symbols, those for which the guards hold that are in force."""
+    whole, symbols = module.flow, graph.symbols()
+    results, prepared = whole.step(MAIN).outputs, None
+    if prepare.instructions:
+        prepared = prepared_buffer(whole.inputs, prepare.prepared_bytes)
+    guards = IN_FORCE.get() if symbols else None
+    held = list(guards.found.values()) if isinstance(guards, Guards) else []
+    inputs, outputs = [value.type for value in whole.inputs], [value.type for value in results]
+    # The prepare Program has no symbols, and reads weights alone.
+    weights = [value.type if value.role is Role.WEIGHT else TensorType(u8, (0,)) for value in whole.inputs]
+    return Programs(
+        graph.name, program_flow(whole.inputs, results, whole.names, prepared),
+        main.program(inputs, outputs, symbols, held), prepare.program(weights) if prepared else None, settings.threads,
+        notice, _precision(settings, fit), None if fit is None else str(fit), symbols, held)
 
 
 def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, settings: Settings) -> Code:

@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.lower.context import LoweringRule
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 
 KINDS = ("kernels", "lowerings", "passes", "ONNX rules", "MXNet rules")
 _REFUSED = "refused "

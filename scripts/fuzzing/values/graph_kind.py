@@ -38,7 +38,7 @@ def _from_file(graph: Any, calls: list[list[np.ndarray]]) -> list[list[Any]]:
     (program,) = (one for one in artefact.programs if (one.isa, one.shapes) == (isa, 0))
     levels = [[(kernel, _core.kernel_address(kernel), *rest) for kernel, *rest in level] for level in program.levels]
     types = ([(each.element.name, each.shape) for _, each in ports] for ports in (program.inputs, program.outputs))
-    made = _core.Program(levels, program.arena_bytes, list(program.constants))
+    made = _core.BoundProgram(levels, program.arena_bytes, list(program.constants))
     native = _core.Executable(made, None, 0, [], *types, 2)
     results = []
     for arrays in calls:

@@ -13,7 +13,7 @@ import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, nan, prod
 from pathlib import Path
 from random import Random
@@ -31,9 +31,8 @@ from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.program.instruction import Space
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.program.programs import Programs
-from ngraph_mxnet.targets.cpu.program.validate import Validator
 
 _CONTRACTIONS = (CONTRACTION, QUANTIZED_CONTRACTION)
 _ROOM, _GUARD = 1 << 20, 1 << 26
@@ -229,12 +228,13 @@ _CHANGES = (0, 1, -1, 2, 3, 16, 64, 1 << 20, 1 << 40, -(1 << 20))
 class Program:
     """One of a package, for mutants of its instructions one by one, in guarded memory."""
 
-    def __init__(self, whole: Programs, program: ProgramCode, slots: Sequence[Slot]) -> None:
+    def __init__(self, whole: Programs, program: Plain, slots: Sequence[Slot]) -> None:
         inputs, outputs = ([value.type.bytes for value in values] for values in (whole.flow.inputs, whole.flow.results))
-        self.instructions = [instruction for level in program.levels for instruction in level]
-        self._program, self._validator = program, Validator(inputs, outputs, whole.prepared_bytes)
-        own = {(Space.ARENA, 0): program.arena_bytes, (Space.PREPARED, 0): whole.prepared_bytes,
-               **{(Space.CONSTANT, i): array.nbytes for i, array in enumerate(program.constants)}}
+        levels, self._arena, self._constants = program.native(_core.kernel_address).bind().listed()
+        self.instructions = [instruction for level in levels for instruction in level]
+        self._around = inputs, outputs, whole.prepared_bytes
+        own = {(Space.ARENA, 0): self._arena, (Space.PREPARED, 0): whole.prepared_bytes,
+               **{(Space.CONSTANT, i): array.nbytes for i, array in enumerate(self._constants)}}
         sizes = {**{place: size + _SLACK for place, size in own.items()},
                  **{(Space.INPUT, i): size for i, size in enumerate(inputs)},
                  **{(Space.OUTPUT, i): size for i, size in enumerate(outputs)}}
@@ -243,7 +243,12 @@ class Program:
         assert len(self._places) == len(sizes), "more slots, please"
 
     def check(self, instruction: Sequence[Any]) -> None:
-        self._validator.check(replace(self._program, levels=[[instruction]]))
+        kernel, *rest = instruction
+        try:
+            made = _core.BoundProgram([[(kernel, _core.kernel_address(kernel), *rest)]], self._arena, self._constants)
+        except (RuntimeError, TypeError) as error:  # numbers that fit no C++ type
+            raise ValueError(str(error)) from error
+        made.check(*self._around)
 
     def takes(self, instruction: Sequence[Any]) -> bool:
         """Whether the validator does, and a call does not last too long."""
@@ -261,7 +266,7 @@ class Program:
         place = (space, 0 if space in (Space.ARENA, Space.PREPARED) else index)
         if place not in placed:
             slot, size, _ = self._places[place]
-            content = self._program.constants[index].tobytes() if space == Space.CONSTANT else None
+            content = self._constants[index].tobytes() if space == Space.CONSTANT else None
             alignment = 1 if space in (Space.INPUT, Space.OUTPUT) else 64
             placed[place] = slot.place(0, size, at_end=at_end, alignment=alignment, content=content)
         return placed[place] + offset

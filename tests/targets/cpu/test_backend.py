@@ -23,7 +23,7 @@ from ngraph_mxnet.targets.cpu.machine.isa import (
     supported,
 )
 from ngraph_mxnet.targets.cpu.microkernels import target
-from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
+from ngraph_mxnet.targets.cpu.program.builder import MemoryUse
 
 ISAS = supported(_core.cpu_features())
 
@@ -51,7 +51,8 @@ def test_constants_are_held_by_the_program_that_reads_them() -> None:
     graph = b.results(b.matmul(x, w, transpose_b=True), b.matmul(b.relu(x), same, transpose_b=True))
     executable = compile(graph, "CPU", threads=1)
     assert isinstance(executable, CPUExecutable)
-    main, prepare = executable.main.code(), executable.prepare.code()
+    main, prepare = executable._programs.main, executable._programs.prepare
+    assert prepare is not None
     assert [array.shape for array in prepare.constants].count(weights.shape) == 1
     assert not any(array.shape == weights.shape for array in main.constants)
     assert_agree(graph)

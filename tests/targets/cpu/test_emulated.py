@@ -9,7 +9,6 @@ import collections
 import itertools
 import mmap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,17 +42,12 @@ def is_512_bits_wide(instruction: bytes) -> bool:
     return instruction[0] == _EVEX and instruction[3] >> 5 & 3 == _LENGTH_512
 
 
-@dataclass
 class EmulatedProgram:
-    """In the place of `_core.Program`: see docs/design.md for the arguments."""
+    """Runs what `_core.BoundProgram` holds."""
 
-    levels: list[list[tuple]]
-    arena_bytes: int
-    constants: list[np.ndarray]
-    owner: Any = None
-
-    def __post_init__(self) -> None:
-        self.constants = [aligned(array) for array in self.constants]
+    def __init__(self, bound: Any) -> None:
+        self.levels, self.arena_bytes, constants = bound.listed()
+        self.constants = list(map(aligned, constants))
 
     def run(self, inputs: list[np.ndarray], outputs: list[np.ndarray], prepared: np.ndarray) -> Iterator[str]:
         """Run all instructions, and give the name of each kernel that has run."""
@@ -61,21 +55,21 @@ class EmulatedProgram:
 
         arena = aligned(np.zeros(self.arena_bytes, np.uint8))
         spaces = ([arena], inputs, outputs, self.constants, [prepared])
-        for name, kernel, operands, ints, floats, tasks, *_ in itertools.chain(*self.levels):
+        for name, operands, ints, floats, tasks, *_ in itertools.chain(*self.levels):
             tables = (
                 np.array([pointer_to(spaces[space][index]) + offset for space, index, offset in operands]),
                 np.array(ints, np.int64),
                 np.array(floats, np.float64),
             )
-            emulator().call(kernel, *map(pointer_to, tables), 0, tasks)
+            emulator().call(_core.kernel_address(name), *map(pointer_to, tables), 0, tasks)
             yield name
 
 
 class EmulatedExecutable:
     """In the place of `_core.Executable`: prepares at every call, runs one kernel after the other."""
 
-    def __init__(self, main: EmulatedProgram, prepare: EmulatedProgram | None, prepared_bytes: int, *_: Any) -> None:
-        self.programs = [prepare, main] if prepare else [main]
+    def __init__(self, main: Any, prepare: Any, prepared_bytes: int, *_: Any) -> None:
+        self.programs = [EmulatedProgram(each) for each in (prepare, main) if each is not None]
         self.prepared_bytes = prepared_bytes
 
     def steps(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Iterator[str]:
@@ -96,7 +90,6 @@ def _emulated_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU backend compiles for AVX-512 and runs in the emulator."""
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
     monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx512"], True))
-    monkeypatch.setattr(_core, "Program", EmulatedProgram)
     monkeypatch.setattr(_core, "Executable", EmulatedExecutable)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.cpu.program import program
+from ngraph_mxnet.targets.cpu.program import builder
 
 
 def stack(batch: int, channels: list[int], size: tuple[int, int], kernels: list[int], strides: list[int]) -> Graph:
@@ -25,7 +25,7 @@ def stack(batch: int, channels: list[int], size: tuple[int, int], kernels: list[
 
 
 def fills(monkeypatch: pytest.MonkeyPatch, gain: int) -> None:
-    monkeypatch.setattr(program, "SHARING_GAIN", gain)
+    monkeypatch.setattr(builder, "SHARING_GAIN", gain)
 
 
 @given(data=st.data())

@@ -16,7 +16,7 @@ ISAS = supported(_core.cpu_features())
 @pytest.mark.parametrize("isa", ISAS)
 def test_the_kernel_makes_the_operations_that_are_counted(isa):
     kernel = peak_symbol(isa)
-    program = _core.Program([[(kernel, _core.kernel_address(kernel), [(1, 0, 0), (2, 0, 0)], [3], [], 5)]], 0, [])
+    program = _core.BoundProgram([[(kernel, _core.kernel_address(kernel), [(1, 0, 0), (2, 0, 0)], [3], [], 5)]], 0, [])
     executable = _core.Executable(program, None, 0, [], [("f32", (3,))], [("f32", (5, 16))], 2)
     out = np.empty((5, 16), np.float32)
     executable.run([np.array([1.0, 0.5, 2.0], np.float32)], [out])

@@ -20,7 +20,7 @@ from ngraph_mxnet.targets.cpu.lower import context
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.planning.view import BF16, Halo, PlainView, View, blocked_view, plain_view, sub_blocks
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.promises import Promises, require_types
 
 

@@ -23,8 +23,8 @@ from ngraph_mxnet.errors import PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.sizes import described
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import load_template
 from ngraph_mxnet.runtime.changing import ChangingShapes
@@ -115,7 +115,7 @@ class StepPackage:
     """A `StepTemplate` as plain data, but for its inputs."""
 
     facts: Facts
-    halves: Sequence[TemplatePackage]
+    halves: Sequence[Package]
 
     def holds(self, binding: Mapping[str, int]) -> bool:
         return all(half.holds(binding) for half in self.halves)
@@ -128,7 +128,7 @@ class StepPackage:
     def from_bytes(content: bytes) -> StepPackage:
         found = unpack(content)
         try:
-            return StepPackage(found["facts"], [TemplatePackage.from_bytes(half.tobytes()) for half in found["halves"]])
+            return StepPackage(found["facts"], [Package.from_bytes(half.tobytes()) for half in found["halves"]])
         except (AttributeError, LookupError, TypeError) as error:
             raise PackageError(f"this is no training step for a range of sizes: {error!r}") from error
 

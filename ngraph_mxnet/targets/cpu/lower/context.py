@@ -39,8 +39,8 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     spatial,
     sub_blocks,
 )
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.promises import DEFECT, Promises, require_types
 
 
@@ -167,7 +167,7 @@ class Lowering:
     """
 
     def __init__(self, graph: Graph, settings: Settings, prepare: Lowering | None = None, *,
-                 wave_bytes: int | None = None, branches: int = 0) -> None:
+                 wave_bytes: int = 0, branches: int = 0) -> None:
         self.graph = graph
         self.settings = settings
         self.prepare = prepare

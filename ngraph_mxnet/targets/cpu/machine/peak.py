@@ -86,7 +86,7 @@ def _runner(core: Any, kernel: str, ints: Sequence[int], tasks: int, source: np.
             threads: int) -> Any:
     """A function that runs one kernel from `source` to an array of `out_shape` on the team."""
     operands = [(int(Space.INPUT), 0, 0), (int(Space.OUTPUT), 0, 0)]
-    program = core.Program([[(kernel, core.kernel_address(kernel), operands, list(ints), [], tasks)]], 0, [])
+    program = core.BoundProgram([[(kernel, core.kernel_address(kernel), operands, list(ints), [], tasks)]], 0, [])
     executable = core.Executable(program, None, 0, [], [("f32", source.shape)], [("f32", out_shape)], threads)
     out = np.empty(out_shape, np.float32)
     return lambda: executable.run([source], [out])

@@ -30,8 +30,8 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     Operand,
 )
 from ngraph_mxnet.targets.cpu.params.strided import strided
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 
 logger = config.logger(__name__)
 
@@ -135,7 +135,7 @@ def _runner(builder: ProgramBuilder, instructions: Sequence[Instruction], thread
         operands = [(place(buffer), offset) for buffer, offset in instruction.operands]
         last = replace(instruction, operands=operands, waits=[last])
         own.instructions.append(last)
-    native = _core.Executable(own.code().bind(_core.kernel_address, None), None, 0, [], [], [], threads)
+    native = _core.Executable(own.program().native(_core.kernel_address).bind(), None, 0, [], [], [], threads)
     return lambda: sum(seconds for _, seconds in native.profile([], [])[1:])
 
 

@@ -39,7 +39,7 @@ class Plane(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRecipe(ABC):
-    """A table of which some numbers are not known yet. `csrc/core/template_tables.cc` makes the same of each kind."""
+    """A table of which some numbers are not known yet. `csrc/core/tables.cc` makes the same of each kind."""
 
     kind: ClassVar[str]
     numbers: tuple[int, ...]

@@ -22,8 +22,8 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.targets.cpu.params.layout import ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.strided import strided
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
-from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 
 POISON = 0x7FF77FF7
 _KEPT_ORDER = 0.3

@@ -23,8 +23,9 @@ class Space(IntEnum):
 class Buffer:
     """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others.
 
-    `zeroing` writes the zeros of its halo, which its region keeps (see `memory.Lifetime`): before the first run, or in
-    each where memory is shared across regions.
+    Buffers share memory only within a `region`: images of one geometry with a zero halo make one, and leave the
+    halo's bytes alone, so that zeros written once stay. `zeroing` writes the zeros of its halo: before the first run,
+    or in each where memory is shared across regions.
     """
 
     space: Space
@@ -48,7 +49,7 @@ class Loop:
 
 @dataclass(eq=False)
 class Instruction:
-    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
+    """One kernel call, run after `waits`; once it is planned, `level` is at least 1 + the highest level of these.
 
     `node` numbers the nodes in the order of lowering. For profiles: `origin` is its name, `operations` are
     floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written. One that is

@@ -1,4 +1,4 @@
-"""What `_core.Executable` is made of, as plain data: a package of the CPU.
+"""What runs a graph, as plain data: a package of the CPU.
 
 It names kernels of the kernel library; nothing in it is code. Importing this module imports no compiler.
 """
@@ -12,26 +12,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
 from ngraph_mxnet.errors import NGraphError, PackageError
+from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
+from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.pack import text
-from ngraph_mxnet.runtime.executable import NativeExecutable, ports_of
+from ngraph_mxnet.package.pack import count, text
+from ngraph_mxnet.runtime.executable import NativeExecutable, Port, ports_of
+from ngraph_mxnet.runtime.ranges import Shapes, Template
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.program import Program
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
-from ngraph_mxnet.targets.cpu.program.validate import Validator, count
 
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"
-MOST_THREADS = 1 << 16
+_MOST_THREADS = 1 << 16
 _HEADER_BYTES = 4096
 """What a file of prepared weights takes beside them."""
 _SEAL_KEY_BYTES = 64
+_DAMAGES = (ArithmeticError, AttributeError, LookupError, NGraphError, RuntimeError, TypeError, ValueError)
+"""What is raised for content that is damaged; a C++ cast raises RuntimeError."""
+
+Address = Callable[[str], int]
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,14 @@ class Programs:
     """The main Program, which a call runs, and the one that prepares weights, if any.
 
     In both, the number of an input is its place among those of `flow`. Its step `prepare` makes one value, the prepared
-    buffer, of the weights; its step `main` reads that and all inputs.
+    buffer, of the weights; its step `main` reads that and all inputs. The sizes of what is no weight may depend on
+    `symbols`; the Programs are then for those sizes for which the guards hold.
     """
 
     name: str
     flow: Flow
-    main: ProgramCode
-    prepare: ProgramCode | None
+    main: Program
+    prepare: Program | None
     threads: int
     notice: str | None = None
     """What was asked for and this CPU lacks, or a recipe: every process that uses the program warns of it."""
@@ -53,81 +58,100 @@ class Programs:
     """In what its convolutions and matrix products compute."""
     quantised: str | None = None
     """How many of them are in 8 bits by a recipe, if there was one, as a phrase."""
+    symbols: Sequence[Atom] = ()
+    guards: Sequence[Guard] = ()
 
     @property
     def prepared_bytes(self) -> int:
         return self.flow.step(_PREPARE).outputs[0].type.bytes if self.prepare is not None else 0
 
-    def bind(self, address: Callable[[str], int], owner: Any = None, *, generated: bool = False) -> Any:
-        """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code.
+    @property
+    def _weights(self) -> list[int]:
+        return [place for place, value in enumerate(self.flow.inputs) if value.role is Role.WEIGHT]
 
-        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do.
+    def bind(self, address: Address, owner: Any = None, *, generated: bool = False, of_file: bool = False) -> Any:
+        """The `_core.Executable` of Programs without symbols, which keeps `owner`, the owner of the kernels' code.
+
+        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do. What is
+        `of_file` may ask for anything, and binding it ends.
 
         Raises:
             KeyError: there is no such kernel.
+            ValueError: the file's refers to what does not exist, or asks for too much.
         """
         from ngraph_mxnet import _core
 
         inputs, outputs = ([(value.type.element.name, value.type.shape) for value in values]
                            for values in (self.flow.inputs, self.flow.results))
-        weights = [index for index, value in enumerate(self.flow.inputs) if value.role is Role.WEIGHT]
         return _core.Executable(
-            self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
-            self.prepared_bytes, weights, inputs, outputs, self.threads, self.name,
-            None if generated else self._cached_weights(),
-        )
+            self.main.native(address, owner).bind(of_file=of_file), self._bound_prepare(address, owner, of_file),
+            self.prepared_bytes, self._weights, inputs, outputs, self.threads, self.name,
+            None if generated else self._cached_weights())
 
-    def check(self) -> None:
-        """Raises ValueError, which names the instruction, for one that is not such as its kernel declares."""
-        inputs, outputs = ([count(value.type.bytes) for value in values]
+    def check(self, executable: Any) -> None:
+        """Raises ValueError for an instruction of what `bind` gave that is not such as its kernel declares."""
+        inputs, outputs = ([value.type.bytes for value in values]
                            for values in (self.flow.inputs, self.flow.results))
-        validator = Validator(inputs, outputs, count(self.prepared_bytes))
-        for program in (self.main, self.prepare):
-            if program is not None:
-                validator.check(program)
-        if not 1 <= count(self.threads) <= MOST_THREADS:
-            raise ValueError(f"{self.threads} threads")
+        executable.program.check(inputs, outputs, self.prepared_bytes)
+        if executable.prepare_program is not None:
+            executable.prepare_program.check(inputs, [], self.prepared_bytes)
 
-    def listing(self) -> str:
-        """As text, for people."""
-        from ngraph_mxnet.targets.cpu.report.facts import listing  # imports the lowering
+    def binder(self, address: Address, owner: Any = None, *, of_file: bool = False) -> Any:
+        """The `_core.Binder` of Programs with symbols. Of what is `of_file`, all instructions are checked.
 
-        return listing(self.flow, self.main, self.prepare, self.prepared_bytes)
+        Raises:
+            KeyError: there is no such kernel.
+            ValueError: what prepares weights is not such as its kernels declare.
+        """
+        from ngraph_mxnet import _core
+
+        places, prepare = self._weights, self._bound_prepare(address, owner, of_file)
+        sizes = [value.type.bytes if value.role is Role.WEIGHT else 0 for value in self.flow.inputs]
+        if of_file and prepare is not None:
+            prepare.check(sizes, [], self.prepared_bytes)
+        return _core.Binder(
+            self.main.native(address, owner), prepare, self.prepared_bytes, places, [sizes[place] for place in places],
+            self.threads, self.name, self._cached_weights(), of_file)
+
+    def _bound_prepare(self, address: Address, owner: Any, of_file: bool) -> Any:
+        return self.prepare.native(address, owner).bind(of_file=of_file) if self.prepare is not None else None
 
     def package(self, target: str) -> Package:
-        """
-        Raises:
-            PackageError: whoever loads it would refuse it.
-        """
-        try:
-            self.check()
-        except ValueError as error:
-            raise PackageError(f"graph {self.name} can't be kept: {error}") from error
         code = {name: vars(program) for name, program in ((_MAIN, self.main), (_PREPARE, self.prepare)) if program}
         return Package(target, self.name, self.flow, code, {
             "threads": self.threads, "notice": self.notice, "precision": self.precision,
-            "quantised": self.quantised})
+            "quantised": self.quantised}, self.symbols, self.guards)
 
     @staticmethod
     def of(package: Package) -> Programs:
-        """What gave the package, checked.
+        """What gave the package. What its numbers refer to is checked when it is bound.
 
         Raises:
-            PackageError: it is damaged, or an instruction is not such as its kernel declares.
+            PackageError: it is damaged, or this CPU does not run it.
         """
+        from ngraph_mxnet import _core
+
         try:
-            code = {name: program_of(**package.code[name]) for name in package.code}
-            found = Programs(package.name, package.flow, code[_MAIN], code.get(_PREPARE), **package.settings)
+            code = {name: Program.of(package.code[name]) for name in package.code}
+            found = Programs(package.name, package.flow, code[_MAIN], code.get(_PREPARE), **package.settings,
+                             symbols=package.symbols, guards=package.guards)
             prepared = found.flow.step(_PREPARE).outputs[0] if found.prepare is not None else None
             wanted = program_flow(found.flow.inputs, found.flow.results, found.flow.names, prepared)
             if found.flow != wanted:
                 raise ValueError("its steps are not those of a Program")
+            if any(found.flow.inputs[place].type.is_symbolic for place in found._weights):
+                raise ValueError("the size of a weight is a range")
             for said in (found.notice, found.precision, found.quantised):
                 if said is not None:
                     text(said)
-            found.check()
-        except (ArithmeticError, AttributeError, LookupError, NGraphError, TypeError, ValueError) as error:
-            raise PackageError(f"graph {package.name}: what is packed does not run here: {error}") from error
+            if not 1 <= count(found.threads) <= _MOST_THREADS:
+                raise ValueError(f"{found.threads} threads")
+            for program in code.values():
+                for kernel in sorted(program.kernels()):
+                    if not _core.kernel_runs(kernel):
+                        raise ValueError(f"there is no kernel {kernel!r} that this CPU runs")
+        except _DAMAGES as error:
+            raise _refused(package, error) from error
         return found
 
     def _cached_weights(self) -> CachedWeights | None:
@@ -136,18 +160,15 @@ class Programs:
         if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
             return None
         assert self.prepare is not None
-        program = json.dumps([package_identity(), self.prepare.levels, self.prepared_bytes])
-        hasher = hashlib.sha256(program.encode())
+        plain = {**vars(self.prepare), "steps": self.prepare.steps.tolist(), "constants": None}
+        hasher = hashlib.sha256(json.dumps([package_identity(), plain, self.prepared_bytes]).encode())
         for array in self.prepare.constants:
             hasher.update(array.nbytes.to_bytes(8, "little") + array.tobytes())
         return cached_weights(store, hasher.hexdigest())
 
 
-def program_of(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
-    """A package's program, its constants checked; `Programs.check` looks at the levels."""
-    if type(constants) is not list or not {np.ndarray}.issuperset(map(type, constants)):
-        raise ValueError("the constants are no list of arrays")
-    return ProgramCode(levels, arena_bytes, constants)
+def _refused(package: Package, error: Exception) -> PackageError:
+    return PackageError(f"graph {package.name}: what is packed does not run here: {error}")
 
 
 def prepared_buffer(inputs: Sequence[Shared], size: int) -> Shared:
@@ -191,8 +212,35 @@ def cached_weights(store: Store, program: str) -> CachedWeights | None:
     return CachedWeights(prefix, secret[_SEAL_KEY_BYTES:], seal, store.tidy)
 
 
-def load(package: Package) -> NativeExecutable:
-    """What runs the package of a graph that the CPU compiled.
+class CPURange(Template):
+    """Programs with symbols. `native` is the `_core.Binder`; `is_kept`: the Programs are at hand, to be packed."""
+
+    def __init__(self, programs: Programs, native: Any, *, is_kept: bool) -> None:
+        self.inputs, self._outputs = ports_of(programs.flow)
+        self.native, self.guards = native, programs.guards
+        self.precision, self.quantised = programs.precision, programs.quantised
+        self._programs = programs if is_kept else None
+
+    def bind(self, shapes: Shapes) -> NativeExecutable | None:
+        native = self.native.bind(shapes)
+        if native is None:
+            return None
+        found = NativeExecutable(_bound(self.inputs, native.inputs), _bound(self._outputs, native.outputs), native)
+        found.precision, found.quantised = self.precision, self.quantised
+        return found
+
+    def package(self) -> Package:
+        if self._programs is None:
+            raise PackageError("what was loaded from a package holds none, to save memory: keep the package itself")
+        return self._programs.package("CPU")
+
+
+def _bound(ports: Sequence[Port], specs: Sequence[tuple[str, Sequence[int]]]) -> list[Port]:
+    return [Port(port.name, port.type.with_shape(tuple(shape))) for port, (_, shape) in zip(ports, specs, strict=True)]
+
+
+def load(package: Package) -> NativeExecutable | CPURange:
+    """What runs the package of a graph that the CPU compiled, for a range of sizes if it has symbols.
 
     Raises:
         PackageError: it is damaged, or an instruction is not such as its kernel declares.
@@ -206,6 +254,13 @@ def load(package: Package) -> NativeExecutable:
         from ngraph_mxnet.targets.cpu.options import tell_once
 
         tell_once(programs.notice)
-    found = NativeExecutable(*ports_of(package.flow), programs.bind(_core.kernel_address))
+    try:
+        if programs.symbols:
+            return CPURange(programs, programs.binder(_core.kernel_address, of_file=True), is_kept=False)
+        native = programs.bind(_core.kernel_address, of_file=True)
+        programs.check(native)
+    except _DAMAGES as error:
+        raise _refused(package, error) from error
+    found = NativeExecutable(*ports_of(package.flow), native)
     found.precision, found.quantised = programs.precision, programs.quantised
     return found

@@ -14,10 +14,9 @@ from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, DEPTHWISE, ORDER_PIXELS, STRIDES, depthwise_symbol
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.planning.algorithm import ALGORITHMS
-from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BlockedView, View
+from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 
 __all__ = ["Contraction", "contractions"]
 
@@ -83,12 +82,12 @@ def _describe(instruction: Instruction, before: str) -> Contraction | None:
                        CONTRACTION.text(instruction.ints, instruction.floats))
 
 
-def lowered(main: Lowering) -> Lowered:
-    """What `main` made of its graph; its levels are assigned and its arena is planned."""
+def lowered(main: Lowering, builder: ProgramBuilder) -> Lowered:
+    """What `main` made of its graph, by its builder, which is planned."""
     nodes = main.graph.nodes
     spans: dict[Buffer, list[Instruction]] = {}
     calls = []
-    for instruction in main.builder.instructions:
+    for instruction in builder.instructions:
         calls.append(KernelCall(instruction.name, instruction.node - 1, instruction.level, instruction.tasks,
                                 instruction.operations, instruction.bytes))
         for buffer in dict.fromkeys(buffer for buffer, _ in instruction.operands):
@@ -101,7 +100,7 @@ def lowered(main: Lowering) -> Lowered:
         buffers.append(PlannedBuffer(buffer.offset, buffer.bytes, first.level, last, first.node - 1))
     layouts = tuple("; ".join(map(_view_text, main.views(node.outputs[0]))) for node in nodes)
     levels = 1 + max((call.level for call in calls), default=-1)
-    return Lowered(main.graph, tuple(calls), tuple(buffers), layouts, levels, main.builder.memory.planned)
+    return Lowered(main.graph, tuple(calls), tuple(buffers), layouts, levels, builder.memory.planned)
 
 
 def _view_text(view: View) -> str:
@@ -113,8 +112,9 @@ def _view_text(view: View) -> str:
     return f"blocked{narrow}{halo}"
 
 
-def listing(flow: Flow, main: ProgramCode, prepare: ProgramCode | None, prepared_bytes: int) -> str:
-    """The prepare Program, which runs once for each set of weights, then the main one, which runs with each call."""
+def listing(flow: Flow, main: Any, prepare: Any, prepared_bytes: int) -> str:
+    """The prepare Program, which runs once for each set of weights, then the main one, which runs with each call; both
+    are of `_core.BoundProgram`."""
     parts = []
     if prepare is not None:
         parts += _program("prepare", prepare, prepared_bytes)
@@ -124,12 +124,11 @@ def listing(flow: Flow, main: ProgramCode, prepare: ProgramCode | None, prepared
     return "\n".join(parts) + "\n"
 
 
-def _program(name: str, program: ProgramCode, prepared: int) -> list[str]:
-    count = sum(map(len, program.levels))
-    constants = sum(array.nbytes for array in program.constants)
-    lines = [f"{name}: {count} instructions in {len(program.levels)} levels; bytes: arena {program.arena_bytes}, "
-             f"prepared {prepared}, constants {constants}"]
-    for number, level in enumerate(program.levels):
+def _program(name: str, program: Any, prepared: int) -> list[str]:
+    levels, arena_bytes, constants = program.listed()
+    lines = [f"{name}: {sum(map(len, levels))} instructions in {len(levels)} levels; bytes: arena {arena_bytes}, "
+             f"prepared {prepared}, constants {sum(array.nbytes for array in constants)}"]
+    for number, level in enumerate(levels):
         lines.append(f"  level {number}")
         for kernel, operands, _, _, tasks, origin, *_ in level:
             where = ", ".join(_operand(*operand) for operand in operands)

@@ -19,7 +19,7 @@ from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.trace import Event, recorder
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
-from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
+from ngraph_mxnet.targets.cpu.program.builder import MemoryUse
 from ngraph_mxnet.targets.cpu.program.trace import Label, Spans
 from ngraph_mxnet.targets.cpu.report.facts import ProfileData, Row, slowest_first, total
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ngraph_mxnet.name_pieces import common_prefix
 from ngraph_mxnet.rendered import Rendered
-from ngraph_mxnet.targets.cpu.planning.schedule import MemoryUse
+from ngraph_mxnet.targets.cpu.program.builder import MemoryUse
 from ngraph_mxnet.targets.cpu.report.facts import Contraction, ProfileData, Row, contractions
 
 

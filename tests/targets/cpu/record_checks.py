@@ -1,4 +1,6 @@
-"""Whether a program's instructions are such as their kernels declare: for what comes from disk, before it runs.
+"""Whether a program's instructions are such as their kernels' records say, asked of the records themselves.
+
+It is what csrc/core/validator.cc is held to, which runs code that is made of the records.
 
 Checked of every instruction: that the kernel is one of the kernel library's, for an instruction set of this CPU; the
 numbers of operands, ints and floats; that what counts is at least 1 and within bounds; the number of tasks; that an
@@ -21,13 +23,20 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, MOST, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
-from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
 _CALLERS = (Space.INPUT, Space.OUTPUT)
 """Memory of others: it ends where it ends."""
 _FIXED = (Space.INPUT, Space.CONSTANT)
 _ONE_EACH = (Space.ARENA, Space.PREPARED)
+
+
+class Levels(NamedTuple):
+    """What a Program is at given sizes."""
+
+    levels: Sequence[Sequence[Any]]
+    arena_bytes: int
+    constants: Sequence[np.ndarray]
 
 
 class _Written(NamedTuple):
@@ -55,7 +64,7 @@ class Validator:
         self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs,
                                                  Space.PREPARED: [prepared] if prepared else []}
 
-    def check(self, program: ProgramCode) -> None:
+    def check(self, program: Levels) -> None:
         """Raises ValueError that names the instruction and what is wrong with it."""
         spaces = {**self._sizes, Space.ARENA: [count(program.arena_bytes)],
                   Space.CONSTANT: [array.nbytes for array in program.constants]}

@@ -1,4 +1,4 @@
-// Tables that a template makes for its sizes.
+// Tables that binding makes for the sizes.
 #pragma once
 
 #include <array>

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/memory_plan.h"
-#include "core/template_code.h"
+#include "core/program.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -28,7 +28,7 @@ class Budget {
 
 // An instruction at given sizes.
 struct Made {
-  const TemplateInstruction* of;
+  const SymbolicInstruction* of;
   std::vector<std::int64_t> ints, offsets;
   std::int64_t tasks, operations, bytes;
   std::vector<std::size_t> waits;
@@ -37,25 +37,31 @@ struct Made {
 
 class Binding {
  public:
-  Binding(const TemplateCode& code, Slots slots, std::size_t most_steps)
+  Binding(const Program& code, Slots slots, std::size_t most_steps)
       : code_(code), slots_(std::move(slots)), budget_(most_steps) {}
 
-  std::shared_ptr<Program> program() {
+  std::shared_ptr<BoundProgram> program() {
     expand();
     assign_levels();
-    levels_.resize(1 + highest());
-    for (std::size_t i = 0; i < made_.size(); ++i) levels_[made_[i].level].push_back(&made_[i]);
+    gather();
     plan();
     return write();
   }
 
+  // Of the Program that was made.
+  Plan told() const {
+    Plan told{{}, offsets_, zeroed_, arena_bytes_, peak_, separate_};
+    for (const std::vector<std::size_t>& copies : copies_) told.levels.push_back(copies.empty() ? -1 : made_[copies[0]].level);
+    return told;
+  }
+
  private:
-  Made make(const TemplateInstruction& of) const {
+  Made make(const SymbolicInstruction& of) const {
     Made made{&of, {}, {}, slots_[of.tasks], slots_[of.operations], slots_[of.bytes], {}};
     made.ints.reserve(of.ints.size());
     for (const Slot slot : of.ints) made.ints.push_back(slots_[slot]);
     made.offsets.reserve(of.operands.size());
-    for (const TemplateOperand& operand : of.operands) made.offsets.push_back(slots_[operand.offset]);
+    for (const SymbolicOperand& operand : of.operands) made.offsets.push_back(slots_[operand.offset]);
     return made;
   }
 
@@ -77,7 +83,7 @@ class Binding {
         }
         std::fill(now.begin(), now.end(), -1);
         for (std::size_t i = begin; i < end; ++i) {
-          const TemplateInstruction& of = code_.instructions[i];
+          const SymbolicInstruction& of = code_.instructions[i];
           if (slots_[of.tasks] == 0) continue;
           Made made = make(of);
           budget_.spend(of.ints.size() + of.operands.size() + of.waits.size() + of.carried.size());
@@ -110,13 +116,19 @@ class Binding {
     return level;
   }
 
-  // As planning/schedule.py does.
+  // Each right after what it waits for, with some exceptions.
   void assign_levels() {
-    if (code_.branches > 0) {
-      assign_branches();
-      return;
-    }
+    if (code_.wave_bytes > 0) return assign_waves();
+    if (code_.branches > 0) return assign_branches();
     for (Made& made : made_) made.level = after(made);
+    wait_for_readers();
+  }
+
+  // What reads only the caller's memory, or what waits itself, moves to the level before its first reader's: what a
+  // backward graph converts, or computes again, of what was saved is not in memory before it is needed. Others stay: later
+  // levels for them would save no memory on the networks that were tried, for what branches end in is one buffer, alive
+  // from the first of them on.
+  void wait_for_readers() {
     std::vector<char> all(made_.size(), 1), waiting(made_.size(), 0);
     const std::vector<std::int64_t> last = latest(all);
     for (std::size_t i = 0; i < made_.size(); ++i) {
@@ -127,6 +139,7 @@ class Binding {
     for (std::size_t i = 0; i < made_.size(); ++i) made_[i].level = moved[i];
   }
 
+  // The last levels in which those that move still come before all that waits for them. Where nothing does, they stay.
   std::vector<std::int64_t> latest(const std::vector<char>& moves) const {
     std::vector<std::int64_t> first(made_.size(), -1), found(made_.size());
     for (std::size_t i = made_.size(); i-- > 0;) {
@@ -138,6 +151,39 @@ class Binding {
     return found;
   }
 
+  // What each result needs, wave by wave (Program::wave_bytes).
+  void assign_waves() {
+    for (Made& made : made_) made.level = -1;
+    std::int64_t base = 0, last = -1, used = 0;
+    std::vector<std::size_t> chain, stack;
+    std::vector<char> seen(made_.size(), 0);
+    for (std::size_t result = 0; result < made_.size(); ++result) {
+      const auto& operands = made_[result].of->operands;
+      const auto is_prepared = [](const SymbolicOperand& operand) { return operand.space == Space::kPrepared; };
+      if (std::none_of(operands.begin(), operands.end(), is_prepared)) continue;
+      if (used > code_.wave_bytes) base = 1 + last, used = 0;
+      chain.clear();
+      stack.assign(1, result);
+      while (!stack.empty()) {
+        const std::size_t each = stack.back();
+        stack.pop_back();
+        if (seen[each]) continue;
+        seen[each] = 1;
+        chain.push_back(each);
+        stack.insert(stack.end(), made_[each].waits.begin(), made_[each].waits.end());
+      }
+      std::sort(chain.begin(), chain.end());
+      for (const std::size_t each : chain) {
+        made_[each].level = std::max(base, after(made_[each]));
+        last = std::max(last, made_[each].level);
+        const SymbolicOperand& written = made_[each].of->operands.back();
+        if (written.space == Space::kArena) used += slots_[code_.buffers[written.index].bytes];
+      }
+    }
+  }
+
+  // At most `branches` nodes in a level; of one the nodes run one after the other. The instructions of one node that are
+  // independent may always run at once.
   void assign_branches() {
     std::vector<std::vector<std::int64_t>> nodes;  // in each level
     std::int64_t node = -1, first = 0, highest = -1;
@@ -163,10 +209,22 @@ class Binding {
     }
   }
 
-  std::int64_t highest() const {
-    std::int64_t level = -1;
-    for (const Made& made : made_) level = std::max(level, made.level);
-    return level;
+  // Those of each level, in the order of the Program; levels that are empty are left out.
+  void gather() {
+    std::int64_t highest = -1;
+    for (const Made& made : made_) highest = std::max(highest, made.level);
+    std::vector<std::int64_t> numbers(1 + highest, -1);
+    for (const Made& made : made_) {
+      if (made.level >= 0) numbers[made.level] = 0;
+    }
+    std::int64_t next = 0;
+    for (std::int64_t& number : numbers) number = number < 0 ? -1 : next++;
+    levels_.resize(next);
+    for (Made& made : made_) {
+      if (made.level < 0) continue;
+      made.level = numbers[made.level];
+      levels_[made.level].push_back(&made);
+    }
   }
 
   void plan() {
@@ -176,10 +234,10 @@ class Binding {
     bool zeroed = false;
     for (std::size_t level = 0; level < levels_.size(); ++level) {
       for (const Made* made : levels_[level]) {
-        for (const TemplateOperand& operand : made->of->operands) {
+        for (const SymbolicOperand& operand : made->of->operands) {
           if (operand.space != Space::kArena) continue;
           if (place[operand.index] < 0) {
-            const TemplateBuffer& buffer = code_.buffers[operand.index];
+            const SymbolicBuffer& buffer = code_.buffers[operand.index];
             place[operand.index] = static_cast<std::int64_t>(lives.size());
             lives.push_back({counted(slots_[buffer.bytes]), static_cast<std::int64_t>(level), 0, buffer.region});
             buffers.push_back(operand.index);
@@ -189,7 +247,10 @@ class Binding {
         }
       }
     }
-    budget_.spend(lives.size() * lives.size() / 16);  // each is compared with all
+    const auto is_long = [](const Lifetime& life) { return life.last - life.first >= kShortLife; };
+    budget_.spend(lives.size() * (16 + std::count_if(lives.begin(), lives.end(), is_long) / 16));
+    peak_ = peak_bytes(lives);
+    separate_ = separate_bytes(lives);
     MemoryPlan found = plan_memory(lives);
     if (zeroed) {
       std::vector<Lifetime> shared = lives;
@@ -204,6 +265,7 @@ class Binding {
           if (zeroing < 0) continue;
           zeroing_.push_back(std::make_unique<Made>(make(code_.zeroing[zeroing])));
           levels_[lives[i].first].push_back(zeroing_.back().get());
+          zeroed_.push_back(buffers[i]);
         }
       }
     }
@@ -220,7 +282,7 @@ class Binding {
     for (std::size_t i = 0; i < buffers.size(); ++i) offsets_[buffers[i]] = found.offsets[i];
   }
 
-  std::shared_ptr<Program> write() {
+  std::shared_ptr<BoundProgram> write() {
     struct Owned {
       std::vector<AlignedBuffer> tables;
       std::shared_ptr<const void> shared;
@@ -231,7 +293,7 @@ class Binding {
     std::vector<Constant> constants;
     const auto constant = [&](std::size_t index) {
       if (places[index] >= 0) return static_cast<std::size_t>(places[index]);
-      const TemplateConstant& of = code_.constants[index];
+      const SymbolicConstant& of = code_.constants[index];
       if (of.table == nullptr) {
         constants.push_back(of.fixed);
       } else {
@@ -249,7 +311,7 @@ class Binding {
       to.name = made.of->name;
       to.kernel = made.of->kernel;
       for (std::size_t i = 0; i < made.offsets.size(); ++i) {
-        const TemplateOperand& operand = made.of->operands[i];
+        const SymbolicOperand& operand = made.of->operands[i];
         const bool arena = operand.space == Space::kArena;
         const std::int64_t offset = SizeInts::add(made.offsets[i], arena ? offsets_[operand.index] : 0);
         const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
@@ -264,32 +326,32 @@ class Binding {
     };
     std::vector<Level> levels;
     for (const std::vector<const Made*>& from : levels_) {
-      if (from.empty()) continue;
       Level& level = levels.emplace_back();
       for (const Made* made : from) written(*made, &level);
     }
     Level first;
     for (const Made& made : first_) written(made, &first);
-    auto program = std::make_shared<Program>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
+    auto program = std::make_shared<BoundProgram>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
                                              std::move(constants), owned);
     if (zeros_known_) program->set_zeroing(std::move(first));
     return program;
   }
 
-  const TemplateCode& code_;
+  const Program& code_;
   Slots slots_;
   std::vector<Made> made_;
   std::vector<std::vector<std::size_t>> copies_;
   std::vector<std::vector<const Made*>> levels_;
   std::vector<std::unique_ptr<Made>> zeroing_;  // in each run
   std::vector<Made> first_;                     // before the first
+  std::vector<std::size_t> zeroed_;
   bool zeros_known_ = true;                     // files of older versions do not tell all
   std::vector<std::int64_t> offsets_;  // of the buffers
-  std::int64_t arena_bytes_ = 0;
+  std::int64_t arena_bytes_ = 0, peak_ = 0, separate_ = 0;
   Budget budget_;
 };
 
-std::optional<Slots> unified(const TemplateCode& code, const Shapes& shapes, std::optional<std::size_t>* broken) {
+std::optional<Slots> unified(const Program& code, const Shapes& shapes, std::optional<std::size_t>* broken) {
   const std::size_t symbols = code.bounds.size();
   Slots slots(code.sizes.slots());
   std::vector<char> known(symbols, 0);
@@ -299,7 +361,7 @@ std::optional<Slots> unified(const TemplateCode& code, const Shapes& shapes, std
     if (shapes[i].size() != wanted.size()) return std::nullopt;
     for (std::size_t axis = 0; axis < wanted.size(); ++axis) {
       if (wanted[axis] >= symbols || known[wanted[axis]]) continue;
-      const TemplateBounds& bounds = code.bounds[wanted[axis]];
+      const SymbolicBounds& bounds = code.bounds[wanted[axis]];
       if (shapes[i][axis] < bounds.low || shapes[i][axis] > bounds.high) return std::nullopt;
       slots[wanted[axis]] = shapes[i][axis];
       known[wanted[axis]] = 1;
@@ -320,9 +382,9 @@ std::optional<Slots> unified(const TemplateCode& code, const Shapes& shapes, std
   return slots;
 }
 
-std::vector<TensorSpec> specs(const std::vector<TemplateSpec>& of, const Slots& slots) {
+std::vector<TensorSpec> specs(const std::vector<SymbolicSpec>& of, const Slots& slots) {
   std::vector<TensorSpec> found;
-  for (const TemplateSpec& spec : of) {
+  for (const SymbolicSpec& spec : of) {
     std::vector<std::int64_t> shape;
     std::int64_t elements = 1;  // as if none of the dimensions were 0: nothing else may be made of the others
     for (const Slot size : spec.shape) {
@@ -336,11 +398,22 @@ std::vector<TensorSpec> specs(const std::vector<TemplateSpec>& of, const Slots& 
 
 }  // namespace
 
-std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes, std::size_t most_steps,
-                                          std::optional<std::size_t>* broken) {
-  const std::optional<Slots> slots = unified(code, shapes, broken);
+std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, std::size_t most_steps,
+                                  std::optional<std::size_t>* broken) {
+  const std::optional<Slots> slots = unified(program, shapes, broken);
   if (!slots) return std::nullopt;
-  return BoundProgram{Binding(code, *slots, most_steps).program(), specs(code.inputs, *slots), specs(code.outputs, *slots)};
+  Binding binding(program, *slots, most_steps);
+  std::shared_ptr<BoundProgram> made = binding.program();
+  return Bound{std::move(made), specs(program.inputs, *slots), specs(program.outputs, *slots), binding.told()};
+}
+
+Shapes input_shapes(const Program& program) {
+  Slots slots(program.sizes.slots());
+  if (!program.bounds.empty()) throw std::invalid_argument("the sizes of a Program with symbols are not known");
+  program.sizes.evaluate(0, &slots);
+  Shapes shapes;
+  for (const TensorSpec& spec : specs(program.inputs, slots)) shapes.push_back(spec.shape);
+  return shapes;
 }
 
 }  // namespace ngraph_mxnet

@@ -3,25 +3,25 @@
 #include <string>
 #include <vector>
 
-#include "core/template_code.h"
+#include "core/program.h"
 
 namespace ngraph_mxnet {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("a Program for a range of sizes: " + why); }
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("a Program: " + why); }
 
 }  // namespace
 
-void check_template(const TemplateCode& code) {
+void check_program(const Program& code) {
   const auto slot = [&](Slot each) {
     if (each >= code.sizes.slots()) refuse("slot " + std::to_string(each) + " does not exist");
   };
   const auto below = [](std::int64_t index, std::size_t count, const char* what) {
     if (index < 0 || index >= static_cast<std::int64_t>(count)) refuse(what + (" " + std::to_string(index)) + " does not exist");
   };
-  const auto instruction = [&](const TemplateInstruction& each, std::size_t own) {
+  const auto instruction = [&](const SymbolicInstruction& each, std::size_t own) {
     if (each.kernel == nullptr) refuse("instruction '" + each.name + "' has no kernel");
-    for (const TemplateOperand& operand : each.operands) {
+    for (const SymbolicOperand& operand : each.operands) {
       slot(operand.offset);
       if (operand.space == Space::kArena) below(operand.index, code.buffers.size(), "buffer");
       if (operand.space == Space::kConstant) below(operand.index, code.constants.size(), "constant");
@@ -49,27 +49,27 @@ void check_template(const TemplateCode& code) {
     if (over[loop]) refuse("a loop is interrupted");
     over[loop] = next != loop;
   }
-  for (const TemplateInstruction& each : code.zeroing) {
+  for (const SymbolicInstruction& each : code.zeroing) {
     instruction(each, 0);
-    for (const TemplateOperand& operand : each.operands) {
+    for (const SymbolicOperand& operand : each.operands) {
       if (operand.space != Space::kArena) refuse("what is zeroed is not of the arena");
     }
   }
-  for (const TemplateLoop& loop : code.loops) {
+  for (const SymbolicLoop& loop : code.loops) {
     slot(loop.count);
     if (loop.index < code.bounds.size() || loop.index >= code.sizes.symbols()) refuse("a loop counts with no symbol of its own");
   }
-  for (const TemplateBuffer& buffer : code.buffers) {
+  for (const SymbolicBuffer& buffer : code.buffers) {
     slot(buffer.bytes);
     if (buffer.zeroing >= 0) below(buffer.zeroing, code.zeroing.size(), "zeroing");
   }
-  for (const TemplateConstant& constant : code.constants) {
+  for (const SymbolicConstant& constant : code.constants) {
     if (constant.numbers.size() != (constant.table == nullptr ? 0 : constant.table->numbers)) refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
     for (const Slot number : constant.numbers) slot(number);
   }
-  for (const TemplateGuard& guard : code.guards) slot(guard.slot);
-  for (const std::vector<TemplateSpec>* specs : {&code.inputs, &code.outputs}) {
-    for (const TemplateSpec& spec : *specs) {
+  for (const SymbolicGuard& guard : code.guards) slot(guard.slot);
+  for (const std::vector<SymbolicSpec>* specs : {&code.inputs, &code.outputs}) {
+    for (const SymbolicSpec& spec : *specs) {
       for (const Slot size : spec.shape) slot(size);
     }
   }

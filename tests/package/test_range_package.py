@@ -1,4 +1,4 @@
-"""Templates as bytes: what comes back makes the same Programs, and what is damaged is refused."""
+"""What is compiled for a range of sizes as bytes: what comes back is the same, and what is damaged is refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngraph_mxnet import _core
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
-from ngraph_mxnet.package import package
-from ngraph_mxnet.package.template_package import TemplatePackage
+from ngraph_mxnet.package import Package, package
 from ngraph_mxnet.runtime.backend import get_backend, load_template
 from ngraph_mxnet.runtime.ranges import Template
 
@@ -52,6 +50,12 @@ def compiled(make: Any, of: Any = constants) -> Template:
     return found
 
 
+def listed(executable: Any) -> tuple[Any, ...]:
+    """Its bound Program, with constants as bytes."""
+    levels, arena, constants = executable.native.program.listed()
+    return levels, arena, [array.tobytes() for array in constants]
+
+
 SIZES = {convolved: [[(2, 3, 30, 40)], [(32, 3, 17, 40)]], recurrent: [[(5, 2, 96), (2, 24), (2, 24)],
                                                                      [(40, 1, 96), (1, 24), (1, 24)]]}
 
@@ -60,14 +64,14 @@ SIZES = {convolved: [[(2, 3, 30, 40)], [(32, 3, 17, 40)]], recurrent: [[(5, 2, 9
 def test_what_comes_back_makes_the_same_programs(make: Any) -> None:
     template = compiled(make)
     content = template.package().to_bytes()
-    package = TemplatePackage.from_bytes(content)
+    package = Package.from_bytes(content)
     again = load_template(package)
     assert [(str(guard), guard.why) for guard in again.guards] == [(str(guard), guard.why) for guard in template.guards]
     assert list(map(str, again.inputs)) == list(map(str, template.inputs))
     for shapes in SIZES[make]:
         one, other = template.bind(shapes), again.bind(shapes)
         assert one is not None and other is not None
-        assert _core.program_of(one.native) == _core.program_of(other.native)
+        assert listed(one) == listed(other)
         arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
         for found, expected in zip(other(*arrays), one(*arrays), strict=True):
             np.testing.assert_array_equal(found, expected)
@@ -81,7 +85,7 @@ def test_what_comes_back_makes_the_same_programs(make: Any) -> None:
 def test_weights_that_are_parameters(make: Any) -> None:
     """They are prepared by whoever loads it, too."""
     template = compiled(make, parameters)
-    again = load_template(TemplatePackage.from_bytes(template.package().to_bytes()))
+    again = load_template(Package.from_bytes(template.package().to_bytes()))
     shapes = SIZES[make][0]
     arrays = {port.name: rng.standard_normal(shape, np.float32) for port, shape in zip(
         template.inputs, [*shapes, *(port.type.shape for port in template.inputs[len(shapes):])], strict=True)}
@@ -91,7 +95,7 @@ def test_weights_that_are_parameters(make: Any) -> None:
 
 
 def test_sizes_that_it_holds_for() -> None:
-    package = TemplatePackage.from_bytes(compiled(convolved).package().to_bytes())
+    package = Package.from_bytes(compiled(convolved).package().to_bytes())
     assert package.holds({"N": 32, "H": 9}) and not package.holds({"N": 33, "H": 9})
     assert not package.holds({"N": 1, "H": 2})
 
@@ -103,24 +107,24 @@ def test_weights_that_others_have() -> None:
     whole, named = package.to_bytes(), package.to_bytes(weights)
     assert len(named) < len(whole) - WEIGHTS[96, 24].nbytes // 2
     shapes = SIZES[recurrent][0]
-    one, other = (load_template(TemplatePackage.from_bytes(content, weights)).bind(shapes)
+    one, other = (load_template(Package.from_bytes(content, weights)).bind(shapes)
                   for content in (whole, named))
-    assert _core.program_of(one.native) == _core.program_of(other.native)
+    assert listed(one) == listed(other)
     with pytest.raises(PackageError, match="is to be given by whoever reads the package"):
-        TemplatePackage.from_bytes(named)
+        Package.from_bytes(named)
 
 
 def test_bytes_that_are_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     content = compiled(recurrent).package().to_bytes()
     for wrong in (b"", content[:-1], content + b"x", content[:5000] + b"x" + content[5001:], b"x" + content[1:]):
         with pytest.raises(PackageError):
-            TemplatePackage.from_bytes(wrong)
+            Package.from_bytes(wrong)
     monkeypatch.setattr(package, "__version__", "0.0")
     with pytest.raises(PackageError, match=r"and this is 0\.0: compile the model again"):
-        TemplatePackage.from_bytes(content)
+        Package.from_bytes(content)
 
 
-def first(package: TemplatePackage, place: int, value: Any) -> TemplatePackage:
+def first(package: Package, place: int, value: Any) -> Package:
     """With something else in place of a part of the first instruction."""
     main = package.code["main"]
     instruction = list(main["instructions"][0])
@@ -129,13 +133,13 @@ def first(package: TemplatePackage, place: int, value: Any) -> TemplatePackage:
                                                                                    *main["instructions"][1:]]}})
 
 
-def changed(package: TemplatePackage, **parts: Any) -> TemplatePackage:
+def changed(package: Package, **parts: Any) -> Package:
     return replace(package, code={**package.code, "main": {**package.code["main"], **parts}})
 
 
 def test_code_that_is_none_is_refused() -> None:
     """What refers to nothing at once; an instruction that its kernel does not declare so when it is bound."""
-    package = TemplatePackage.from_bytes(compiled(recurrent).package().to_bytes())
+    package = Package.from_bytes(compiled(recurrent).package().to_bytes())
     main = package.code["main"]
     for wrong in (first(package, 0, "ng_none__avx2"), first(package, 0, 3), first(package, 1, [[0, 10**6, 0]]),
                   changed(package, steps=[1, 2]), changed(package, steps=main["steps"][:-1]),

@@ -1,4 +1,4 @@
-"""A Program for a range of sizes: at any it is the Program that these sizes are lowered to, and C++ makes it alike."""
+"""A Program for a range of sizes: bound to any it is the Program that these sizes are lowered to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.runtime.ranges import RangeExecutable, Shapes, Template
-from ngraph_mxnet.targets.cpu.program.template import at
+from ngraph_mxnet.targets.cpu.program.program import Program
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
 rng = np.random.default_rng(0)
@@ -75,19 +75,18 @@ def template_of(make: Callable[[], Graph], hint: dict[str, int]) -> Any:
         return get_backend("CPU").template(make(), {})
 
 
-def resolved(levels: Sequence[Any], constants: Sequence[Any], content: Callable[[Any], bytes]) -> list[Any]:
-    """Instructions by level, with constants in place of their numbers."""
-    return [[(kernel, [(space, content(constants[index]) if space == 3 else index, offset)
+def resolved(executable: Any) -> tuple[list[Any], int]:
+    """Instructions by level, with constants in place of their numbers; and the arena's bytes."""
+    levels, arena, constants = executable.native.program.listed()
+    return [[(kernel, [(space, constants[index].tobytes() if space == 3 else index, offset)
                        for space, index, offset in operands], list(ints), list(floats), tasks)
-             for kernel, operands, ints, floats, tasks, *_ in level] for level in levels]
+             for kernel, operands, ints, floats, tasks, *_ in level] for level in levels], arena
 
 
-def check_native(template: Any, native: Any, binding: dict[str, int]) -> None:
-    """C++ makes what `program.template` defines."""
-    levels, arena, constants = _core.program_of(native)
-    code = at(template.main, binding).code()
-    assert resolved(levels, constants, bytes) == resolved(code.levels, code.constants, np.ndarray.tobytes)
-    assert arena == code.arena_bytes
+def check_instructions(bound: Any, template: Any) -> None:
+    """Each is such as its kernel declares, at these sizes too."""
+    sizes = [[port.type.bytes for port in ports] for ports in (bound.inputs, bound.outputs)]
+    bound.native.program.check(*sizes, template._programs.prepared_bytes)
 
 
 @pytest.mark.parametrize("net", IMAGES)
@@ -96,16 +95,13 @@ def test_it_is_what_the_sizes_are_lowered_to(net: Any, images: int, height: int,
     template = template_of(lambda: of_images(net, (N, 3, H, W)), {"N": 2, "H": 40, "W": 33})
     bound = template.bind([(images, 3, height, width)])
     assert bound is not None, [str(guard) for guard in template.guards]
-    check_native(template, bound.native, {"N": images, "H": height, "W": width})
+    check_instructions(bound, template)
     x = rng.standard_normal((images, 3, height, width), np.float32)
     alone = compile_graph(of_images(net, x.shape), "CPU")
     for found, expected in zip(bound(x), alone(x), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     if net is direct and min(images, height, width) > 16:
-        code = alone.main.code()
-        levels, arena, constants = _core.program_of(bound.native)
-        assert resolved(levels, constants, bytes) == resolved(code.levels, code.constants, np.ndarray.tobytes)
-        assert arena == code.arena_bytes
+        assert resolved(bound) == resolved(alone)
 
 
 def deep(b: Builder, x: Value) -> list[Value]:
@@ -121,7 +117,7 @@ def test_the_algorithm_follows_from_the_sizes_whatever_they_were_first(hint: dic
     algorithms = set()
     for images, height, width in ((1, 3, 3), (1, 9, 7), (2, 30, 31), (1, 60, 80)):
         bound = template.bind([(images, 3, height, width)])
-        check_native(template, bound.native, {"N": images, "H": height, "W": width})
+        check_instructions(bound, template)
         x = rng.standard_normal((images, 3, height, width), np.float32)
         alone = compile_graph(of_images(deep, x.shape), "CPU")
         np.testing.assert_allclose(bound(x)[0], alone(x)[0], rtol=1e-4, atol=1e-4)
@@ -129,8 +125,8 @@ def test_the_algorithm_follows_from_the_sizes_whatever_they_were_first(hint: dic
         def kernels(levels: Any) -> set[str]:
             return {name.rpartition("__")[0] for level in levels for name, *_ in level if "winograd" in name}
 
-        found = kernels(_core.program_of(bound.native)[0])
-        expected = kernels(alone.main.code().levels)
+        found = kernels(bound.native.program.listed()[0])
+        expected = kernels(alone.native.program.listed()[0])
         if not any("2" in name for name in expected):  # a range has no F(2x2)
             assert found == expected
         algorithms.add(bool(found))
@@ -144,7 +140,16 @@ def test_branches_and_zeroed_halos(branches: int, monkeypatch: pytest.MonkeyPatc
     template = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 64, "W": 64})
     for shape in ((1, 3, 20, 30), (2, 3, 400, 500)):
         bound = template.bind([shape])
-        check_native(template, bound.native, dict(zip("NHW", (shape[0], *shape[2:]), strict=True)))
+        check_instructions(bound, template)
+        levels, *_ = bound.native.program.listed()
+        nodes = [{origin for *_, origin, _, _ in level if origin} for level in levels]
+        assert not branches or max(map(len, nodes)) <= branches
+        zeroing = [kernel for level in levels for kernel, *_ in level if "zero_halo" in kernel]
+        assert bool(zeroing) == (shape[3] == 500)
+        x = rng.standard_normal(shape, np.float32)
+        for _ in range(2):
+            np.testing.assert_allclose(bound(x)[0], compile_graph(of_images(winograd, shape), "CPU")(x)[0], rtol=1e-4,
+                                       atol=1e-5)
 
 
 @pytest.mark.parametrize("net", [direct, winograd, depthwise])
@@ -179,7 +184,7 @@ def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
                   *(rng.standard_normal((rows, 24), np.float32) for _ in range(1 + (cell == "lstm")))]
         bound = template.bind([array.shape for array in arrays])
         assert bound is not None, [str(guard) for guard in template.guards]
-        check_native(template, bound.native, {"T": steps, "N": rows})
+        check_instructions(bound, template)
         for found, expected in zip(bound(*arrays), compile_graph(make(steps, rows), "CPU")(*arrays), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
 
@@ -208,7 +213,7 @@ def test_recurrent_steps_back_are_a_loop(cell: str, reverse: bool) -> None:
                   *([rng.standard_normal((rows, 24), np.float32)] if attrs["cell"] == "lstm" else [])]
         bound = template.bind([array.shape for array in arrays])
         assert bound is not None, [str(guard) for guard in template.guards]
-        check_native(template, bound.native, {"T": steps, "N": rows})
+        check_instructions(bound, template)
         found, alone = bound(*arrays), compile_graph(make(steps, rows), "CPU")(*arrays)
         for one, other in zip(found, alone, strict=True):  # tiles are chosen for the sizes at hand
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
@@ -318,28 +323,21 @@ def test_a_template_that_does_not_hold_where_it_was_made_is_told(caplog: pytest.
 
 
 def test_damaged_code_is_refused() -> None:
-    from ngraph_mxnet.targets.cpu.program.template_code import template_code
-
-    template = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 16, "W": 16})
-    graph = of_images(winograd, (1, 3, 16, 16))
-    with assuming(Guards({"N": 1, "H": 16, "W": 16})):
-        ports = [[value.type for value in values] for values in (
-            of_images(winograd, (N, 3, H, W)).parameters, graph.results)]
-    symbols = [next(iter(size.symbols)) for size in (N, H, W)]
-    code = template_code(template.main, symbols, [], *ports).addressed(_core.kernel_address)
+    program = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 16, "W": 16})._programs.main
+    code = vars(program)
     kernel = code["instructions"][0]
     damages: list[dict[str, Any]] = [
         {"steps": np.array([[1, 0, 99, 0, 0]], np.int64)},
         {"steps": code["steps"][:-1]},
-        {"instructions": [(*kernel[:2], [(0, 99, 0)], *kernel[3:])]},
-        {"instructions": [(*kernel[:6], [5], *kernel[7:])]},
+        {"instructions": [(kernel[0], [(0, 99, 0)], *kernel[2:])]},
+        {"instructions": [(*kernel[:5], [5], *kernel[6:])]},
         {"loops": [(0, 0)] * max(len(code["loops"]), 1)},
         {"constants": [("pixels", [0, 1])]},
         {"constants": [("stars", [])]},
         {"buffers": code["buffers"][:1]},
-        {"zeroing": [(*code["zeroing"][0][:2], [(1, 0, 0)], *code["zeroing"][0][3:])]},
+        {"zeroing": [(code["zeroing"][0][0], [(1, 0, 0)], *code["zeroing"][0][2:])]},
         {"guards": [(10**6, 1)]},
     ]
     for damage in damages:
         with pytest.raises((ValueError, NGraphError)):
-            _core.ProgramTemplate({**code, **damage}, None, template.prepare.prepared_bytes, [], [], 1)
+            Program(**{**code, **damage}).native(_core.kernel_address)

@@ -1,4 +1,4 @@
-#include "core/program.h"
+#include "core/bound_program.h"
 
 #include <stdexcept>
 
@@ -43,7 +43,7 @@ void for_each_operand(const Level& level, Visit visit) {
 
 }  // namespace
 
-Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
+BoundProgram::BoundProgram(std::vector<Level> levels, std::size_t arena_bytes,
                  std::vector<Constant> constants, std::shared_ptr<const void> owner)
     : levels_(std::move(levels)),
       arena_bytes_(arena_bytes),
@@ -52,12 +52,12 @@ Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
   for (const Level& level : levels_) check(level);
 }
 
-void Program::set_zeroing(Level zeroing) {
+void BoundProgram::set_zeroing(Level zeroing) {
   check(zeroing);
   zeroing_ = std::move(zeroing);
 }
 
-void Program::check(const Level& level) const {
+void BoundProgram::check(const Level& level) const {
   for (const Instruction& instruction : level) {
     if (instruction.kernel == nullptr) {
       throw std::invalid_argument("instruction '" + instruction.name + "' has no kernel");
@@ -78,7 +78,7 @@ void Program::check(const Level& level) const {
   });
 }
 
-std::string signature(const Program& program) {
+std::string signature(const BoundProgram& program) {
   std::string bytes;
   const auto append = [&](const auto* values, std::size_t count) {
     bytes.append(reinterpret_cast<const char*>(&count), sizeof(count));
@@ -107,7 +107,7 @@ std::string signature(const Program& program) {
   return bytes;
 }
 
-void check_operands(const Program& program, const Surroundings& around) {
+void check_operands(const BoundProgram& program, const Surroundings& around) {
   const auto check = [&](const Instruction& instruction, std::size_t i) {
     const Operand& operand = instruction.operands[i];
     switch (operand.space) {
@@ -120,6 +120,7 @@ void check_operands(const Program& program, const Surroundings& around) {
         check_offset(instruction, i, around.output_bytes[operand.index], "output");
         break;
       case Space::kPrepared:
+        if (around.prepared_bytes == 0) bad_operand(instruction, i, "nothing was prepared");
         check_offset(instruction, i, around.prepared_bytes, "prepared buffer");
         break;
       case Space::kArena:

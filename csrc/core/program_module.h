@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of Programs for a range of sizes.
+// What `ngraph_mxnet._core` exposes of Programs, and of what binds them.
 #pragma once
 
 #include <vector>
@@ -6,13 +6,13 @@
 #include <pybind11/pybind11.h>
 
 #include "core/aligned_buffer.h"
+#include "core/bound_program.h"
 #include "core/cached_weights.h"
-#include "core/program.h"
 
 namespace ngraph_mxnet {
 
 // CompiledGraph and Executable are defined before.
-void define_templates(pybind11::module_& m);
+void define_programs(pybind11::module_& m);
 
 // In module.cc: a constant, of which a copy is made.
 Constant copied(const pybind11::handle& constant, std::vector<AlignedBuffer>* copies);

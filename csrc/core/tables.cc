@@ -1,4 +1,4 @@
-#include "core/template_tables.h"
+#include "core/tables.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -1,4 +1,4 @@
-#include "core/program_template.h"
+#include "core/binder.h"
 
 #include <optional>
 #include <utility>
@@ -8,24 +8,22 @@
 namespace ngraph_mxnet {
 namespace {
 
-// Of templates that MXNet has nothing to do with, odd numbers as those of CompileCache are.
+// Of what MXNet has nothing to do with, odd numbers as those of CompileCache are.
 std::atomic<std::uint64_t> next_graph{1};
 
 }  // namespace
 
-ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation> preparation, int threads,
-                                 std::string name, bool checked)
-    : code_(std::move(code)),
+Binder::Binder(std::shared_ptr<const Program> program, std::shared_ptr<Preparation> preparation, int threads,
+               std::string name, bool checked)
+    : program_(std::move(program)),
       preparation_(std::move(preparation)),
       threads_(threads),
       name_(std::move(name)),
       checked_(checked),
-      graph_(next_graph.fetch_add(2)) {
-  check_template(code_);
-}
+      graph_(next_graph.fetch_add(2)) {}
 
-std::shared_ptr<Executable> ProgramTemplate::bind(const Shapes& shapes) const {
-  std::optional<BoundProgram> bound = bind_template(code_, shapes, kAnySteps);
+std::shared_ptr<Executable> Binder::bind(const Shapes& shapes) const {
+  std::optional<Bound> bound = bind_program(*program_, shapes, checked_ ? kStepsOfFiles : kAnySteps);
   if (!bound) return nullptr;
   if (checked_) {
     const Surroundings around{bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()};
