@@ -70,10 +70,8 @@ def _compile(model: str, size: int) -> float:
 
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
     from ngraph_mxnet.ops.convolution import convolution_shape
-    from ngraph_mxnet.targets.cpu.microkernels import tables
 
-    for remembered in (tables.pixel_table, tables.step_table, convolution_shape):  # of the model before
-        remembered.cache_clear()
+    convolution_shape.cache_clear()  # of the model before
     symbol = mx.gluon.model_zoo.vision.get_model(model)(mx.sym.var("data"))
     shape = (1, 3, size, size)
     arguments, _, states = symbol.infer_shape(data=shape)

@@ -205,6 +205,15 @@ std::shared_ptr<Binder> make_binder(std::shared_ptr<const Program> program, std:
   return std::make_shared<Binder>(std::move(program), std::move(preparation), threads, name, checked);
 }
 
+py::array_t<std::uint8_t> make_table(const std::string& kind, const std::vector<std::int64_t>& numbers) {
+  const TableKind* const found = find_table(kind);
+  if (found == nullptr || found->numbers != numbers.size()) {
+    throw py::value_error("no table " + kind + " of " + std::to_string(numbers.size()) + " numbers");
+  }
+  const AlignedBuffer table = found->make(numbers);
+  return py::array_t<std::uint8_t>(static_cast<py::ssize_t>(table.size()), reinterpret_cast<const std::uint8_t*>(table.data()));
+}
+
 py::tuple listed(const std::shared_ptr<BoundProgram>& program) {
   py::list levels, constants;
   for (const Level& level : program->levels()) {
@@ -257,6 +266,8 @@ void define_programs(py::module_& m) {
            py::arg("cached") = py::none(), py::arg("checked") = false, "Arguments are as of an Executable.")
       .def("bind", &Binder::bind, py::arg("shapes"), py::call_guard<GilReleased>(),
            "The Executable for inputs of these shapes; None where a guard or a bound does not hold.");
+  m.def("table", &make_table, py::arg("kind"), py::arg("numbers"),
+        "The bytes of a table that binding makes (TableRecipe in microkernels/tables.py).");
   m.def("kernel_runs", [](const std::string& symbol) { return find_kernel(symbol).runs; }, py::arg("symbol"),
         "Whether the kernel library has this kernel, and this CPU runs it.");
 }

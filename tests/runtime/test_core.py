@@ -203,7 +203,7 @@ def test_program_rejects_bad_operands(operand, message):
     ((INPUT, 1, 0), "instruction 'kernel', operand 0: input 1 does not exist, there are 1"),
     ((INPUT, 0, 13), "byte offset 13 is beyond the input of 12 bytes"),
     ((OUTPUT, 2, 0), "output 2 does not exist"),
-    ((PREPARED, 0, 4), "beyond the prepared buffer of 0 bytes"),
+    ((PREPARED, 0, 4), "nothing was prepared"),
 ])
 def test_executable_rejects_bad_operands(operand, message):
     program = _core.BoundProgram([[call(count, [operand], 1)]], 0, [])

@@ -377,17 +377,16 @@ def _programs(graph: Graph, module: Module, main: ProgramBuilder, prepare: Progr
               notice: str | None, fit: Fit | None) -> Programs:
     """Of a graph with symbols, those for which the guards hold that are in force."""
     whole, symbols = module.flow, graph.symbols()
-    results, prepared = whole.step(MAIN).outputs, None
+    results, prepared, first = whole.step(MAIN).outputs, None, None
     if prepare.instructions:
-        prepared = prepared_buffer(whole.inputs, prepare.prepared_bytes)
+        prepared = prepared_buffer(whole.inputs, int(prepare.prepared_bytes))
+        first = prepare.program([value.type if value.role is Role.WEIGHT else TensorType(u8, (0,))
+                                 for value in whole.inputs])  # which reads weights alone, and has no symbols
     guards = IN_FORCE.get() if symbols else None
     held = list(guards.found.values()) if isinstance(guards, Guards) else []
-    inputs, outputs = [value.type for value in whole.inputs], [value.type for value in results]
-    # The prepare Program has no symbols, and reads weights alone.
-    weights = [value.type if value.role is Role.WEIGHT else TensorType(u8, (0,)) for value in whole.inputs]
+    second = main.program([value.type for value in whole.inputs], [value.type for value in results], symbols, held)
     return Programs(
-        graph.name, program_flow(whole.inputs, results, whole.names, prepared),
-        main.program(inputs, outputs, symbols, held), prepare.program(weights) if prepared else None, settings.threads,
+        graph.name, program_flow(whole.inputs, results, whole.names, prepared), second, first, settings.threads,
         notice, _precision(settings, fit), None if fit is None else str(fit), symbols, held)
 
 

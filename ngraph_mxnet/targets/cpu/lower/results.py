@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one, is_true, is_zero
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS
 from ngraph_mxnet.targets.cpu.microkernels.tables import PixelRecipe, StepRecipe
 from ngraph_mxnet.targets.cpu.microkernels.variants import variants
 from ngraph_mxnet.targets.cpu.params import KERNELS
@@ -74,13 +72,11 @@ def _told(ctx: Lowering, each: Instruction) -> Any:
     if each.name not in CONTRACTIONS:
         return KERNELS[each.name].element_bytes[each.name]
 
-    def table(operand: str, count: int) -> Offsets | PixelRecipe | StepRecipe:
-        constant, offset = each.operands[CONTRACTION.tensors.index(operand)]
+    def table(operand: str, count: int) -> PixelRecipe | StepRecipe:
+        constant, _ = each.operands[CONTRACTION.tensors.index(operand)]
         found = ctx.builder.constants[constant.index]
-        if isinstance(found, PixelRecipe | StepRecipe):
-            return found
-        assert isinstance(found, np.ndarray)
-        return Offsets(found.reshape(-1).view("i4")[offset // 4:offset // 4 + count])
+        assert isinstance(found, PixelRecipe | StepRecipe)
+        return found
 
     return next(v for v in variants(ctx.settings.isa) if f"contraction_{v.name}" == each.name), table
 

@@ -1,17 +1,17 @@
-"""Geometry of a contraction as constant tables of byte offsets (int32)."""
+"""Tables that kernels read, as recipes of which binding makes them (`csrc/core/tables.cc`).
+
+Those of a contraction are its geometry as byte offsets (int32), those of a resampling what each output reads.
+"""
 
 from __future__ import annotations
 
-import functools
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import Binding, cached, ceil_divided, evaluate, is_symbolic, least
+from ngraph_mxnet.ir.sizes import cached, ceil_divided, is_symbolic, least
 from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
 
 __all__ = [
@@ -38,24 +38,16 @@ class Plane(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TableRecipe(ABC):
-    """A table of which some numbers are not known yet. `csrc/core/tables.cc` makes the same of each kind."""
+class TableRecipe:
+    """The numbers that a table is made of; some may be symbolic."""
 
     kind: ClassVar[str]
     numbers: tuple[int, ...]
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
         """Of the table."""
-
-    @abstractmethod
-    def table(self, numbers: Sequence[int]) -> np.ndarray:
-        """The table where the numbers are these."""
-
-    def at(self, binding: Binding) -> np.ndarray:
-        """The table where each symbol has a value."""
-        return self.table([evaluate(number, binding) for number in self.numbers])
+        raise NotImplementedError
 
 
 class PixelRecipe(TableRecipe):
@@ -68,18 +60,11 @@ class PixelRecipe(TableRecipe):
     def nbytes(self) -> int:
         return 4 * len(PIXEL_TENSORS) * prod(self.numbers[:3])
 
-    def table(self, numbers: Sequence[int]) -> np.ndarray:
-        height, width, images, *pairs = numbers
-        planes = [Plane(*pairs[first:first + 3]) for first in range(4, len(pairs), 3)]
-        found = pixel_table(height, width, stride=(pairs[0], pairs[1]), padding=(pairs[2], pairs[3]), images=images,
-                            inputs=planes[0], output=planes[1], residual=planes[2], output2=planes[3])
-        assert isinstance(found, np.ndarray)
-        return found
-
     def extremes(self, first: int, count: int) -> tuple[int, int]:
         """Bounds of the entries of the row that begins with `first`."""
         height, width, images, down, right, top, left, *planes = self.numbers
-        place = first // (height * width * images)
+        pixels = height * width * images
+        place = first // pixels if is_symbolic(pixels) or pixels else 0
         row, pixel, image = planes[3 * place:3 * place + 3]
         if place:
             down, right, top, left = 1, 1, 0, 0
@@ -106,13 +91,6 @@ class StepRecipe(TableRecipe):
     def nbytes(self) -> int:
         return 4 * self.size
 
-    def table(self, numbers: Sequence[int]) -> np.ndarray:
-        channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = numbers
-        found = step_table(Plane(row, pixel), channels=channels, channel_stride=channel_stride, lanes=lanes,
-                           kernel=(kh, kw), dilation=(down, right), slices=slices, slice_stride=slice_stride)
-        assert isinstance(found, np.ndarray)
-        return found
-
     def extremes(self, first: int, count: int) -> tuple[int, int]:
         """Bounds of all entries."""
         channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = self.numbers
@@ -129,23 +107,6 @@ def zero_table(count: int) -> np.ndarray:
     return zeros
 
 
-def _narrow(offsets: np.ndarray) -> np.ndarray:
-    """int64 offsets as int32; OverflowError beyond 2 GiB."""
-    if offsets.size and max(int(offsets.max()), -int(offsets.min())) > np.iinfo(np.int32).max:
-        raise OverflowError("a contraction's tables hold 32-bit byte offsets; the tensor spans over 2 GiB")
-    narrow = np.ascontiguousarray(offsets, dtype=np.int32)
-    narrow.flags.writeable = False  # it is given to everyone who asks for the same
-    return narrow
-
-
-def _pixel_offsets(plane: Plane, images: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Flat offsets of the grid images x rows x columns."""
-    image = np.arange(images, dtype=np.int64) * plane.image
-    grid = image[:, None, None] + (rows * plane.row)[:, None] + columns * plane.pixel
-    return grid.reshape(-1)
-
-
-@functools.lru_cache(256)
 def pixel_table(
     out_h: int,
     out_w: int,
@@ -157,7 +118,7 @@ def pixel_table(
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
     images: int = 1,
-) -> np.ndarray | PixelRecipe:
+) -> PixelRecipe:
     """int32 `[4][images * out_h * out_w]`: byte offset of each output pixel in each of `PIXEL_TENSORS`.
 
     Input offsets point at the pixel's first tap, which may lie in the halo (a negative offset). `images > 1`
@@ -165,20 +126,9 @@ def pixel_table(
     is `out_h=1, out_w=M` with `Plane(0, bytes of a row)`.
     """
     planes = (inputs, output, residual or Plane(0, 0), output2 or Plane(0, 0))
-    numbers = (out_h, out_w, images, *stride, *padding, *(n for plane in planes for n in (plane.row, plane.pixel,
-                                                                                          plane.image)))
-    if any(map(is_symbolic, numbers)):
-        return PixelRecipe(numbers)
-    h, w = np.arange(out_h, dtype=np.int64), np.arange(out_w, dtype=np.int64)
-    table = np.zeros((len(PIXEL_TENSORS), images * out_h * out_w), np.int64)
-    table[0] = _pixel_offsets(inputs, images, h * stride[0] - padding[0], w * stride[1] - padding[1])
-    for row, plane in ((1, output), (2, residual), (3, output2)):
-        if plane is not None:
-            table[row] = _pixel_offsets(plane, images, h, w)
-    return _narrow(table)
+    return PixelRecipe((out_h, out_w, images, *stride, *padding, *(number for plane in planes for number in plane)))
 
 
-@functools.lru_cache(256)
 def step_table(
     inputs: Plane,
     *,
@@ -189,22 +139,15 @@ def step_table(
     dilation: tuple[int, int] = (1, 1),
     slices: int = 1,
     slice_stride: int = 0,
-) -> np.ndarray | StepRecipe:
+) -> StepRecipe:
     """int32 `[channels * slices * KH * KW]`: byte offset of each (input channel, slice, kh, kw), last fastest.
 
     k16: `channels` counts the group's 16-channel blocks and `channel_stride` is the bytes between blocks
     (64 for the rows of a matrix). k1: single channels (4 for the rows of a matrix); with `lanes` 16 those of
     blocks that are `channel_stride` apart. depthwise: 1.
     """
-    numbers = (channels, channel_stride, lanes, *kernel, *dilation, slices, slice_stride, inputs.row, inputs.pixel)
-    if any(map(is_symbolic, numbers)):
-        return StepRecipe(numbers)
-    block, lane = np.divmod(np.arange(channels, dtype=np.int64), lanes)
-    channel = block * channel_stride + lane * 4
-    kh = np.arange(kernel[0], dtype=np.int64) * (dilation[0] * inputs.row)
-    kw = np.arange(kernel[1], dtype=np.int64) * (dilation[1] * inputs.pixel)
-    slice_ = np.arange(slices, dtype=np.int64) * slice_stride
-    return _narrow((channel[:, None, None, None] + slice_[:, None, None] + kh[:, None] + kw).reshape(-1))
+    return StepRecipe((channels, channel_stride, lanes, *kernel, *dilation, slices, slice_stride, inputs.row,
+                       inputs.pixel))
 
 
 _MODES = ("nearest", "bilinear", "corners")
@@ -230,9 +173,6 @@ class FirstRecipe(TableRecipe):
     def nbytes(self) -> int:
         return 8 * self.numbers[1]
 
-    def table(self, numbers: Sequence[int]) -> np.ndarray:
-        return _made(numbers)[0].astype(np.int64)
-
 
 class WeightRecipe(TableRecipe):
     """The weights, of the same numbers."""
@@ -242,17 +182,6 @@ class WeightRecipe(TableRecipe):
     @property
     def nbytes(self) -> int:
         return 4 * self.numbers[1] * self.numbers[3]
-
-    def table(self, numbers: Sequence[int]) -> np.ndarray:
-        weights = _made(numbers)[1]
-        return np.pad(weights, ((0, 0), (0, numbers[3] - weights.shape[1])))
-
-
-def _made(numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    size, out, mode, _ = numbers
-    if mode < 0:
-        return adaptive_taps(size, out)
-    return resize_taps(size, out, "nearest" if mode == 0 else "bilinear", _MODES[mode] == "corners")
 
 
 def taps_of_resize(size: int, out: int, mode: str, corners: bool) -> AxisTaps:

@@ -245,8 +245,8 @@ class Slots:
         self._known: dict[tuple[int, ...], int] = {}
 
     def of(self, size: int) -> int:
-        """The slot of a size."""
-        if not isinstance(size, Dim):
+        """The slot of a size; where there are no symbols its value is asked for."""
+        if not isinstance(size, Dim) or not self.symbols:
             return self._step(SizeOp.NUMBER, int(size))
         total: int | None = None
         for monomial, factor in size.terms.items():

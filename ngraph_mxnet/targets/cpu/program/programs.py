@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
 from ngraph_mxnet.errors import NGraphError, PackageError
@@ -160,9 +162,11 @@ class Programs:
         if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
             return None
         assert self.prepare is not None
-        plain = {**vars(self.prepare), "steps": self.prepare.steps.tolist(), "constants": None}
+        arrays = [each for each in self.prepare.constants if isinstance(each, np.ndarray)]
+        tables = [None if isinstance(each, np.ndarray) else each for each in self.prepare.constants]
+        plain = {**vars(self.prepare), "steps": self.prepare.steps.tolist(), "constants": tables}
         hasher = hashlib.sha256(json.dumps([package_identity(), plain, self.prepared_bytes]).encode())
-        for array in self.prepare.constants:
+        for array in arrays:
             hasher.update(array.nbytes.to_bytes(8, "little") + array.tobytes())
         return cached_weights(store, hasher.hexdigest())
 
