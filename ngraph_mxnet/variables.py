@@ -166,6 +166,12 @@ TABLE = (
         setting_texts.disturbance,
         compiles=True,
     ),
+    _switch(
+        "NGRAPH_CHECK_LOCKS",
+        "For tests of this package. 1: a thread that takes its locks out of order ends the process, with a message.",
+        default=False,
+        compiles=False,
+    ),
     Variable(
         "NGRAPH_PROFILE",
         "path",

@@ -57,6 +57,7 @@ LEGITIMATE_SKIPS = {
 
 # What a test breaks on purpose must not be found again by the next run, nor by the user.
 os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
+os.environ.setdefault("NGRAPH_CHECK_LOCKS", "1")
 os.environ.setdefault("NGRAPH_SHARE_CORES", "0")  # tests that run side by side would change each other's teams
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

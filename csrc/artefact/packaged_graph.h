@@ -51,7 +51,7 @@ class PackagedGraph : public CompiledGraph {
   std::uint64_t graph_ = 0;
   Compile compile_;
   std::atomic<std::size_t> differing_{0};
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kPackagedGraph};
   std::shared_ptr<CompiledGraph> compiled_;
 };
 

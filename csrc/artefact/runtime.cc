@@ -144,7 +144,7 @@ class Runs {
 
   const ShapeSet set_;
   std::vector<ngraph_port> inputs_, outputs_;
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kIdleRuns};
   std::map<int, std::unique_ptr<ProgramRunner>> runners_;
 };
 
@@ -253,9 +253,9 @@ struct ngraph_model {
   std::vector<std::shared_ptr<Runs>> runs;
   std::map<Shapes, std::shared_ptr<Runs>> fixed;
   std::deque<ToldRange> ranges;
-  ForkSafeMutex bound_mutex;
+  ForkSafeMutex bound_mutex{Rank::kBoundModels};
   std::list<std::pair<Shapes, std::shared_ptr<Runs>>> bound;  // the one used last is first
-  ForkSafeMutex references_mutex;
+  ForkSafeMutex references_mutex{Rank::kReferences};
   std::map<std::size_t, KeptReference> references;
 };
 

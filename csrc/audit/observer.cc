@@ -23,7 +23,7 @@ std::atomic<std::uint64_t> next_id{1};
 
 // Never destroyed: MXNet's threads may still run while the process exits.
 struct Queue {
-  ForkSafeMutex mutex;
+  ForkSafeMutex mutex{Rank::kObservations};
   Observations waiting{}, spare{};  // memory that was written to before costs no page faults
 };
 

@@ -98,7 +98,7 @@ class Observer {
   int threads_;
   std::atomic<bool> stopped_{false};
   std::atomic<std::uint64_t> calls_{0};
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kObserver};
   std::shared_ptr<PreparedSets> sets_;  // in place of prepared weights, the ids of those that were recorded
   // How many forks led to the process that made `sets_`: a child makes its own, for what its parent recorded is not the
   // child's. Where it is this process's number, nobody writes to `sets_` any more.

@@ -28,7 +28,7 @@ struct Range {
 // All that follows is guarded by one lock, for memory that is shared concerns every holder. Never destroyed: MXNet's
 // threads may still run while the process exits.
 struct Shared {
-  ForkSafeMutex mutex;
+  ForkSafeMutex mutex{Rank::kArrayHolders};
   std::list<ArrayHolder*> holders;
   std::multimap<std::uintptr_t, Range> outside;  // by begin
   std::size_t longest = 0;                       // of the ranges in `outside`, at least

@@ -30,6 +30,7 @@ std::uint64_t fork_generation() { return generation.load(std::memory_order_relax
 void learn_thread() { static_cast<void>(ending); }
 
 void ForkSafeMutex::lock() {
+  about_to_lock(rank_);
   if (!ending) gate->lock_shared();
   mutex_.lock();
 }
@@ -37,6 +38,7 @@ void ForkSafeMutex::lock() {
 void ForkSafeMutex::unlock() {
   mutex_.unlock();
   if (!ending) gate->unlock_shared();
+  unlocked(rank_);
 }
 
 }  // namespace ngraph_mxnet

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/lock_order.h"
+
 namespace ngraph_mxnet {
 
 // How many forks after the library was loaded led to this process. What another thread had begun in an earlier one will
@@ -25,10 +27,13 @@ bool ends_before_forks();
 // them, and keeps others out. Whoever holds one must not wait for the GIL.
 class ForkSafeMutex {
  public:
+  explicit ForkSafeMutex(Rank rank) : rank_(rank) {}
+
   void lock();
   void unlock();
 
  private:
+  const Rank rank_;
   std::mutex mutex_;
 };
 

@@ -29,7 +29,7 @@ std::string key_of(const std::string& program, const std::vector<std::size_t>& w
 std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                                    std::vector<std::size_t> bytes, int threads, ContentHash hash) {
   // Never destroyed: MXNet's threads may still run while the process exits.
-  static auto* const mutex = new ForkSafeMutex;
+  static auto* const mutex = new ForkSafeMutex(Rank::kKnownSets);
   static auto* const known = new std::map<std::string, std::weak_ptr<PreparedSets>>;
   std::string key = key_of(program, weight_inputs, bytes);
   const std::lock_guard<ForkSafeMutex> lock(*mutex);

@@ -62,7 +62,7 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   std::vector<std::size_t> bytes_;
   int threads_;
   ContentHash hash_;
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kPreparedSets};
   ForkSafeCondition finished_;
   std::list<SetPtr> sets_;  // latest first
 };

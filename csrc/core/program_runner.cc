@@ -175,7 +175,7 @@ class ProgramRunner::IdleFrames {
     return frame;
   }
 
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kIdleArenas};
   std::list<Entry> entries_;
   std::size_t bytes_ = 0;
 };

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/lock_order.h"
 #include "core/neighbours.h"
 #include "core/places.h"
 
@@ -287,7 +288,7 @@ class Idle {
   Team take(std::size_t count) {
     Team team;
     team.workers.reserve(count);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<RankedMutex> lock(mutex_);
     if (meetings_.empty()) meetings_.push_back(new Meeting);
     team.meeting = meetings_.back();
     meetings_.pop_back();
@@ -313,7 +314,7 @@ class Idle {
 
   // The next team gets them in the same order: each finds in its caches what it left there.
   void give_back(const Team& team) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<RankedMutex> lock(mutex_);
     meetings_.push_back(team.meeting);
     workers_.insert(workers_.end(), team.workers.rbegin(), team.workers.rend());
     note_next();
@@ -330,7 +331,7 @@ class Idle {
 
   void note_next() { next_.store(workers_.empty() ? nullptr : workers_.back(), std::memory_order_relaxed); }
 
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::kInnermost};
   std::vector<Meeting*> meetings_;
   std::vector<Worker*> workers_;
   std::atomic<const Worker*> next_{nullptr};  // workers are never destroyed

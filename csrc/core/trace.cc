@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/fork_safety.h"
+#include "core/lock_order.h"
 
 namespace ngraph_mxnet::trace {
 
@@ -23,7 +24,7 @@ class Ring {
   explicit Ring(std::size_t capacity) : events_(capacity) {}
 
   void record(const Event& event) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<RankedMutex> lock(mutex_);
     Event& last = events_[(count_ + events_.size() - 1) % events_.size()];
     if (count_ > 0 && last.call == event.call && last.label == event.label && last.thread == event.thread) {
       last.end = event.end;
@@ -34,7 +35,7 @@ class Ring {
   }
 
   void move_to(Contents* contents) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<RankedMutex> lock(mutex_);
     const std::uint64_t kept = std::min<std::uint64_t>(count_, events_.size());
     for (std::uint64_t i = count_ - kept; i < count_; ++i) contents->events.push_back(events_[i % events_.size()]);
     contents->dropped += count_ - kept;
@@ -42,14 +43,14 @@ class Ring {
   }
 
  private:
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::kInnermost};
   std::vector<Event> events_;
   std::uint64_t count_ = 0;  // recorded since they were last taken
 };
 
 using Rings = std::vector<std::shared_ptr<Ring>>;
 
-ForkSafeMutex mutex;  // guards the three below
+ForkSafeMutex mutex{Rank::kTraces};  // guards the three below
 std::size_t capacity = 1;
 Rings* rings = new Rings;  // never deleted: threads may outlive static objects
 std::vector<Label>* labels = new std::vector<Label>;

@@ -91,7 +91,7 @@ class CompileCache {
   EntryPtr find(const CompileKey& key, std::uint64_t hash);
   std::list<EntryPtr> evict(const CompileKey& key);
 
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kCompileCache};
   ForkSafeCondition finished_;
   std::list<EntryPtr> entries_;  // asked for last first
   std::list<Range> ranges_;  // used last first

@@ -166,7 +166,7 @@ class DirectCachedOp {
 
   std::shared_ptr<ArrayHolder> holder_;
   std::vector<std::size_t> inputs_, outputs_;
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kDirectOp};
   std::list<std::weak_ptr<CompiledGraph>> graphs_;  // of different shapes, the latest first; CompileCache keeps few
   std::list<std::shared_ptr<CompiledGraph>> bound_;  // made here, likewise
 };
@@ -194,7 +194,7 @@ class Registry {
   }
 
  private:
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kDirectOps};
   std::unordered_map<Handle, std::shared_ptr<Entry>> entries_;
 };
 

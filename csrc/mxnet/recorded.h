@@ -29,7 +29,7 @@ class RecordedCalls {
   std::shared_ptr<const Variables> variables();
 
   const std::shared_ptr<RecordedSteps> steps_;
-  ForkSafeMutex mutex_;  // of the next
+  ForkSafeMutex mutex_{Rank::kRecordedCalls};  // of the next
   std::shared_ptr<const Variables> variables_;  // of the latest call
 };
 

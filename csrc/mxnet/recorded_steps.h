@@ -124,7 +124,7 @@ class RecordedSteps {
   Arrays borrowed_parameters_;        // in that order
   Arrays own_parameters_;             // all of them, where statistics are moved
   SpareArrays spares_;
-  ForkSafeMutex mutex_;  // of the rest
+  ForkSafeMutex mutex_{Rank::kRecordedSteps};  // of the rest
   std::shared_ptr<CompiledGraph> predicting_;
   std::vector<Source> predicting_inputs_;
   std::vector<Step> steps_;

@@ -27,7 +27,7 @@ class SpareArrays {
     std::unique_ptr<Arrays> array;
   };
 
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kSpareArrays};
   std::vector<Spare> spares_;
 };
 

@@ -37,7 +37,7 @@ struct TapeNode {
   }
 
   std::atomic<bool> over{false};
-  ForkSafeMutex copying;  // by any thread that begins a pass; until it is done the step is not given back
+  ForkSafeMutex copying{Rank::kTapeNode};  // by any thread that begins a pass; until it is done the step is not given back
   bool copied = false;    // what its backward half borrows has copies
 
   CallbackList list;
@@ -77,7 +77,7 @@ class TapeNodes {
     const void* from;                // that of ours
   };
 
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kTapeNodes};
   std::unordered_map<const void*, std::weak_ptr<TapeNode>> nodes_;
   std::unordered_map<const void*, Reshaped> reshaped_;
   std::unordered_map<Handle, const void*> outputs_;  // arrays that calls have returned, and reshaped ones: their nodes

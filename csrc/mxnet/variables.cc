@@ -44,7 +44,7 @@ class Requests {
  private:
   static constexpr std::size_t kFew = 1024;
 
-  ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_{Rank::kVariables};
   std::unordered_map<const void*, std::pair<std::weak_ptr<const void>, std::uint32_t>> requests_;
   std::size_t most_ = kFew;
 };
