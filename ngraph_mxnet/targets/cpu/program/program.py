@@ -6,7 +6,7 @@ It names kernels of the kernel library; nothing in it is code. Importing this mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,9 @@ class Program:
 
     def plan(self) -> dict[str, Any]:
         """How the executor places a Program without symbols; `_core.Program.plan` says what is told."""
-        found: dict[str, Any] = self.native(lambda kernel: 1).plan()  # no kernel is called
+        nothing = np.empty(0, np.uint8)  # what constants hold does not matter, and they may be large
+        constants = [nothing if isinstance(each, np.ndarray) else each for each in self.constants]
+        found: dict[str, Any] = replace(self, constants=constants).native(lambda kernel: 1).plan()  # none is called
         return found
 
     def kernels(self) -> set[str]:
