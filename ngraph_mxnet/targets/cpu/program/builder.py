@@ -96,8 +96,8 @@ class ProgramBuilder:
     _loops: int = 0
     _constants: dict[tuple[str, int, bytes], Buffer] = field(default_factory=dict)
     _recipes: dict[TableRecipe, Buffer] = field(default_factory=dict)
-    _written: list[Buffer] = field(default_factory=list)
-    """Those of the arena, as `program` numbers them."""
+    _written: tuple[list[Instruction], list[Buffer]] = field(default_factory=lambda: ([], []))
+    """All instructions, and the buffers of the arena, as `program` numbers them."""
     _seen: dict[int, tuple[np.ndarray, Buffer]] = field(default_factory=dict)
     """Arrays that never change, by identity."""
 
@@ -189,20 +189,21 @@ class ProgramBuilder:
         """The Program as plain data, of which the sizes that are not known depend on these symbols."""
         writer = _Writer(self, symbols)
         found = writer.program(guards, inputs, outputs)
-        self._written = list(writer.buffers)
+        self._written = list(self.instructions), list(writer.buffers)
         return found
 
     def planned(self, plan: Mapping[str, Any]) -> None:
         """Take over how the Program was placed (`_core.Program.plan`): what is left out goes, `steps` are there, and
         instructions have levels, buffers of the arena offsets."""
-        for buffer, offset in zip(self._written, plan["offsets"], strict=True):
+        instructions, buffers = self._written
+        for buffer, offset in zip(buffers, plan["offsets"], strict=True):
             buffer.offset = offset
-        for instruction, level in zip(self.instructions, plan["levels"], strict=True):
+        for instruction, level in zip(instructions, plan["levels"], strict=True):
             instruction.level = level
-        self.instructions = [instruction for instruction in self.instructions if instruction.level >= 0]
+        self.instructions = [instruction for instruction in instructions if instruction.level >= 0]
         levels = self.levels()
         for number in plan["zeroed"]:
-            buffer = self._written[number]
+            buffer = buffers[number]
             first = min(each.level for each in self.instructions if any(other is buffer for other, _ in each.operands))
             assert buffer.zeroing is not None
             levels[first].append(buffer.zeroing)
