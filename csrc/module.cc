@@ -30,6 +30,7 @@
 #include "mxnet/direct.h"
 #include "mxnet/direct_runs.h"
 #include "mxnet/engine.h"
+#include "mxnet/libmxnet.h"
 #include "mxnet/mxnet_writers.h"
 #include "mxnet/pushes.h"
 #include "mxnet/recorded.h"
@@ -238,19 +239,6 @@ py::tuple take_trace() {
                         contents.dropped);
 }
 
-void connect_mxnet(const std::string& path) {
-  engine::connect(path);
-  ArrayView::connect(path);
-  mxnet_writers::connect(path);
-  pushes::connect(path);
-  direct_runs::connect(path);
-  direct::connect(path);
-  copies::connect(path);
-  recorded::connect(path);
-  tape::connect(path);
-  variables::connect(path);
-}
-
 Replacements mxnet_replacements() {
   auto all = mxnet_writers::replacements();
   for (const Replacements& more : {pushes::replacements(), direct::replacements(), tape::replacements(), variables::replacements()}) {
@@ -347,7 +335,7 @@ void define(py::module_& m) {
            "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done, "
            "as while the profiler runs, unless `profiled`.");
 
-  m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
+  m.def("connect_mxnet", &connect_libmxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
   m.def("touch", [](const std::vector<std::uintptr_t>& arrays) {

@@ -14,17 +14,6 @@ namespace {
 
 using engine::Handle;
 
-struct {
-  int (*create)(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype,
-                Handle* array);
-  int (*free)(Handle);
-  int (*data)(Handle, void**);
-  int (*wait)(Handle);
-  int (*storage_type)(Handle, int*);
-  int (*mark)(std::uint32_t count, Handle* arrays, std::uint32_t* requests, Handle* gradients);
-  void (*unblock)(const void* chunk);
-} mxnet;
-
 // MXNet's MKLDNNMemory, as far as it is needed.
 struct OneDnnMemory {
   std::shared_ptr<void> memory;
@@ -81,18 +70,6 @@ class Reader {
 };
 
 }  // namespace
-
-void ArrayView::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXNDArrayCreateEx64", &mxnet.create);
-  library.find("MXNDArrayFree", &mxnet.free);
-  library.find("MXNDArrayGetData", &mxnet.data);
-  library.find("MXNDArrayWaitToRead", &mxnet.wait);
-  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
-  library.find("MXAutogradMarkVariables", &mxnet.mark);
-  // NDArray::Chunk::Reorder2Default(), which the C interface reaches by a push and a wait only.
-  library.find("_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv", &mxnet.unblock);
-}
 
 bool ArrayView::plain() const {
   int storage = engine::kDense;
@@ -196,7 +173,7 @@ bool ArrayView::lies_as_expected() {
       void* data;
       if (mxnet.data(array, &data) != 0 || data == nullptr || view.data() != data) return false;
       for (std::uint64_t version = 0; version < 3; ++version) {
-        if (mxnet.wait(array) != 0 || view.version() != version || !engine::touch({array})) return false;
+        if (mxnet.wait_to_read(array) != 0 || view.version() != version || !engine::touch({array})) return false;
       }
       // It may be its own gradient: nobody goes back to it.
       std::uint32_t request = 1;

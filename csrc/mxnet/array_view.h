@@ -21,9 +21,6 @@ class ArrayView {
  public:
   explicit ArrayView(engine::Handle array) : array_(static_cast<const Word*>(array)) {}
 
-  // Finds what `usable` needs in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-  static void connect(const std::string& path);
-
   // Whether arrays made for the purpose lie in memory as expected. The answer of the first call stays; that call may
   // start MXNet's engine.
   static bool usable();

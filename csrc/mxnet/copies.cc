@@ -14,10 +14,6 @@ using engine::Handle;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // a tenth of a millisecond
 
-struct {
-  int (*is_recording)(bool*);
-} mxnet;
-
 // Whether the array was written at once, with as many bytes as it has from where `source` points then.
 template <class Source>
 bool write_bytes(const Source& source, const std::vector<Handle>& read, Handle to, const ArrayView& written,
@@ -36,11 +32,6 @@ bool write_bytes(const Source& source, const std::vector<Handle>& read, Handle t
 }
 
 }  // namespace
-
-void copies::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXAutogradIsRecording", &mxnet.is_recording);
-}
 
 bool copies::copy_now(std::uintptr_t from, std::uintptr_t to) {
   const auto source = reinterpret_cast<Handle>(from), target = reinterpret_cast<Handle>(to);

@@ -10,9 +10,6 @@
 namespace ngraph_mxnet {
 namespace copies {
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // Copies all of one NDArray to another, by their handles, as MXNet's copyto, if that can be done at once: both are dense,
 // of one type and shape, in the CPU's memory, small, and at rest, and autograd does not record. Else false, and nothing is done.
 bool copy_now(std::uintptr_t from, std::uintptr_t to);

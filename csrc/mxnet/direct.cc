@@ -64,20 +64,6 @@ class DirectExecutor {
 
 namespace {
 
-using Callback = void*;
-
-struct {
-  int (*is_recording)(bool*);
-  int (*is_training)(bool*);
-  int (*free_executor)(Handle);
-  int (*free_cached_op)(Handle);
-  int (*monitor)(Handle, Callback, void*);
-  int (*monitor_all)(Handle, Callback, void*, bool);
-  int (*hook)(Handle, Callback, bool);
-  int (*profile)(int);
-  int (*profile_process)(int, int, void*);
-} mxnet;
-
 std::atomic<bool> profiling{false};
 
 class DirectCachedOp {
@@ -218,17 +204,17 @@ int free_cached_op(Handle op) {
   return mxnet.free_cached_op(op);
 }
 
-int monitor(Handle executor, Callback callback, void* data) {
+int monitor(Handle executor, LibMXNet::Callback callback, void* data) {
   executors().remove(executor);
   return mxnet.monitor(executor, callback, data);
 }
 
-int monitor_all(Handle executor, Callback callback, void* data, bool all) {
+int monitor_all(Handle executor, LibMXNet::Callback callback, void* data, bool all) {
   executors().remove(executor);
   return mxnet.monitor_all(executor, callback, data, all);
 }
 
-int hook(Handle op, Callback callback, bool all) {
+int hook(Handle op, LibMXNet::Callback callback, bool all) {
   cached_ops().remove(op);
   return mxnet.hook(op, callback, all);
 }
@@ -256,19 +242,6 @@ bool direct::possible() {
 }
 
 bool direct::profiles() { return profiling.load(std::memory_order_relaxed); }
-
-void direct::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXAutogradIsRecording", &mxnet.is_recording);
-  library.find("MXAutogradIsTraining", &mxnet.is_training);
-  library.find("MXExecutorFree", &mxnet.free_executor);
-  library.find("MXFreeCachedOp", &mxnet.free_cached_op);
-  library.find("MXExecutorSetMonitorCallback", &mxnet.monitor);
-  library.find("MXExecutorSetMonitorCallbackEX", &mxnet.monitor_all);
-  library.find("MXCachedOpRegisterOpHook", &mxnet.hook);
-  library.find("MXSetProfilerState", &mxnet.profile);
-  library.find("MXSetProcessProfilerState", &mxnet.profile_process);
-}
 
 Replacements direct::replacements() {
   return {{"MXExecutorFree", address_of(free_executor)},

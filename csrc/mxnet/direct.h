@@ -47,9 +47,6 @@ namespace direct {
 
 using engine::Handle;
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // The functions of libmxnet that end what is direct, and tell of the profiler: as `mxnet_writers::replacements`.
 Replacements replacements();
 

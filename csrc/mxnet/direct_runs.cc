@@ -22,15 +22,6 @@ using engine::Completion;
 using engine::Device;
 using engine::Handle;
 
-struct {
-  int (*create)(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype,
-                Handle* array);
-  int (*copy)(Handle, Handle*);
-  int (*reshape)(Handle, int dimensions, const std::int64_t* shape, bool reverse, Handle* reshaped);
-  int (*free)(Handle);
-  int (*data)(Handle, void**);
-} mxnet;
-
 constexpr const char* kName = "NGraphSubgraphOp";
 
 std::atomic<std::size_t> runs{0};
@@ -176,7 +167,7 @@ bool Arrays::add_reshaped(Handle array, const std::vector<std::int64_t>& shape) 
 
 bool Arrays::add_same(Handle array) {
   Handle copied;
-  if (mxnet.copy(array, &copied) != 0) return false;
+  if (mxnet.shallow_copy(array, &copied) != 0) return false;
   handles_.push_back(copied);
   return true;
 }
@@ -189,15 +180,6 @@ bool Arrays::add_new(const TensorSpec& spec, Device device) {
   }
   handles_.push_back(made);
   return true;
-}
-
-void direct_runs::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXNDArrayCreateEx64", &mxnet.create);
-  library.find("MXShallowCopyNDArray", &mxnet.copy);
-  library.find("MXNDArrayReshape64", &mxnet.reshape);
-  library.find("MXNDArrayFree", &mxnet.free);
-  library.find("MXNDArrayGetData", &mxnet.data);
 }
 
 bool direct_runs::all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>& specs) {

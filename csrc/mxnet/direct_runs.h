@@ -37,9 +37,6 @@ namespace direct_runs {
 
 using engine::Handle;
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // Whether the arrays are of these types, dense, and in the CPU's own memory.
 bool all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>& specs);
 

@@ -15,15 +15,6 @@ namespace ngraph_mxnet {
 namespace engine {
 namespace {
 
-using Function = void (*)(void* run_context, const Completion* completion, void* argument);
-using Deleter = void (*)(void* argument);
-
-struct {
-  int (*push)(Function, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
-              const void* property, int priority, const char* name, bool wait);
-  const char* (*last_error)();
-} mxnet;
-
 constexpr int kAsync = 4;  // MXNet's FnProperty: what may run on the thread that pushes it
 
 // Stands around what uses MXNet's engine, which is destroyed when the process exits, while daemon threads of Python may still
@@ -64,7 +55,7 @@ class EngineUse {
   inline static std::thread::id exiting;
 };
 
-bool push(Function function, void* argument, Deleter deleter, const std::vector<Handle>& read,
+bool push(LibMXNet::Pushed function, void* argument, LibMXNet::Deleter deleter, const std::vector<Handle>& read,
           const std::vector<Handle>& written, Device device, const char* name) {
   const EngineUse use;
   return mxnet.push(function, argument, deleter, &device, const_cast<Handle*>(read.data()),
@@ -103,12 +94,6 @@ class Error : public std::runtime_error {
 void Completion::fail(const std::exception& error) const {
   const Error copied(error.what());
   call_(engine_, block_, &copied);
-}
-
-void connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXEnginePushAsyncND", &mxnet.push);
-  library.find("MXGetLastError", &mxnet.last_error);
 }
 
 void check(bool well) {

@@ -35,9 +35,6 @@ class Completion {
   void* block_;
 };
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // Throws std::runtime_error with the words of the failure unless what was done through MXNet's C interface went well.
 void check(bool well);
 

@@ -9,26 +9,19 @@
 
 #include "mxnet/copies.h"
 #include "mxnet/engine.h"
+#include "mxnet/libmxnet.h"
 
 namespace ngraph_mxnet {
 namespace {
 
 using engine::Handle;
 
-struct {
-  int (*copy)(Handle, const void*, std::size_t);
-  int (*from_dlpack)(DLManagedTensor*, bool transient, Handle*);
-  int (*to_dlpack)(Handle, DLManagedTensor**);
-  int (*context)(Handle, int* type, int* id);
-  int (*bulk)(int, int*);
-} mxnet;
-
 // MXNet wakes up a thread of its engine to ask whether it may write, which takes a hundred microseconds; and it raises the
 // version first and copies then: whoever reads meanwhile would take what it read for this version's.
 int copy_from_cpu(Handle array, const void* data, std::size_t size) {
   if (copies::write_now(array, data, size)) return 0;
   const std::uint64_t begun = DirectCopies::begin();
-  const int result = mxnet.copy(array, data, size);
+  const int result = mxnet.copy_from_cpu(array, data, size);
   // It counts as over when the version has risen once more, also where the engine does not run what fails.
   const auto end = [](void* argument) { DirectCopies::end(reinterpret_cast<std::uintptr_t>(argument)); };
   const bool pushed = result == 0 && engine::touch({array}, end, reinterpret_cast<void*>(begun));
@@ -97,15 +90,6 @@ int to_dlpack(Handle array, DLManagedTensor** tensor) {
 }
 
 }  // namespace
-
-void mxnet_writers::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXNDArraySyncCopyFromCPU", &mxnet.copy);
-  library.find("MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
-  library.find("MXNDArrayToDLPack", &mxnet.to_dlpack);
-  library.find("MXNDArrayGetContext", &mxnet.context);
-  library.find("MXEngineSetBulkSize", &mxnet.bulk);
-}
 
 Replacements mxnet_writers::replacements() {
   return {{"MXNDArraySyncCopyFromCPU", address_of(copy_from_cpu)},

@@ -16,9 +16,6 @@ namespace ngraph_mxnet {
 // raises none. Functions of libmxnet's C interface through which they come are therefore called by way of these here.
 namespace mxnet_writers {
 
-// Finds libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // The functions of libmxnet that are to be called by way of ours: name, and address of ours.
 Replacements replacements();
 

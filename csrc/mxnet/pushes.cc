@@ -2,6 +2,7 @@
 
 #include "mxnet/direct.h"
 #include "mxnet/engine.h"
+#include "mxnet/libmxnet.h"
 #include "mxnet/turns.h"
 
 namespace ngraph_mxnet {
@@ -9,21 +10,15 @@ namespace {
 
 using engine::Handle;
 
-struct {
-  int (*forward)(Handle executor, int is_train);
-  int (*backward)(Handle executor, std::uint32_t count, Handle* head_gradients, int is_train);
-  int (*cached_op)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types);
-} mxnet;
-
 int forward(Handle executor, int is_train) {
   Turn turn;
   if (!is_train && direct::forward(executor)) return 0;
-  return mxnet.forward(executor, is_train);
+  return mxnet.executor_forward(executor, is_train);
 }
 
 int backward(Handle executor, std::uint32_t count, Handle* head_gradients, int is_train) {
   Turn turn;
-  return mxnet.backward(executor, count, head_gradients, is_train);
+  return mxnet.executor_backward(executor, count, head_gradients, is_train);
 }
 
 int cached_op(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types) {
@@ -48,13 +43,6 @@ int cached_op(Handle op, int inputs, Handle* in, int* outputs, Handle** out, con
 std::vector<Handle> pushes::call(Handle op, const std::vector<Handle>& inputs) {
   Turn turn;
   return direct::call(op, inputs);
-}
-
-void pushes::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXExecutorForward", &mxnet.forward);
-  library.find("MXExecutorBackwardEx", &mxnet.backward);
-  library.find("MXInvokeCachedOpEx", &mxnet.cached_op);
 }
 
 Replacements pushes::replacements() {

@@ -10,9 +10,6 @@
 namespace ngraph_mxnet {
 namespace pushes {
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // As `mxnet_writers::replacements`.
 Replacements replacements();
 

@@ -14,11 +14,6 @@ namespace {
 
 using engine::Handle;
 
-struct {
-  int (*is_recording)(bool*);
-  int (*is_training)(bool*);
-} mxnet;
-
 }  // namespace
 
 std::vector<Handle> RecordedCalls::call(int step, const std::vector<Handle>& arguments, bool checked) {
@@ -59,12 +54,6 @@ std::shared_ptr<const Variables> RecordedCalls::variables() {
     variables_ = variables::of(parameters, specs);
   }
   return variables_;
-}
-
-void recorded::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXAutogradIsRecording", &mxnet.is_recording);
-  library.find("MXAutogradIsTraining", &mxnet.is_training);
 }
 
 std::optional<bool> recorded::mode() {

@@ -35,9 +35,6 @@ class RecordedCalls {
 
 namespace recorded {
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // Whether this thread is in training mode, if it records.
 std::optional<bool> mode();
 

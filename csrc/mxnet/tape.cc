@@ -16,23 +16,6 @@ namespace {
 
 using engine::Handle;
 
-struct {
-  int (*set_recording)(int, int*);
-  int (*record)(int inputs, Handle* in, int outputs, Handle* out, CallbackList* callbacks);
-  int (*backward)(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
-                  int create, int is_train, Handle** made, int** types);
-  int (*set_fresh)(Handle, int);
-  int (*storage_type)(Handle, int*);
-  int (*free)(Handle);
-  int (*reshape)(Handle, int dimensions, std::int64_t* shape, bool reverse, Handle* reshaped);
-  int (*find_op)(const char* name, Handle* op);
-  int (*invoke)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
-                const char** values);
-  int (*wait)();
-  int (*shut_down)();
-  void (*set_error)(const char* text);
-} mxnet;
-
 std::atomic<std::size_t> short_count{0};
 std::atomic<bool> has_recorded{false};
 
@@ -325,7 +308,7 @@ int free_array(Handle array) {
 
 // MXNet first ends the threads that call nodes, then waits for its engine: a node that was not yet called would never be.
 int shut_down() {
-  if (has_recorded) mxnet.wait();
+  if (has_recorded) mxnet.wait_all();
   return mxnet.shut_down();
 }
 
@@ -335,22 +318,6 @@ auto to_callback(int (*function)(Arguments...)) {
 }
 
 }  // namespace
-
-void tape::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("_Z17MXAPISetLastErrorPKc", &mxnet.set_error);  // MXAPISetLastError, which is not C
-  library.find("MXAutogradSetIsRecording", &mxnet.set_recording);
-  library.find("MXCustomFunctionRecord", &mxnet.record);
-  library.find("MXAutogradBackwardEx", &mxnet.backward);
-  library.find("MXNDArraySetGradState", &mxnet.set_fresh);
-  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
-  library.find("MXNDArrayFree", &mxnet.free);
-  library.find("MXNDArrayReshape64", &mxnet.reshape);
-  library.find("NNGetOpHandle", &mxnet.find_op);
-  library.find("MXImperativeInvoke", &mxnet.invoke);
-  library.find("MXNDArrayWaitAll", &mxnet.wait);
-  library.find("MXNotifyShutdown", &mxnet.shut_down);
-}
 
 Replacements tape::replacements() {
   return {{"MXAutogradBackwardEx", address_of(backward)},

@@ -21,9 +21,6 @@ namespace tape {
 
 using engine::Handle;
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // As `mxnet_writers::replacements`: what goes back through the tape, and what ends arrays.
 Replacements replacements();
 

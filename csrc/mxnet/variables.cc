@@ -15,12 +15,6 @@ namespace {
 
 using engine::Handle;
 
-struct {
-  int (*mark)(std::uint32_t count, Handle* arrays, std::uint32_t* requests, Handle* gradients);
-  int (*gradient)(Handle, Handle*);
-  int (*free)(Handle);
-} mxnet;
-
 // What was asked of each gradient when it was attached, which MXNet does not tell: by the variable's node on the tape.
 class Requests {
  public:
@@ -67,13 +61,6 @@ int mark(std::uint32_t count, Handle* arrays, std::uint32_t* asked, Handle* grad
 
 Variables::~Variables() {
   for (Handle gradient : gradients) mxnet.free(gradient);
-}
-
-void variables::connect(const std::string& path) {
-  const LibMXNet library(path);
-  library.find("MXAutogradMarkVariables", &mxnet.mark);
-  library.find("MXNDArrayGetGrad", &mxnet.gradient);
-  library.find("MXNDArrayFree", &mxnet.free);
 }
 
 Replacements variables::replacements() { return {{"MXAutogradMarkVariables", address_of(mark)}}; }

@@ -29,9 +29,6 @@ struct Variables {
 
 namespace variables {
 
-// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
-void connect(const std::string& path);
-
 // As `mxnet_writers::replacements`: what attaches gradients, of which MXNet does not tell how they are to be written.
 Replacements replacements();
 
