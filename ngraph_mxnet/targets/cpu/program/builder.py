@@ -244,14 +244,15 @@ class Slots:
         self._atoms: dict[Atom, int] = {atom: slot for slot, atom in enumerate(every)}
         self._segments = {slot: 1 + loop for loop, slot in enumerate(range(len(symbols), len(every)))}
         self._known: dict[tuple[int, ...], int] = {}
+        self._numbers: dict[int, int] = {}
 
     def of(self, size: int) -> int:
         """The slot of a size; where there are no symbols its value is asked for."""
         if not isinstance(size, Dim) or not self.symbols:
-            return self._step(SizeOp.NUMBER, int(size))
+            return self._number(int(size))
         total: int | None = None
         for monomial, factor in size.terms.items():
-            product: int | None = None if factor == 1 and monomial else self._step(SizeOp.NUMBER, factor)
+            product: int | None = None if factor == 1 and monomial else self._number(factor)
             for atom in monomial:
                 slot = self._atom(atom)
                 product = slot if product is None else self._step(SizeOp.MULTIPLY, product, slot)
@@ -268,11 +269,17 @@ class Slots:
             self._atoms[atom] = self._step(SizeOp[atom.op.upper()], *(self.of(arg) for arg in atom.args))
         return self._atoms[atom]
 
+    def _number(self, value: int) -> int:
+        slot = self._numbers.get(value)
+        if slot is None:
+            slot = self._numbers[value] = self.symbols + len(self.steps)
+            self.steps.append((int(SizeOp.NUMBER), value, 0, 0, 0))
+        return slot
+
     def _step(self, op: SizeOp, *operands: int) -> int:
         key = (op, *operands)
         if key not in self._known:
-            own = [0] if op is SizeOp.NUMBER else [self._segments.get(slot, 0) for slot in operands]
-            segment = max(own)
+            segment = max(self._segments.get(slot, 0) for slot in operands)
             a, b, c = (*operands, 0, 0, 0)[:3]
             slot = self.symbols + len(self.steps)
             self.steps.append((int(op), a, b, c, segment))
