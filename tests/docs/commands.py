@@ -17,7 +17,7 @@ from ngraph_mxnet.cli.commands import main
 READERS_FILES = {"your_script.py", "script.py", "SCRIPT", "serve.py"}
 """Scripts that the reader has."""
 OTHERS_VARIABLES = re.compile(r"(OMP|GOMP|MXNET|NGRAPH_RUNTIME)_\w+|PYTHON|PATH|CXX|SLOW_LANE_TURN|HYPOTHESIS_PROFILE")
-OTHER_TOOLS = {"cc", "cmake", "eval", "gunicorn", "sqlite3", "."}
+OTHER_TOOLS = {"cc", "cmake", "eval", "gunicorn", "pytest", "sqlite3", "."}
 """What this project does not define."""
 WRAPPERS = {"chrt": 2, "numactl": 2}
 """What runs a command, by how many words stand before it."""
