@@ -1,4 +1,4 @@
-// The Python module `ngraph_mxnet._core`; docs/design.md describes what it exposes.
+// The Python module `ngraph_mxnet._core`; docs/formats.md describes what it exposes.
 #include <cstring>
 #include <memory>
 #include <optional>

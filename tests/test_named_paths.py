@@ -96,8 +96,8 @@ _CALL = re.compile(r"(?<![\w/.])([a-z_]+)\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)")
 
 
 def journey() -> list[tuple[str, str]]:
-    """(module, name) of each step of the picture in docs/design.md."""
-    text = (ROOT / "docs" / "design.md").read_text()
+    """(module, name) of each step of the picture in docs/plugin.md."""
+    text = (ROOT / "docs" / "plugin.md").read_text()
     picture = text.partition("## The journey of a bind")[2].split("```")[1]
     return _CALL.findall(picture)
 

@@ -1,6 +1,6 @@
 """Where a tensor lives: views that give a logical tensor its place and layout in a buffer.
 
-Two layouts (see docs/design.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
+Two layouts (see docs/cpu.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
 innermost. Strides here are in elements, offsets in bytes.
 """
 
