@@ -27,11 +27,12 @@ using ngraph_mxnet::ForkSafeMutex;
 using ngraph_mxnet::NamedSpec;
 using ngraph_mxnet::ProgramRunner;
 using ngraph_mxnet::RangePort;
-using ngraph_mxnet::RangeSet;
 using ngraph_mxnet::RangeProgram;
+using ngraph_mxnet::RangeSet;
+using ngraph_mxnet::Rank;
 using ngraph_mxnet::Reference;
-using ngraph_mxnet::Shapes;
 using ngraph_mxnet::ShapeSet;
+using ngraph_mxnet::Shapes;
 
 // No thread of MXNet's engine is here.
 bool ngraph_mxnet::ends_before_forks() { return false; }
