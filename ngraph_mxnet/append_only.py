@@ -23,13 +23,13 @@ class FormatError(sqlite3.DatabaseError):
 
 @dataclass(frozen=True)
 class Format:
-    """Of a kind of file.
+    """The format of one kind of SQLite file.
 
     Attributes:
-        rows: what its rows are called in messages.
-        tables: the columns of each, as SQL has them.
+        rows: the name of its rows in messages.
+        tables: the columns of each table, in SQL.
         application: SQLite's application id, by which files are told apart.
-        version: of the tables.
+        version: the version of the tables.
     """
 
     rows: str
@@ -61,7 +61,7 @@ class Format:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[sqlite3.Connection]:
-        """What is read is of one moment. Raises as `adding`."""
+        """Open a read transaction, in which all reads see one moment. Raises the errors of `adding`."""
         with _opened(path, "ro") as database:
             self._check(database)
             database.execute("BEGIN")

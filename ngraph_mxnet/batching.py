@@ -92,7 +92,8 @@ class Batcher:
             self._warm(example if isinstance(example, (list, tuple)) else [example])
 
     def _start(self) -> None:
-        """As nobody waits: in a new object, and in a forked child, which has none of the parent's callers."""
+        """Reset the state to that without waiting callers: in a new object, and in a forked child. A forked child has
+        none of the parent's callers."""
         self._process = forks.count()
         self._taken: list[_Part] = []  # the batch that runs
         self._expected = 1  # callers
@@ -310,7 +311,7 @@ class Batcher:
 
 
 def _by_size(model: Model | Mapping[int, Model], sizes: Sequence[int] | None) -> dict[int, Model]:
-    """What to call for a batch of each size, the smallest first."""
+    """Return the callable for a batch of each size, the smallest size first."""
     if isinstance(model, Mapping):
         if sizes is not None and set(sizes) != set(model):
             raise ConfigError(f"sizes={list(sizes)}: found models for {list(model)}; leave sizes= out, or give these")
@@ -327,7 +328,7 @@ def _by_size(model: Model | Mapping[int, Model], sizes: Sequence[int] | None) ->
 
 
 def _with_arrays(model: Model) -> Model:
-    """What takes and gives NumPy arrays."""
+    """Return the model as a callable that takes and gives NumPy arrays."""
     if not hasattr(model, "collect_params"):
         return model
     from ngraph_mxnet.bridges.mxnet.arrays import with_arrays  # a Gluon block: MXNet is there already

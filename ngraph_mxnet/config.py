@@ -20,7 +20,7 @@ from ngraph_mxnet.variables import TABLE, Variable
 VARIABLES: dict[str, Variable] = {variable.name: variable for variable in TABLE}
 
 _warned: set[str] = set()
-"""What was said of variables."""
+"""The messages about variables that were logged already."""
 
 
 def get(name: str) -> Any:
@@ -84,7 +84,7 @@ def logger(name: str) -> logging.Logger:
 
 
 _RUNTIME = "NGRAPH_RUNTIME_"
-"""What the names of ngraph-runtime's variables begin with."""
+"""The prefix of the names of ngraph-runtime's variables."""
 
 
 def unknown() -> dict[str, str | None]:

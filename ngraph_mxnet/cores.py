@@ -88,7 +88,7 @@ def _read(path: Path) -> str | None:
 
 
 def cpu_info(root: Path = ROOT) -> dict[str, str]:
-    """What `/proc/cpuinfo` has of the first CPU, by name. Raises OSError where it can't be read."""
+    """Return the fields of the first CPU in `/proc/cpuinfo`, by name. Raises OSError if the file can't be read."""
     fields: dict[str, str] = {}
     for line in (root / "proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")

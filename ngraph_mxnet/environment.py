@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PREFIXES = ("NGRAPH_", "MXNET_", "OMP_", "GOMP_", "KMP_", "MKLDNN_", "DNNL_", "ONEDNN_", "OV_", "ORT_")
-"""What their names begin with; others may hold secrets, and are neither recorded nor shown."""
+"""The prefixes of the variables' names. Other variables may hold secrets, and are neither recorded nor shown."""
 
 
 def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that are set, by name, in order."""
+    """Return the variables that are set, sorted by name."""
     return {name: value for name, value in sorted(environment.items()) if name.startswith(PREFIXES)}
 
 

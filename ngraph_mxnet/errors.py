@@ -46,7 +46,7 @@ class AuditError(NGraphError):
 
 
 class PackageError(NGraphError):
-    """What was compiled can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
+    """A compiled model can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
 
 
 class DistributedError(NGraphError):

@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int | str]]
-"""Of ints, and of ranges as `ir/sizes.py` reads them."""
+"""A shape for each input, by name. Sizes are ints, or ranges as `ir/sizes.py` reads them."""
 
 
 def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,
@@ -84,7 +84,8 @@ def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weigh
                 dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (),
                 options: Mapping[str, Any] | None = None, metadata: Mapping[str, str] | None = None,
                 with_references: bool = False, on_program: Callable[[], None] = lambda: None) -> Summary:
-    """As `export`, for these sets of shapes; see there and `compile_to_file`."""
+    """Export the model as `export` does, for these sets of shapes. See `export` and `compile_to_file` for the
+    arguments."""
     for number, one in enumerate(sets):
         if one in sets[:number]:  # texts and numbers, as they are written
             raise ConfigError(f"two sets of shapes are the same: {one}")
@@ -123,7 +124,7 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
 
 
 def _ranged(make: Callable[[Mapping[str, Any]], tuple[Graph, Mapping[str, Any]]], one: ShapeSet) -> Weighted | Ranged:
-    """What makes the graph for a set of shapes, or for a range."""
+    """Return a function that makes the graph for a set of shapes; if a size is a range, return a `Ranged`."""
     shapes = symbolic_shapes(one)
     symbols = symbols_in(shapes)
     return Ranged(partial(make, shapes), symbols) if symbols else partial(make, shapes)

@@ -1,4 +1,4 @@
-"""What a forked child must not take over from threads that it does not have: locks, pools, pauses."""
+"""Fork-safe locks, pools and pauses: a forked child must not take over those of threads that it does not have."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # which is final in name only
         _locks.add(self)
 
     def is_mine(self) -> bool:
-        """Whether this thread holds it."""
+        """True if this thread holds the lock."""
         return self._is_owned()  # type: ignore[attr-defined]
 
     def _after_fork(self) -> None:

@@ -1,4 +1,5 @@
-"""What is installed, and whether what the package needs is; nothing of it is imported to find that out."""
+"""The state of the installation: what is installed, and whether all that the package needs is. None of these parts
+is imported to find that out."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
-"""What pyproject.toml names as dependencies."""
+"""The dependencies that pyproject.toml names."""
 
 
 def missing_part() -> str | None:
-    """What keeps the package from running, as in a checkout that is not built, and what to do; None if it is whole."""
+    """Return what keeps the package from running, and what to do about it; None if the package is whole. A checkout
+    that is not built does not run."""
     package = Path(__file__).parent
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
@@ -36,5 +38,5 @@ def version_of(distribution: str) -> str | None:
 
 
 def versions_of(distributions: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """Return the versions of the distributions that are installed, by name."""
     return {name: found for name in distributions if (found := version_of(name)) is not None}

@@ -1,4 +1,4 @@
-"""What a model that was given is: an object of this package or of a framework, a text, or a file of some kind."""
+"""The kind of a given model: an object of this package or of a framework, a text, or a file of some kind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def kind_of(model: Any) -> tuple[Kind, Any]:
 
 
 def is_text(model: str) -> bool:
-    """Whether that is a graph's text and no path."""
+    """True if the string is a graph's text, not a path."""
     return model.lstrip().startswith("graph @")
 
 

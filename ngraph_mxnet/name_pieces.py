@@ -12,7 +12,8 @@ def pieces(name: str) -> list[str]:
 
 
 def common_prefix(names: Sequence[str]) -> str:
-    """What all names begin with, up to a separator, and no name is whole; empty for less than two names."""
+    """Return the prefix that all names share, up to a separator; it is never a whole name. The prefix of fewer than two
+    names is empty."""
     if len(names) < 2:
         return ""
     found = []

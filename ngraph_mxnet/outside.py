@@ -1,4 +1,4 @@
-"""What other distributions add to this package's tables: rules, lowerings, kernels, devices.
+"""Additions of other distributions to this package's tables: rules, lowerings, kernels, devices.
 
 What is kept on disk is found by the content of this package's files. Nobody knows all the files of what was added, so a
 process to which something was added finds nothing that another process kept, and no other finds what it keeps.
@@ -16,7 +16,8 @@ _added: list[str] = []
 
 
 def is_outside(function: Any) -> bool:
-    """Whether a module of another distribution defines the function, or what a `partial` makes one of."""
+    """True if a module of another distribution defines the function. A `partial` counts as the function that it
+    wraps."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__module__", _OWN)).partition(".")[0] != _OWN

@@ -1,4 +1,4 @@
-"""What was once found or made, in memory for this process."""
+"""A cache, in memory, of what this process once found or made."""
 
 from __future__ import annotations
 

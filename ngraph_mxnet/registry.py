@@ -18,7 +18,7 @@ GROUP = "ngraph_mxnet.targets"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a target is. All but `origins` are `module:object`; a module is imported when it is first needed.
+    """The location of a target, in texts `module:object`. A module is imported when it is first needed.
 
     `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
     `load`: what `Backend.load` does; `check`: what `Backend.check_options` does; `unlike`: what
@@ -45,12 +45,13 @@ TARGETS: dict[str, Place] = {
     "INTERPRETER": Place("ngraph_mxnet.targets.interpreter.backend:InterpreterBackend"),
     "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),
 }
-"""Those of this package, by name."""
+"""The targets of this package, by name."""
 
 
 def find(name: str, variant: str = "") -> Place | None:
-    """Where the target called `name`, in capitals, is; None if there is none, or it has no variants and `variant` is
-    one. The class itself refuses variants that it has not; a target from outside may have some."""
+    """Return the place of the target called `name`, in capitals; None if there is none. None is returned also if
+    `variant` is given and the target has no variants. The class itself refuses variants that it lacks; a target from
+    outside may have some."""
     place = TARGETS.get(name) or outside().get(name)
     return None if place is None or (variant and not (place.varied or place.origins)) else place
 
@@ -62,7 +63,8 @@ def known() -> list[str]:
 
 @cache
 def outside() -> Mapping[str, Place]:
-    """What other distributions bring. Nothing of theirs is imported, and one that is damaged stops no other."""
+    """Return the targets that other distributions bring, by name. Nothing of those distributions is imported, and a
+    damaged one stops no other."""
     from importlib.metadata import distributions
 
     found: dict[str, Place] = {}
@@ -88,8 +90,8 @@ def outside() -> Mapping[str, Place]:
 
 
 def build_of(name: str, devices: object = "") -> str:
-    """What tells one build of the target called `name` from another, beside the build of this package, for keys of what
-    is kept on disk; `devices`, an option, may name more. Of a target from outside nobody knows all files, so no other
-    process finds what is kept of it."""
+    """Return a text that tells one build of the target called `name` from another, for keys of what is kept on disk.
+    Such keys need the build of this package, too. `devices`, an option, may name more targets. Nobody knows all files
+    of a target from outside, so no other process finds what is kept of it."""
     named = set(re.findall(r"[\w.-]+", f"{name} {devices}".upper()))
     return this_process() if named - TARGETS.keys() and named & outside().keys() else ""

@@ -1,4 +1,4 @@
-"""What prints as tables: in a terminal, as text, and in a notebook."""
+"""Objects that print as tables: in a terminal, as text, and in a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Rendered(ABC):
     """Says what it looks like by `__rich__`; as text it is the same. A dataclass of this kind has `repr=False`."""
 
     width: ClassVar[int | None] = None
-    """Of the text; None: the terminal's."""
+    """The width of the text; None: the terminal's."""
 
     @abstractmethod
     def __rich__(self) -> RenderableType: ...

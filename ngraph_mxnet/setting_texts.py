@@ -1,4 +1,4 @@
-"""What the texts of settings mean. Each function raises ValueError for a text that is not allowed."""
+"""Parsers for the texts of settings. Each function raises ValueError for a text that is not allowed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def team(text: str) -> int:
 
 
 def axes_by_input(text: str) -> dict[str, tuple[int, ...]]:
-    """Of a text such as `data:0,2,3;mask:0`. Raises ValueError."""
+    """Parse a text such as `data:0,2,3;mask:0`: the axes of each input, by name. Raises ValueError."""
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(";"):
         name, separator, axes = part.strip().rpartition(":")
@@ -57,11 +57,11 @@ def dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
 
 
 class Disturbance(NamedTuple):
-    """Of compiled programs, for tests."""
+    """A disturbance of compiled programs, for tests."""
 
     poison: bool = False
     seed: int | None = None
-    """That the order of instructions is drawn by."""
+    """The seed by which the order of instructions is drawn."""
 
     def __str__(self) -> str:
         return ",".join(["poison"] * self.poison + [f"shuffle:{self.seed}"] * (self.seed is not None)) or "off"
@@ -71,7 +71,7 @@ UNDISTURBED = Disturbance()
 
 
 def disturbance(text: str) -> Disturbance:
-    """Of `off`, `poison`, `shuffle:SEED` or both. Raises ValueError."""
+    """Parse `off`, `poison`, `shuffle:SEED`, or the last two with a comma between. Raises ValueError."""
     found = UNDISTURBED
     for part in text.lower().split(",") if text.lower() != "off" else ():
         kind, _, seed = part.partition(":")
@@ -91,7 +91,7 @@ class Calls(NamedTuple):
     every: int
 
     def has(self, number: int) -> bool:
-        """Whether the call of this number, from 0 on, is one."""
+        """True if the call of this number, from 0 on, is one of those meant."""
         return number < self.first or (self.every > 0 and number % self.every == 0)
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ ALL_CALLS = Calls(0, 1)
 
 
 def audited_calls(text: str) -> Calls:
-    """Of `all`, `first:N` or `every:N`."""
+    """Parse `all`, `first:N` or `every:N`."""
     kind, separator, count = text.lower().partition(":")
     if kind == "all" and not separator:
         return ALL_CALLS
@@ -126,7 +126,7 @@ _FINITE = Bounds(-math.inf, math.inf, False)
 
 
 def bounds(text: str) -> Bounds:
-    """Of `nan` or `LOW:HIGH`."""
+    """Parse `nan` or `LOW:HIGH`."""
     if text.lower() == "nan":
         return _FINITE
     low, separator, high = text.partition(":")

@@ -68,7 +68,8 @@ ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<
   return set;
 }
 
-// What sections of a kind hold for one instruction set, by their numbers. Throws CpuError if a kernel needs more than that.
+// Reads the sections of a kind for one instruction set, and returns their contents by number. Throws CpuError if a kernel
+// needs more than the instruction set.
 template <class Set, class Read>
 std::vector<Set> read_sets(const ArtefactFile& file, Kind kind, const InstructionSet& isa, Read read) {
   std::vector<std::optional<Set>> found;

@@ -27,7 +27,7 @@ struct ShapeSet {
   std::shared_ptr<const BoundProgram> program;
 };
 
-// What its program may refer to.
+// Returns the sizes of the memory that the set's program may refer to.
 Surroundings around_of(const ShapeSet& set);
 
 struct Artefact {

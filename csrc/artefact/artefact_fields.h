@@ -1,4 +1,4 @@
-// What sections of a compiled file hold alike: docs/artefact.md.
+// Fields that several kinds of sections of a compiled file share: docs/artefact.md.
 #pragma once
 
 #include <cstddef>

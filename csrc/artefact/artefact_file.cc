@@ -43,7 +43,7 @@ Hash128 hash_of_piece(const char* data, std::size_t bytes, std::size_t piece) {
   return hasher()(data + piece * kPiece, std::min(kPiece, bytes - piece * kPiece));
 }
 
-// Whether the pieces have these hashes, as far as they are wanted. By all cores: it is most of what loading takes.
+// True if all wanted pieces have these hashes. All cores compute the hashes, which is most of what loading takes.
 bool pieces_have(const char* data, std::size_t bytes, const std::vector<Hash128>& hashes,
                  const std::vector<bool>& wanted) {
   std::atomic<bool> same{true};

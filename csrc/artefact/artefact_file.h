@@ -32,7 +32,7 @@ class ArtefactFile {
   ArtefactFile(const ArtefactFile&) = delete;
   ArtefactFile& operator=(const ArtefactFile&) = delete;
 
-  // Those of kinds that are known, which lie within the file and not in each other.
+  // Returns the sections of known kinds. They lie within the file and not in each other.
   const std::vector<Section>& sections() const { return sections_; }
   const char* content(const Section& section) const { return data_ + section.offset; }
 

@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of compiled files.
+// Part of `ngraph_mxnet._core` that exposes compiled files.
 #pragma once
 
 #include <pybind11/pybind11.h>

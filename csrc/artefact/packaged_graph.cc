@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kIdleArenas = 8;
 
-// What PreparedSets remembers of weights: whether they are the file's.
+// Returns the buffer by which PreparedSets remembers whether weights are the file's.
 const PreparedSets::Buffer& verdict(bool are_of_file) {
   static const auto* const verdicts = new PreparedSets::Buffer[2]{std::make_shared<const AlignedBuffer>(0),
                                                                   std::make_shared<const AlignedBuffer>(0)};

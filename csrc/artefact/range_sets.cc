@@ -10,7 +10,7 @@
 namespace ngraph_mxnet {
 namespace {
 
-// Whether a size may be this one, whatever others are.
+// True if the size `size` of the range may be `value`, whatever the other sizes are.
 bool may_be(const RangeSet& set, const std::string& size, std::int64_t value) {
   for (const RangeSymbol& symbol : set.symbols) {
     if (symbol.name == size) return value >= symbol.bounds.low && value <= symbol.bounds.high;

@@ -9,13 +9,13 @@
 
 namespace ngraph_mxnet {
 
-// Of one set of shapes: an array for each input and output, of the spec's size and aligned for any element.
+// Arrays for one set of shapes: one for each input and output, of the spec's size and aligned for any element.
 struct Reference {
   std::vector<std::vector<char>> inputs, outputs;
 };
 
-// What the model's file has for a set of its shapes, if anything. Throws FormatError where it is not what was written:
-// loading does not look at it, for few want it.
+// Returns the reference that the model's file has for a set of its shapes, or none. Throws FormatError if the reference is
+// not what was written: loading does not look at references, because few callers want them.
 std::optional<Reference> read_reference(const Artefact& model, std::size_t shape_set);
 
 }  // namespace ngraph_mxnet

@@ -92,7 +92,7 @@ struct KeptReference {
   std::vector<const void*> inputs, outputs;
 };
 
-// What runs one set of shapes.
+// Ports and runners of one set of shapes.
 class Runs {
  public:
   explicit Runs(ShapeSet set) : set_(std::move(set)), inputs_(ports(set_.inputs)), outputs_(ports(set_.outputs)) {}

@@ -29,7 +29,7 @@ class Rows {
   alignas(64) char last_[kRowBytes];
 };
 
-// Of polynomials over GF(2), four coefficients at once.
+// Multiplies two polynomials over GF(2), four coefficients at once.
 unsigned __int128 product_of(std::uint64_t a, std::uint64_t b) {
   unsigned __int128 multiples[16] = {0, a};
   for (unsigned i = 2; i < 16; ++i) multiples[i] = multiples[i / 2] << 1 ^ multiples[i % 2];

@@ -18,18 +18,21 @@ struct BlockSums {
   std::uint64_t first[2] = {}, second[2] = {};
 };
 
-// Of at most kBlockBytes, under a key of kBlockKeyWords. A last row that is not whole is filled with zeros.
+// A function that computes the sums of at most kBlockBytes, under a key of kBlockKeyWords. A last row that is not whole is
+// filled with zeros.
 //
-// A group's rows, and the exclusive or of them behind the last, are added to a row of the key each; a lane's product is
-// that of its two words then, as polynomials. `first` is the sum of all products. `second` is the sum over the groups
-// of x^(rows - i) * product i, for which each word is shifted by itself and loses what leaves it.
+// Behind the last row of a group comes a check row: the exclusive or of the group's rows. Each of these rows is added to its
+// own row of the key. The product of a lane is then the product of its two words, as polynomials. `first` is the sum of all
+// products. `second` is the sum over the groups of x^(rows - i) * product i. Each word of `second` is shifted by itself,
+// and loses the bits that leave it.
 //
-// Two contents of the same length have both sums equal, for keys drawn at random, with a probability of at most 2^-114:
-// where they differ, some lane of some group does, and in it two of the products at least are of other factors, for the
-// row behind the last is a check (Nandi, 2014: encode, hash, combine). Given all others, equal sums are two linear
-// equations in the differences of these two products, with powers of x, a < b, that have at most 2^(2a) <= 2^14
-// solutions; and a product's difference is any given number with a probability of at most 2^-64, independently of the
-// other's, for their keys are (NH: Black et al., 1999; over GF(2): Lemire and Kaser, 2016).
+// Two contents of the same length have both sums equal with a probability of at most 2^-114, for keys drawn at random. The
+// reasons are these. Contents that differ do so in some lane of some group. In this lane at least two products have other
+// factors, because a change of one row alone changes the check row, too (Nandi, 2014: encode, hash, combine). Given all
+// other products, equal sums are two linear equations in the differences of these two. The equations have powers of x,
+// a < b, and at most 2^(2a) <= 2^14 solutions. The difference of a product is any given number with a probability of at most
+// 2^-64 (NH: Black et al., 1999; over GF(2): Lemire and Kaser, 2016). The two differences are independent, because their
+// keys are.
 using BlockSumsOf = BlockSums (*)(const char* data, std::size_t bytes, const std::uint64_t* key);
 
 // They all give the same. The others need these instructions of the processor.

@@ -44,10 +44,10 @@ struct Observations {
 // The id of one more.
 std::uint64_t new_observation();
 
-// What was recorded in this process since, which is then forgotten. A forked child begins with nothing.
+// Returns what this process has recorded since the last call, and forgets it. A forked child begins with nothing.
 Observations take_observations();
 
-// What was taken and is no longer needed: its memory serves again.
+// Takes back observations that are no longer needed: their memory serves again, unless it is too large.
 void give_back(Observations taken);
 
 // A call gave numbers that are out of bounds.
@@ -58,7 +58,7 @@ class OutOfBounds : public std::runtime_error {
 
 class Observer {
  public:
-  // Of elements of floats. NaN is out of all bounds.
+  // The bounds of the elements of float tensors. NaN is out of all bounds.
   struct Bounds {
     double low, high;
     bool infinite;  // whether infinite numbers are within

@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of observers.
+// The part of `ngraph_mxnet._core` that exposes observers.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -36,7 +36,7 @@ struct Half {
   }
 };
 
-// Of a type that the processor computes with.
+// The bits of a float type that the processor computes with.
 template <class Bits, class Real, Bits infinity, Bits normal>
 struct Native {
   using Stored = Bits;
@@ -51,7 +51,7 @@ struct Native {
 using Single = Native<std::int32_t, float, 0x7f800000, 0x00800000>;
 using Double = Native<std::int64_t, double, 0x7ff0000000000000, 0x0010000000000000>;
 
-// What lanes have of a piece of floats.
+// The totals of a piece of floats, kept lane by lane.
 template <class Float>
 struct FloatLanes {
   using Word = typename Float::Word;
@@ -157,7 +157,7 @@ Add adds(const Element& element) {
   return kUnsigned[element.size == 1 ? 0 : element.size == 2 ? 1 : element.size == 4 ? 2 : 3];
 }
 
-// Of f64 numbers that are too large or small to be squared, divided by `scale`.
+// Divides the finite f64 numbers by `scale`, then sums them and their squares: some are too large or small to be squared.
 void scaled_sums(const char* data, std::size_t count, double scale, double* sum, double* squares) {
   *sum = *squares = 0;
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// What is recorded of a tensor: numbers that tell what is in it, and a hash of its content.
+// The record of a tensor: numbers that tell what is in it, and a hash of its content.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,19 @@ struct TensorContent {
   Hash128 hash;
 };
 
-// What looks at tensors, in the instructions of one kind of processor. All give the same hashes, and the same statistics
-// but for the rounding of sums.
+// The functions that look at tensors, in the instructions of one kind of processor. All codes give the same hashes. Their
+// statistics are the same but for the rounding of sums.
 struct TensorCode {
   const char* name;
   BlockSumsOf block_sums;
   AddFinite add_finite;  // null: there is none
 };
 
-// Those that this processor can run, the fastest first.
+// Returns the codes that this processor can run, the fastest first.
 const std::vector<TensorCode>& tensor_codes();
 
-// Of a dense tensor, in one pass.
+// Returns the record of a dense tensor, made in one pass. Only an f64 tensor whose numbers are too large or too small to be
+// squared is read a second time.
 TensorStatistics statistics_of(const TensorSpec& spec, const void* data);
 TensorContent content_of(const TensorSpec& spec, const void* data, const TensorCode& code = tensor_codes().front());
 

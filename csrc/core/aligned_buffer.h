@@ -18,7 +18,8 @@ class AlignedBuffer {
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kMapped = std::size_t{1} << 20;  // from so many bytes on it has pages of its own
 
-  // What a buffer of `bytes` occupies: a kernel's last vector may be read whole.
+  // Returns how many bytes a buffer of `bytes` occupies. They include room for a kernel's last vector, which may be read
+  // whole.
   static constexpr std::size_t rounded(std::size_t bytes) { return bytes + kAlignment; }
 
   AlignedBuffer() = default;
@@ -86,7 +87,7 @@ class AlignedBuffer {
   char* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
-  // What it has, of which more may have been used before than `size()`.
+  // Returns how many bytes the buffer occupies. Earlier uses may have written to more of them than `size()`.
   std::size_t capacity() const { return rounded_; }
 
  private:

@@ -44,7 +44,8 @@ struct Shared {
     return false;
   }
 
-  // Whether a range that was added after the first `before` meets this one; yes when that is no longer known.
+  // True if a range that was added after the first `before` ranges meets `range`. Also true if `latest` no longer goes back
+  // so far.
   bool added_since(std::uint64_t before, const Range& range) const {
     const std::uint64_t news = added - before;
     if (news > latest.size()) return true;
@@ -193,7 +194,7 @@ void ArrayHolder::forget() {
   sightings_.clear();
 }
 
-// Of graphs that were compiled for shapes that are gone.
+// Drops the users whose prepared sets are all gone: graphs that were compiled for shapes that are gone.
 void ArrayHolder::drop_dead_users() {
   const auto dead = [](const Sighting& seen) { return seen.set.expired(); };
   for (auto user = sightings_.begin(); user != sightings_.end();) {
@@ -210,7 +211,7 @@ void OutsideWriters::add(const void* data, std::size_t bytes) {
   shared().latest.push_back(range);
   ++shared().added;
   if (shared().latest.size() > kLatestRanges) shared().latest.pop_front();
-  // What was seen there before does not count any more, also when the range is removed again.
+  // Earlier sightings in this range do not count any more, also when the range is removed again.
   for (ArrayHolder* holder : shared().holders) {
     for (auto& [user, sightings] : holder->sightings_) {
       for (ArrayHolder::Sighting& seen : sightings) {

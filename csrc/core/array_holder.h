@@ -30,7 +30,7 @@ struct InputTensor {
 // Thread safe.
 class ArrayHolder {
  public:
-  // What a call finds before it reads the weights.
+  // State of the tensors that a call finds before it reads the weights.
   struct Look {
     std::vector<bool> trusted;         // of each tensor: nobody writes to it during the call, or between calls unseen
     std::vector<std::optional<Hash128>> hashes;  // of the tensors that have not been written to since
@@ -108,7 +108,7 @@ class DirectCopies {
   // Watches from now on.
   DirectCopies() : finished_(finished.load()), started_(started.load()) {}
 
-  // Whether no copy was under way at any time since.
+  // True if no copy was under way at any time since this object was made.
   bool none() const { return finished_ == started_ && started.load() == started_; }
 
  private:

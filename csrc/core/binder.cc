@@ -8,7 +8,7 @@
 namespace ngraph_mxnet {
 namespace {
 
-// Of what MXNet has nothing to do with, odd numbers as those of CompileCache are.
+// Number of the next graph that MXNet has nothing to do with. These numbers are odd, as those of CompileCache are.
 std::atomic<std::uint64_t> next_graph{1};
 
 }  // namespace

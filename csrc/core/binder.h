@@ -21,7 +21,7 @@ class Binder : public std::enable_shared_from_this<Binder> {
   // Before the first `bind`: the number of the graph, as CompiledGraph::set_graph.
   void set_graph(std::uint64_t graph) { graph_.store(graph); }
 
-  // What runs inputs of these shapes; null where a guard or a bound does not hold.
+  // Returns an Executable that runs inputs of these shapes, or null if a guard or a bound does not hold.
   std::shared_ptr<Executable> bind(const Shapes& shapes) const;
 
  private:

@@ -52,8 +52,8 @@ class BoundProgram {
   const std::vector<Level>& levels() const { return levels_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
 
-  // What writes all that must be zero in an arena before its first run, if that is known: else all of it must be. Throws
-  // as the constructor.
+  // Sets the instructions that write all that must be zero in an arena before its first run. Without them, the whole arena
+  // must be zero. Throws std::invalid_argument when an operand lies outside the arena or the constants.
   void set_zeroing(Level zeroing);
   const std::optional<Level>& zeroing() const { return zeroing_; }
   const std::vector<Constant>& constants() const { return constants_; }
@@ -72,7 +72,7 @@ class BoundProgram {
 // its constants it holds hashes.
 std::string signature(const BoundProgram& program);
 
-// What a Program may refer to beyond its own arena and constants.
+// Sizes of the memory that a Program may refer to beyond its own arena and constants.
 struct Surroundings {
   std::vector<std::size_t> input_bytes;
   std::vector<std::size_t> output_bytes;

@@ -38,7 +38,7 @@ class File {
 
   bool is_open() const { return descriptor_ >= 0; }
 
-  // Whether it is a file of so many bytes that only this user can have written.
+  // True if this is a regular file of `bytes` bytes that only this user can have written.
   bool is_own(std::size_t bytes) const {
     struct stat status;
     return fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&

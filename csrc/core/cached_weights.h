@@ -13,7 +13,7 @@
 
 namespace ngraph_mxnet {
 
-// Where prepared weights are kept: an empty prefix for nowhere.
+// Place of the files of prepared weights. With an empty prefix no files are kept.
 struct CachedWeightsOption {
   std::string prefix;           // what paths begin with; it stands for all but the weights that the content depends on
   ContentHasher::Key key = {};  // secret, and the same in all processes that share the files
@@ -34,8 +34,9 @@ class CachedWeights {
   CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
               std::vector<std::size_t> sizes, int threads);
 
-  // What was prepared from these inputs, or what `prepare` makes, which is then put there. A damaged file is removed,
-  // with a warning. Weights that change meanwhile are not kept.
+  // Returns the buffer that was prepared from these inputs, read from its file. Without a file, returns the buffer that
+  // `prepare` makes, and writes it to a file. Removes a damaged file, with a warning. Writes no file if the weights change
+  // while `prepare` runs.
   Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
 
  private:

@@ -20,7 +20,7 @@ std::uint64_t word_at(const char* p) {
 
 constexpr std::size_t kPair = 2 * sizeof(std::uint64_t);
 
-// What two keys make of a block: sums of products, modulo 2^128.
+// Sums of products that two keys make of a block, modulo 2^128.
 struct Sums {
   Wide first = 0, second = 0;
 

@@ -1,4 +1,4 @@
-// What the processor and the operating system let kernels use.
+// Features that kernels may use: those that the processor has and the operating system allows.
 #pragma once
 
 #include <string>

@@ -39,21 +39,22 @@ class CompiledGraph {
   // keep memory for their next runs together.
   virtual void set_graph(std::uint64_t) {}
 
-  // What runs the graph for other shapes of its inputs, made at once; null where that has to be compiled.
+  // Returns a graph for other shapes of the inputs, made at once. Returns null if those shapes have to be compiled.
   virtual std::shared_ptr<CompiledGraph> for_shapes(const std::vector<std::vector<std::int64_t>>&) const {
     return nullptr;
   }
 
-  // What makes them: those of one maker need not all be asked. Null if there is none.
+  // Returns the object that makes the graphs of `for_shapes`, or null if there is none. A caller need ask only one of the
+  // graphs that share a maker.
   virtual const void* maker() const { return nullptr; }
 
-  // As many threads as a run asks for, as far as is known.
+  // Returns how many threads a run asks for, as far as is known.
   virtual int threads() const { return 1; }
 
-  // Whether any thread may run it, with no regard to the GIL.
+  // True if any thread may run the graph, with no regard to the GIL.
   virtual bool runs_anywhere() const { return true; }
 
-  // What all calls come to: `run`, by way of the observer if there is one.
+  // Calls the observer if there is one, else `run`. All calls of the graph come here.
   void observed_run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) {
     if (observer_) return observer_(this, inputs, outputs, holder);
     run(inputs, outputs, holder);
@@ -64,7 +65,7 @@ class CompiledGraph {
                                       const std::vector<char*>& outputs, ArrayHolder* holder)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
-  // What MXNet's calls come to: `observed_run`, which is counted and timed.
+  // Calls `observed_run`, and counts and times the call. All calls by MXNet come here.
   void call(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder);
 
   // How often MXNet called it, and how often any graph.
@@ -74,7 +75,7 @@ class CompiledGraph {
   // How many calls of any graph there were before its last one.
   std::size_t last_call() const { return last_call_.load(std::memory_order_relaxed); }
 
-  // Of the calls, in seconds; infinite before the first.
+  // Returns the seconds of the fastest call, infinite before the first.
   double fastest() const { return fastest_.load(std::memory_order_relaxed); }
 
  private:
@@ -130,8 +131,8 @@ class Executable : public CompiledGraph {
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
                                                       const std::vector<char*>& outputs);
 
-  // As `run`, but one instruction after the other, on this thread; `after` is called after each with its number and
-  // the arena's memory.
+  // Runs the graph as `run` does, but one instruction after the other, on this thread. Calls `after` after each
+  // instruction, with the instruction's number and the arena's memory.
   using AfterStep = ProgramRunner::AfterStep;
   void run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, const AfterStep& after);
 

@@ -20,7 +20,8 @@ std::uint64_t fork_generation();
 // for the fork.
 void learn_thread();
 
-// Whether that is so of this thread, at the first call. Who has no such threads says no.
+// True if this thread ends before the process forks, which is so if Python does not know the thread. The answer at a thread's
+// first call counts. A library without such threads returns false.
 bool ends_before_forks();
 
 // A mutex that no other thread holds while the process forks: the forking thread first waits for all holders of any of
@@ -37,8 +38,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// Of the threads that wait here when the process forks, the child has none; the other's state says that they wait. So the
-// child gets a new one.
+// Condition variable that works in a forked child. The child has none of the threads that wait when the process forks, but
+// the old condition's state says that they wait. So the child gets a new condition.
 class ForkSafeCondition {
  public:
   ForkSafeCondition() = default;

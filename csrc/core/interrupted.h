@@ -1,4 +1,4 @@
-// What stops a call because the program is to get a signal's exception.
+// Exception that stops a call because the program is to get a signal's exception.
 #pragma once
 
 #include <stdexcept>

@@ -31,7 +31,8 @@ bool ends_with(std::string_view name, std::string_view end) {
   return name.size() > end.size() && name.substr(name.size() - end.size()) == end;
 }
 
-// Those of bf16, and the contractions of bytes, need more than their instruction set.
+// True if this CPU has what the kernel needs beyond its instruction set. Kernels of bf16 and contractions of bytes need
+// more.
 bool runs_here(std::string_view name, std::string_view set) {
   if (ends_with(name, "_bf16")) return has("avx512bf16");
   const bool of_bytes = name.substr(0, 15) == "contraction_k16" && ends_with(name, "_u8");

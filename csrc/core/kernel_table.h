@@ -19,7 +19,7 @@ struct InstructionSet {
 constexpr std::size_t kInstructionSetCount = 4;
 extern const InstructionSet kInstructionSets[kInstructionSetCount];  // the best first
 
-// What the calls of a kernel are held against, from its record.
+// Requirements that the calls of a kernel are held against, from the kernel's record.
 struct Check {
   std::uint8_t tensors, ints, sizes, floats;
   std::uint32_t written, kept;  // sums of 1 << the tensor's number
@@ -59,7 +59,7 @@ FoundKernel find_kernel(const std::string& symbol);
 // The best that this CPU runs, or that NGRAPH_CPU_ISA names. Throws std::invalid_argument if the CPU lacks that.
 const InstructionSet& best_instruction_set();
 
-// Whether this CPU runs it.
+// True if this CPU runs the instruction set.
 bool runs(const InstructionSet& set);
 
 }  // namespace ngraph_mxnet

@@ -30,7 +30,7 @@ class Placed {
     insert(&all_, held);
   }
 
-  // Those that live when `life` does, or neighbours among these, sorted.
+  // Returns the spans of placed buffers that live when `life` does, sorted. Neighbouring spans may come as one.
   const std::vector<Span>& met_by(const Lifetime& life) {
     const bool is_short = life.last - life.first < kShortLife;
     met_.clear();

@@ -1,4 +1,4 @@
-// Where the buffers of a Program lie in its arena.
+// Places of a Program's buffers in its arena.
 #pragma once
 
 #include <cstdint>

@@ -9,10 +9,10 @@
 
 namespace ngraph_mxnet {
 
-// What processes of one user tell each other of their busy threads, in a file of shared memory that all of them map. Threads
-// that outnumber the cores take them from each other in the middle of their work, and two processes that both use all cores
-// are slower than if each used half. All of it is a hint: no result depends on it, a process that ends without a word is
-// forgotten within seconds, and where there is no shared memory each process is alone.
+// Counts of busy threads that the processes of one user tell each other, in a file of shared memory that all of them map.
+// Threads that outnumber the cores take cores from each other in the middle of their work. Two processes that both use all
+// cores are slower than if each used half. The counts are hints: no result depends on them. A process that ends without a
+// word is forgotten within seconds. Where there is no shared memory, each process is alone.
 class Neighbours {
  public:
   // Threads that others keep busy, in so many processes.
@@ -25,7 +25,7 @@ class Neighbours {
   // The user's own, or nullptr: NGRAPH_SHARE_CORES=0, threads bound to places, no shared memory.
   static Neighbours* instance();
 
-  // Of those processes that may use exactly the cores `cores`, a value of `core_set`.
+  // Returns the busy threads of those other processes that may use exactly the cores `cores`, a value of `core_set`.
   Busy busy(std::uint64_t cores) const;
   // So many threads of this process have begun to compute on these cores, or still do.
   void begin(std::uint64_t cores, int threads);

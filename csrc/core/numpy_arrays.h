@@ -17,8 +17,8 @@ pybind11::dtype numpy_dtype(const Element& element);
 std::vector<char*> data_pointers(const pybind11::sequence& arrays, const std::vector<TensorSpec>& specs,
                                  const std::string& role, bool writable);
 
-// Where the data of these arguments of a call is, if they fit `specs` as they are: NumPy's own class, C-contiguous and
-// aligned. Else false; nothing says why, and no object is made.
+// True if the arguments of a call fit `specs` as they are: NumPy's own class, C-contiguous and aligned. Then `pointers`
+// gets the addresses of their data. The function makes no object, and gives no reason for false.
 bool fitting_pointers(const pybind11::args& arrays, const std::vector<TensorSpec>& specs, std::vector<char*>* pointers);
 
 // New arrays of these types, and where their data is.

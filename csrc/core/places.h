@@ -6,7 +6,7 @@ namespace ngraph_mxnet {
 // Cores that this process may use; at least one.
 int usable_cores();
 
-// Whether the environment says where threads are to run.
+// True if the environment says where threads are to run.
 bool binds_threads();
 
 // Binds the calling thread, which is number `thread` of a team, to its place, if threads are to be bound. `place` is its

@@ -1,4 +1,4 @@
-// What was prepared from some weights.
+// Buffer that was prepared from some weights, and the weights' hashes.
 #pragma once
 
 #include <cstddef>

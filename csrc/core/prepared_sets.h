@@ -28,7 +28,8 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   using Hashes = std::vector<Hash128>;
   using ContentHash = Hash128 (*)(const void* data, std::size_t bytes);
 
-  // Those of all Executables with the same `program`, the text of a prepare Program, and the same weights.
+  // Returns the PreparedSets that all Executables with the same `program` and the same weights share. `program` is the text
+  // of a prepare Program.
   static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                               std::vector<std::size_t> bytes, int threads,
                                               ContentHash hash = content_hash128);

@@ -17,7 +17,8 @@ namespace ngraph_mxnet {
 
 using Slot = std::size_t;  // of a number, in the code of the sizes
 
-// What an instruction, a buffer or a constant will be. Numbers are slots, so that they follow from the symbols' values.
+// Operands, instructions, buffers and constants for sizes that are not known yet. Their numbers are slots, so the symbols'
+// values decide them.
 struct SymbolicOperand {
   Space space;
   std::size_t index;  // which input, output, constant or buffer; of the prepared buffer 0
@@ -83,8 +84,8 @@ struct Program {
   std::vector<SymbolicSpec> inputs, outputs;
   int branches = 0;  // as NGRAPH_INTER_OP_PARALLELISM
   std::int64_t sharing_gain = 0;
-  // Of what prepares weights, else 0: results are made in waves of about so many bytes of intermediates, for weights are
-  // many, and all at once would need as much memory again. What no result needs is left out.
+  // Bytes of intermediates in a wave, roughly, of a Program that prepares weights; else 0. Results are made in waves
+  // because weights are many: all at once would need as much memory again. Instructions that no result needs are left out.
   std::int64_t wave_bytes = 0;
   std::shared_ptr<const void> owner;  // of fixed constants, and of the kernels' code
 };
@@ -114,9 +115,9 @@ void check_program(const Program& program);
 // Steps of some nanoseconds each that binding may take: of one's own Program, and of a file's, which may be anything.
 constexpr std::size_t kAnySteps = std::size_t{1} << 40, kStepsOfFiles = std::size_t{1} << 25;
 
-// What runs inputs of these shapes, of a Program that check_program has let pass; none where a bound does not hold, or a
-// guard, whose place `broken` gets. Throws std::invalid_argument where a size is beyond all bounds, or there is more to do
-// than `most_steps`.
+// Returns the Program bound to inputs of these shapes; check_program must have let the Program pass. Returns none if a
+// bound or a guard does not hold; `broken` gets the guard's place. Throws std::invalid_argument if a size is beyond all
+// bounds, or if there is more to do than `most_steps`.
 std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, std::size_t most_steps,
                                   std::optional<std::size_t>* broken = nullptr);
 

@@ -12,7 +12,7 @@ namespace {
 
 using Slots = std::vector<std::int64_t>;
 
-// What is done for a binding, so that whatever a file asks for, it ends.
+// Limit on the steps of a binding, so that a binding ends whatever a file asks for.
 class Budget {
  public:
   explicit Budget(std::size_t steps) : left_(steps) {}
@@ -48,7 +48,7 @@ class Binding {
     return write();
   }
 
-  // Of the Program that was made.
+  // Returns the Plan of the Program that was made.
   Plan told() const {
     Plan told{{}, offsets_, zeroed_, arena_bytes_, peak_, separate_};
     for (const std::vector<std::size_t>& copies : copies_) told.levels.push_back(copies.empty() ? -1 : made_[copies[0]].level);
@@ -124,10 +124,10 @@ class Binding {
     wait_for_readers();
   }
 
-  // What reads only the caller's memory, or what waits itself, moves to the level before its first reader's: what a
-  // backward graph converts, or computes again, of what was saved is not in memory before it is needed. Others stay: later
-  // levels for them would save no memory on the networks that were tried, for what branches end in is one buffer, alive
-  // from the first of them on.
+  // Moves instructions to the level before their first reader's, if they read only the caller's memory or the results of
+  // such instructions. A backward graph converts, or computes again, what was saved: so the result is not in memory before
+  // it is needed. Other instructions stay: later levels for them would save no memory on the networks that were tried.
+  // Branches there end in one buffer, which is alive from the first of the branches on.
   void wait_for_readers() {
     std::vector<char> all(made_.size(), 1), waiting(made_.size(), 0);
     const std::vector<std::int64_t> last = latest(all);
@@ -151,7 +151,7 @@ class Binding {
     return found;
   }
 
-  // What each result needs, wave by wave (Program::wave_bytes).
+  // Puts what each result needs into levels, wave by wave (Program::wave_bytes).
   void assign_waves() {
     for (Made& made : made_) made.level = -1;
     std::int64_t base = 0, last = -1, used = 0;
@@ -209,7 +209,7 @@ class Binding {
     }
   }
 
-  // Those of each level, in the order of the Program; levels that are empty are left out.
+  // Gathers the instructions of each level, in the order of the Program, and leaves out empty levels.
   void gather() {
     std::int64_t highest = -1;
     for (const Made& made : made_) highest = std::max(highest, made.level);

@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of Programs, and of what binds them.
+// Part of `ngraph_mxnet._core` that exposes Programs and the Binder.
 #pragma once
 
 #include <vector>

@@ -20,8 +20,8 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::int64_t kChunksPerThread = 6;
-// What all runners together keep: the latest so many arenas, and beyond them so many bytes in so many arenas. A model
-// that meets a hundred shapes does not keep a hundred arenas.
+// Limits of the arenas that all runners together keep: always the latest kLatestArenas, more only within kOlderBytes and
+// kMostArenas. A model that meets a hundred shapes does not keep a hundred arenas.
 constexpr std::size_t kLatestArenas = 16;
 constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostArenas = 256;
@@ -65,7 +65,7 @@ std::vector<std::vector<std::size_t>> final_outputs(const std::vector<Level>& le
 
 }  // namespace
 
-// What one call owns while it runs.
+// Memory and operands that one call owns while it runs.
 struct ProgramRunner::Frame {
   AlignedBuffer arena;
   std::vector<char*> operands;
@@ -75,7 +75,7 @@ struct ProgramRunner::Frame {
   std::uint32_t first_label;
 };
 
-// What a team does in one call.
+// Work of a team in one call.
 class ProgramRunner::Run final : public TeamWork {
  public:
   Run(const ProgramRunner* runner, Frame* frame, std::vector<double>* seconds, const AfterStep* after)

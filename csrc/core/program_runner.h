@@ -15,7 +15,7 @@
 
 namespace ngraph_mxnet {
 
-// Where the tensors of one call live.
+// Addresses of the tensors of one call.
 struct Bindings {
   std::vector<char*> inputs;
   std::vector<char*> outputs;
@@ -44,7 +44,7 @@ class ProgramRunner {
   // nothing, is for kOneByOne on one thread.
   void run(const Bindings& bindings, std::vector<double>* seconds = nullptr, const AfterStep* after = nullptr);
 
-  // As many as a run asks for.
+  // Returns how many threads a run asks for.
   int threads() const { return choice_.mostly_alone() ? 1 : widest_; }
 
  private:

@@ -39,7 +39,7 @@ class Visit {
 // For Python's atexit: waits, without the GIL, until no counted thread is in Python.
 void end_visits();
 
-// Whether this thread has a kept exception, and so is on its way back to Python. Call it with the GIL.
+// True if this thread has a kept exception, and so is on its way back to Python. The caller holds the GIL.
 bool is_interrupted();
 
 // Keeps a Python exception that is no failure of what ran but meant for the program, such as KeyboardInterrupt: it is
@@ -47,8 +47,8 @@ bool is_interrupted();
 // waits for this thread. Call it with the GIL.
 bool keep_interruption(const pybind11::error_already_set& error);
 
-// What the function returns. With the GIL; where the thread outlives Python it stands still within the call, so that
-// nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
+// Calls `function` and returns its result. The caller holds the GIL. A thread that outlives Python stands still within the
+// call, so that nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
 template <class... Args>
 pybind11::object called(pybind11::handle function, Args&&... args) {
   const pybind11::tuple given = pybind11::make_tuple(std::forward<Args>(args)...);

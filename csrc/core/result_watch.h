@@ -12,9 +12,9 @@ namespace ngraph_mxnet {
 // thread may send away while the backward pass goes on. Thread safe.
 class ResultWatch {
  public:
-  // Of each result where it lies, and a number in memory that rises with every write to it, also at the end of a run, which
-  // may be null. Of two results at one address the first counts. As long as the watch lives, what runs a graph on these
-  // addresses tells it.
+  // Place of a result, and a number in memory that rises with every write to the result, also at the end of a run. `writes`
+  // may be null. Of two results at one address the first counts. As long as the watch lives, whatever runs a graph on these
+  // addresses tells the watch.
   struct Result {
     const char* data;
     const std::uint64_t* writes;
@@ -30,7 +30,7 @@ class ResultWatch {
     std::uint64_t writes;  // as they were then; 0 where nobody counts
   };
 
-  // What was announced since the last call, oldest first; waits up to `seconds` for something.
+  // Returns the results that were announced since the last call, oldest first. Waits up to `seconds` if there are none yet.
   std::vector<Event> take(double seconds);
 
   // Lets a `take` that waits return.

@@ -35,7 +35,8 @@ struct Axis {
   std::int64_t size, first, stride;
 };
 
-// Whether all sums of an offset of each axis fit, so that none of what is added up below is beyond bounds.
+// Throws std::invalid_argument unless all sums of one offset of each axis fit into 32 bits. If they fit, none of the sums
+// that the tables below add up is beyond bounds.
 void check_offsets(std::initializer_list<Axis> axes) {
   std::int64_t least = 0, greatest = 0;
   for (const Axis& axis : axes) {
@@ -62,11 +63,12 @@ AlignedBuffer pixel_table(const Numbers& n) {
     const std::int64_t down = tensor == 0 ? n[3] : 1, right = tensor == 0 ? n[4] : 1;
     const std::int64_t top = tensor == 0 ? n[5] : 0, left = tensor == 0 ? n[6] : 0;
     const std::int64_t down_stride = SizeInts::multiply(down, row), right_stride = SizeInts::multiply(right, pixel);
-    const std::int64_t corner = SizeInts::multiply(SizeInts::add(SizeInts::multiply(top, row), SizeInts::multiply(left, pixel)), -1);
+    const std::int64_t padding = SizeInts::add(SizeInts::multiply(top, row), SizeInts::multiply(left, pixel));
+    const std::int64_t corner = SizeInts::multiply(padding, -1);
     check_offsets({{1, 1, corner}, {images, 0, image}, {height, 0, down_stride}, {width, 0, right_stride}});
     for (std::int64_t i = 0; i < images; ++i) {
       for (std::int64_t h = 0; h < height; ++h) {
-        // As check_offsets has found, no sum is beyond 32 bits.
+        // No sum is beyond 32 bits, as check_offsets has found.
         const auto begin = static_cast<std::int32_t>(corner + i * image + h * down_stride);
         const auto step = static_cast<std::int32_t>(right_stride);
         for (std::int32_t w = 0; w < width; ++w) entries[w] = begin + w * step;
@@ -99,7 +101,7 @@ AlignedBuffer step_table(const Numbers& n) {
   return table;
 }
 
-// What an output of a resampled axis reads (microkernels/tables.py).
+// Inputs that an output of a resampled axis reads, and their weights (microkernels/tables.py).
 class Taps {
  public:
   explicit Taps(const Numbers& n) : size_(counted(n[0])), out_(counted(n[1])), mode_(n[2]), taps_(counted(n[3])) {

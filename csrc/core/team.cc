@@ -40,7 +40,7 @@ struct Cores {
   std::uint64_t set = 0;
 };
 
-// As of lately: to ask the system takes as long as a small graph.
+// Returns the cores that this thread may use, as of lately: to ask the system takes as long as a small graph.
 const Cores& cores() {
   constexpr std::uint64_t kRest = 100'000'000;  // ticks
   thread_local Cores cores;
@@ -96,8 +96,8 @@ class Lease {
   int size_;
 };
 
-// What threads of one call meet at. Never destroyed: a thread that comes late may look at it at any time, when the call is
-// over, or another has begun, with which it then helps.
+// Meeting point of the threads of one call. It is never destroyed: a thread that comes late may look at it at any time. The
+// call may be over then, or another call may have begun, with which the thread then helps.
 class Meeting {
  public:
   // Threads that are called to `serve` from now on find this work.
@@ -136,8 +136,8 @@ class Meeting {
     std::atomic<int> next{0};
   };
 
-  // What is left of the work, this thread alone has it: runs serial phases, and opens the next of the others. Nobody
-  // else changes or, without a chunk, reads the members that are not atomic meanwhile.
+  // Runs serial phases, and opens the next of the others. This thread alone has what is left of the work. No other thread
+  // changes the members that are not atomic meanwhile, or reads them without a chunk.
   void go_on(int phase) {
     const int phases = work_->phases();
     for (; phase < phases; ++phase) {
@@ -270,7 +270,8 @@ class Worker {
   }
 
   std::atomic<pid_t> number_{0};
-  // Of the latest call; who reads them while it changes serves a team as another of its threads, or one that is gone.
+  // Members of the latest call. A worker that reads them while they change serves a team as another of its threads, or
+  // serves a team that is gone.
   std::atomic<Meeting*> meeting_{nullptr};
   std::atomic<int> thread_{0}, team_{1};
   alignas(kAlignment) Signal calls_;
@@ -306,7 +307,7 @@ class Idle {
     return team;
   }
 
-  // Whether the next team's threads are.
+  // True if the next team's threads are asleep.
   bool asleep() const {
     const Worker* const next = next_.load(std::memory_order_relaxed);
     return next == nullptr || next->asleep();
@@ -340,7 +341,7 @@ class Idle {
 // Never destroyed: threads may outlive static objects.
 Idle* idle = new Idle;
 
-// Of all threads the child has only the one that forked.
+// Resets the state of teams in a forked child, which has only the thread that forked.
 void after_fork_in_child() {
   idle = new Idle;
   busy_threads.store(0, std::memory_order_relaxed);

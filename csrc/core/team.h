@@ -49,7 +49,7 @@ class TeamWork {
 // busy, or the system gives no more threads, and no more than cores that the process may use.
 void run_on_team(int wanted, TeamWork* work);
 
-// Whether the threads that a team would get are asleep.
+// True if the threads that a team would get are asleep.
 bool team_sleeps();
 
 // One phase of so many chunks.

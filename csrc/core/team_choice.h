@@ -13,7 +13,7 @@ namespace ngraph_mxnet {
 // only delays.
 class TeamChoice {
  public:
-  // Whether the next run should be on one thread.
+  // True if the next run should be on one thread.
   bool alone(bool asleep) {
     Times& times = times_[asleep];
     if (times.is_long()) return false;
@@ -25,7 +25,7 @@ class TeamChoice {
     return !better;
   }
 
-  // Whether most runs are on one thread, as far as is known.
+  // True if most runs are on one thread, as far as is known.
   bool mostly_alone() const {
     const bool asleep = times_[1].runs.load(std::memory_order_relaxed) > times_[0].runs.load(std::memory_order_relaxed);
     const Times& times = times_[asleep];
@@ -47,7 +47,7 @@ class TeamChoice {
     mean.store(old == 0 ? seconds : runs <= kFirst ? std::min(old, seconds) : next, std::memory_order_relaxed);
     const bool after = times.better();
     if (alone == after || runs <= kFirst) return;  // what is usual
-    // What lost is tried again more and more rarely, and never for more than a hundredth of all time.
+    // The choice that lost is tried again more and more rarely, and never for more than a hundredth of all time.
     const unsigned rest = after == before ? std::min(2 * times.rest.load(std::memory_order_relaxed), kMostRest) : kRest;
     times.rest.store(rest, std::memory_order_relaxed);
     const double usual = (after ? times.alone : times.team).load(std::memory_order_relaxed);

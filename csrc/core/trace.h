@@ -9,7 +9,7 @@
 
 namespace ngraph_mxnet::trace {
 
-// What a span shows. `operations` (floating point) and `bytes` are those of all `tasks`.
+// Description of a span. `operations` (floating point) and `bytes` are those of all `tasks`.
 struct Label {
   std::string name;
   std::string category;

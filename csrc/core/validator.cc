@@ -60,7 +60,8 @@ class Table {
     return {low, high};
   }
 
-  // Of the first and the last pixel of each tile: the table is asked for the first, the others are a stride apart.
+  // Returns the extremes of the first and the last pixel of each tile. The table gives only the first pixel: the others are
+  // a stride apart.
   Extremes of_tiles(std::int64_t rows, std::int64_t row_pixels, std::int64_t row_tiles, std::int64_t stride) const {
     if (rows < 1 || row_tiles < 1 || row_tiles > row_pixels || Ints::multiply(rows, row_pixels) > count_) {
       refuse("a table is too small");

@@ -23,7 +23,7 @@ class Descriptor {
   int number_;
 };
 
-// What `poll` can wait for: readable from `set` to `clear`. Both may be called in a signal's handler.
+// An event that `poll` can wait for: readable from `set` to `clear`. Both functions may be called in a signal's handler.
 class Event {
  public:
   Event();  // throws std::system_error

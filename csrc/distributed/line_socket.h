@@ -20,7 +20,7 @@ class LineSocket {
   int descriptor() const { return descriptor_.number(); }
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // What the connection does not take now is kept for `flush`.
+  // Sends the line, and keeps for `flush` what the connection does not take now.
   void send(std::string_view line);
   void flush();
 

@@ -253,7 +253,7 @@ void PeerChannel::beat(double time) {
   beaten_ = time;
   const std::string line = rank_ == 0 ? "alive" : (place % 2 ? "waits " : "alive ") + std::to_string(place / 2);
   for (Peer& peer : peers_) {
-    // Where the last one did not go out either, more would only pile up.
+    // A peer that has not taken its last line gets no other: the lines would only pile up.
     if (peer.socket && !peer.socket->has_unsent()) peer.socket->send(line);
   }
 }

@@ -41,7 +41,7 @@ struct PeerLimits {
 // `alive STEP`, `waits STEP`, `left STEPS`, `failed TEXT`.
 class PeerChannel {
  public:
-  // As PeerWatch.
+  // See PeerWatch, which has functions of the same names.
   PeerChannel(PeerJob job, int socket, PeerLimits limits);
   void fail(const std::string& why);
   void step(std::int64_t number, bool waits);
@@ -54,7 +54,8 @@ class PeerChannel {
   std::vector<int> missing() const;
   void tell_of_sigterm();
 
-  // Whether this is so by then; returns at once on a failure. The condition is asked with the lock.
+  // Waits until the condition is true, for at most `seconds` and at most an hour. Returns at once on a failure. Returns
+  // whether the condition is true. The condition is called with the lock.
   template <class Condition>
   bool wait(double seconds, Condition condition) const {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -65,7 +66,7 @@ class PeerChannel {
   bool has_started() const { return started_; }
   bool is_over() const { return is_over_; }
 
-  // What the thread does until `stop`, which waits for its end.
+  // Runs the thread's loop until `stop` is called. `stop` waits for the end of the loop.
   void run();
   void stop();
 

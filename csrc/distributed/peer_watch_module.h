@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of the watch on a job's ranks.
+// The part of `ngraph_mxnet._core` that exposes the watch on a job's ranks.
 #pragma once
 
 #include <pybind11/pybind11.h>

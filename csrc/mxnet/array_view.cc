@@ -30,8 +30,8 @@ struct OneDnnMemory {
   }
 };
 
-// Where oneDNN puts an element, counted in elements: each inner block, from the innermost, takes its part of an index, and
-// strides count whole blocks (dnnl_blocking_desc_t in dnnl_types.h).
+// Returns the offset at which oneDNN puts an element, in elements. Each inner block, from the innermost, takes its part of
+// an index. Strides count whole blocks (dnnl_blocking_desc_t in dnnl_types.h).
 dnnl_dim_t offset_of(const dnnl_memory_desc_t& description, const dnnl_dims_t& at) {
   const dnnl_blocking_desc_t& layout = description.format_desc.blocking;
   dnnl_dims_t left;

@@ -1,4 +1,4 @@
-// What MXNet's C interface does not tell about an NDArray, or tells slowly, read where it lies in memory.
+// Properties of an NDArray, read from its memory: MXNet's C interface does not tell them, or tells them slowly.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ class ArrayView {
  public:
   explicit ArrayView(engine::Handle array) : array_(static_cast<const Word*>(array)) {}
 
-  // Whether arrays made for the purpose lie in memory as expected. The answer of the first call stays; that call may
-  // start MXNet's engine.
+  // True if arrays made for the purpose lie in memory as expected. The first call may start MXNet's engine, and its answer
+  // is kept.
   static bool usable();
 
   // Dense, and in the CPU's own memory.
@@ -36,9 +36,9 @@ class ArrayView {
   engine::Device device() const;
   // The same for all arrays that share memory.
   const void* variable() const { return word(chunk(), kVariable); }
-  // Whether a gradient may be attached to it, or it may come from what autograd has recorded; false only if neither is so.
+  // True if the array may have a gradient attached, or may come from what autograd has recorded. False only if neither is so.
   bool may_be_recorded() const { return array_[kNode] != nullptr; }
-  // Whether its type is one that gradients are taken by: float32 or float16.
+  // True if the array's type is one that gradients are taken by: float32 or float16.
   bool has_gradients() const { return type() == kFloat32 || type() == kFloat16; }
   // The node on autograd's tape that it comes from, if any, and which of the node's outputs it is.
   const std::shared_ptr<const void>& node() const {
@@ -50,7 +50,7 @@ class ArrayView {
     reinterpret_cast<std::shared_ptr<const void>*>(static_cast<Word*>(array) + kNode)->reset();
   }
 
-  // Whether nobody else has its memory: no other handle, view, or operator under way.
+  // True if nobody else has the array's memory: no other handle, no view, no operator under way.
   bool is_only() const {
     const bool only = reinterpret_cast<const std::shared_ptr<const void>*>(array_)->use_count() == 1;
     std::atomic_thread_fence(std::memory_order_acquire);  // behind what the last other one has written
@@ -63,13 +63,13 @@ class ArrayView {
   std::uint64_t version() const { return *version_at(); }
   const std::uint64_t* version_at() const { return static_cast<const std::uint64_t*>(variable()) + 1; }
 
-  // Whether oneDNN has laid it out in a way of its own.
+  // True if oneDNN has laid the array out in a way of its own.
   bool blocked() const;
 
   // Its elements, row-major; null if there is no memory yet, or they lie in another way.
   char* data() const;
 
-  // Where the engine keeps all others out: lays it out row-major again, if it is blocked.
+  // Lays a blocked array out row-major again. Call it only where the engine keeps all others out.
   void unblock() const;
 
   // If it is blocked: all that its memory holds, row-major, into `copy`, and where in it the elements are.

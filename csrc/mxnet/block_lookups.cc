@@ -30,7 +30,7 @@ std::uint64_t version_of(PyObject* dict) {
 #pragma GCC diagnostic pop
 }
 
-// What stands there, borrowed; null: nothing.
+// Returns the dict's value for the name, borrowed, or null if there is none. Throws py::error_already_set.
 PyObject* entry(PyObject* dict, PyObject* name) {
   PyObject* const found = PyDict_GetItemWithError(dict, name);
   if (found == nullptr && PyErr_Occurred() != nullptr) throw py::error_already_set();
@@ -133,7 +133,7 @@ class BlockLookups {
     remember_parameters(own.ptr());
   }
 
-  // Whether Gluon would come to the same cached op with the same arrays of parameters, and `given` are arguments for it.
+  // True if Gluon would call the same cached op with the same parameter arrays, and `given` are arguments for that op.
   bool same(const py::object& block, const py::tuple& given) {
     if (given.size() != arguments_) return false;
     for (std::size_t i = 0; i < arguments_; ++i) {
@@ -174,7 +174,7 @@ class BlockLookups {
     return true;
   }
 
-  // Whether the block was built for as many plain arguments, and then perhaps for None.
+  // True if the block was built for `arguments_` plain arguments, with nothing but None behind them.
   bool has_plain_format(PyObject* own) const {
     static PyObject* const name = interned("_in_format");
     PyObject* const format = entry(own, name);

@@ -1,4 +1,4 @@
-// What Gluon looks up on the way from a block's `__call__` to its cached op, compared with what was there before.
+// Gluon's look-ups on the way from a block's `__call__` to its cached op, compared with what they found before.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -24,19 +24,20 @@ struct CompileKey {
   std::vector<int> types;
   std::map<std::string, std::string> attrs;
 
-  // What tells graphs apart: the structure's digest, or the JSON.
+  // Returns what tells graphs apart: the digest of the graph's structure, or the JSON if there is no digest.
   const std::string& identity() const;
   bool operator==(const CompileKey& other) const;
 };
 
-// Bounded, and what was asked for or called longest ago goes first: so many shapes of each graph, and so many entries in all. Of several threads that
-// miss the same key one compiles and the others wait, with no lock held meanwhile: compiling takes the GIL, and whoever
-// holds it may come here.
+// The cache is bounded: at most so many shapes of each graph, and so many entries in all. The entry that was asked for or
+// called longest ago goes first. Of several threads that miss the same key, one compiles and the others wait. No lock is
+// held meanwhile: compiling takes the GIL, and whoever holds the GIL may come here.
 class CompileCache {
  public:
   using Result = std::shared_ptr<CompiledGraph>;
 
-  // What compiling gives: what was asked for and, where it holds for a range of sizes, what gives it for the others.
+  // The result of compiling: the graph that was asked for, and `range`, which gives the graph for other sizes. `range` is null
+  // if the graph does not hold for a range of sizes.
   struct Compiled {
     Result graph;
     std::shared_ptr<Binder> range = nullptr;
@@ -60,7 +61,7 @@ class CompileCache {
 
   Info info();
 
-  // What is compiled now, the latest first.
+  // Returns the compiled graphs that the cache holds, with their keys, the latest first.
   std::vector<std::pair<CompileKey, Result>> contents();
 
   void clear();
@@ -78,7 +79,7 @@ class CompileCache {
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
-  // What is compiled for a range of sizes: of one graph, with attributes and types.
+  // A binder for a range of sizes, with the identity, types and attributes of its graph.
   struct Range {
     std::string identity;
     std::vector<int> types;

@@ -14,7 +14,7 @@ using engine::Handle;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // a tenth of a millisecond
 
-// Whether the array was written at once, with as many bytes as it has from where `source` points then.
+// Writes all bytes of the array at once, from the address that `source` returns then. Returns false if nothing was written.
 template <class Source>
 bool write_bytes(const Source& source, const std::vector<Handle>& read, Handle to, const ArrayView& written,
                  const char* name) {

@@ -29,7 +29,7 @@ class DirectExecutor {
   DirectExecutor(std::shared_ptr<CompiledGraph> graph, std::shared_ptr<ArrayHolder> holder)
       : graph_(std::move(graph)), holder_(std::move(holder)) {}
 
-  // Whether it can run on these arrays; `in_place` and `given` as in BoundGraph.
+  // Takes handles of the arrays. Returns false if the graph cannot run on them. `in_place` and `given` are as in BoundGraph.
   bool take(const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
             bool in_place = false, bool given = false) {
     std::vector<Handle> only_read;
@@ -121,7 +121,7 @@ class DirectCachedOp {
     return bound_for(in);
   }
 
-  // What a graph for other shapes makes for these, without MXNet; null where it can't.
+  // Makes a graph for these arrays' shapes from a graph for other shapes, without MXNet. Returns null if none can be made.
   std::shared_ptr<CompiledGraph> bound_for(const std::vector<Handle>& in) {
     std::vector<std::vector<std::int64_t>> shapes;
     for (Handle array : in) {

@@ -29,8 +29,8 @@ class BoundGraph {
   BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
              const std::vector<std::uintptr_t>& outputs, bool in_place, bool given);
 
-  // Whether it can run on these arrays: they are dense, of the graph's types, and no output shares memory with another
-  // array, but as above.
+  // True if the graph can run on these arrays. The arrays must be dense and of the graph's types. No output may share memory
+  // with another array, except as `in_place` allows.
   bool possible() const { return bound_ != nullptr; }
 
   // Pushes a run to MXNet's engine; `here`: the caller has nothing else to do, so a short run may be on its thread.
@@ -50,10 +50,10 @@ using engine::Handle;
 // The functions of libmxnet that end what is direct, and tell of the profiler: as `mxnet_writers::replacements`.
 Replacements replacements();
 
-// Whether anything may go past MXNet: the engine queues, and the layout of arrays is known.
+// True if calls may go past MXNet: the engine queues, and the layout of arrays is known.
 bool possible();
 
-// Whether MXNet's profiler runs.
+// True if MXNet's profiler runs.
 bool profiles();
 
 // From now on `forward` runs this executor. Its one op was made for `holder`; `inputs` and `outputs` are handles of the
@@ -67,7 +67,7 @@ void add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHolder>& h
 bool add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder, std::vector<std::size_t> inputs,
                    std::vector<std::size_t> outputs);
 
-// Whether it was done; else it is MXNet's to do.
+// Runs the executor past MXNet. Returns false if nothing was done: MXNet has to run the executor then.
 bool forward(Handle executor);
 
 // The outputs, which are the caller's then; none: it is MXNet's to do.

@@ -67,7 +67,7 @@ std::atomic<bool> UnderWay::closed_{false};
 [[maybe_unused]] const int registered =
     pthread_atfork(UnderWay::before_fork, UnderWay::after_fork_in_parent, UnderWay::after_fork_in_child);
 
-// What a call runs, and on what.
+// A graph and the tensors that one call runs it on.
 struct Run {
   std::shared_ptr<CompiledGraph> graph;
   std::shared_ptr<ArrayHolder> holder;

@@ -63,7 +63,7 @@ bool push(LibMXNet::Pushed function, void* argument, LibMXNet::Deleter deleter, 
                     static_cast<int>(written.size()), &kAsync, 0, name, false) == 0;
 }
 
-// What `run_now` shares with the engine, which may come to it too late.
+// The state that `run_now` shares with the engine. The engine may call `answer` after `run_now` has returned.
 struct Attempt {
   explicit Attempt(const Body& body) : body(body) {}
 

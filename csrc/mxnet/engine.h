@@ -11,7 +11,7 @@
 namespace ngraph_mxnet {
 namespace engine {
 
-// Of MXNet's C interface, as in its c_api.h.
+// A handle of MXNet's C interface, as in its c_api.h.
 using Handle = void*;
 
 struct Device {  // MXNet's Context
@@ -22,7 +22,7 @@ constexpr int kCpu = 1;           // MXNet's numbers of kinds of devices
 constexpr int kSharedMemory = 5;  // cpu_shared
 constexpr int kDense = 0;         // its number of a kind of storage
 
-// What a function is to call when it is done, on whatever thread. Copies are good as long as it was not called.
+// The callback by which a function tells that it is done, on any thread. Copies are valid until one of them is called.
 class Completion {
  public:
   void operator()() const { call_(engine_, block_, nullptr); }
@@ -58,7 +58,7 @@ bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Han
 // `argument` behind all that was pushed before. Returns false when MXNet has failed.
 bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = nullptr, void* argument = nullptr);
 
-// Whether it queues what it can't run at once. The naive one runs all on the caller's thread.
+// True if the engine queues what it cannot run at once. MXNet's naive engine runs everything on the caller's thread.
 bool queues();
 
 }  // namespace engine

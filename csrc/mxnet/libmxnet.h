@@ -24,7 +24,8 @@ class Completion;
 }
 struct CallbackList;
 
-// What ours calls of libmxnet, by what each does; the C interface has the names (libmxnet.cc). Null before they are found.
+// The functions of libmxnet that our code calls, named by what each does. libmxnet.cc has their names in the C interface.
+// All are null until `connect_libmxnet` has found them.
 struct LibMXNet {
   using Handle = void*;
   using Callback = void*;

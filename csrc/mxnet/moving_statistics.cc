@@ -14,7 +14,7 @@ using engine::Handle;
 
 constexpr const char* kName = "ngraph_mxnet";
 
-// Where the engine keeps all others out. False: an array has no memory.
+// Moves the statistics at once. Call it only where the engine keeps all others out. Returns false if an array has no memory.
 bool move_now(const std::vector<MovingStatistic>& statistics) {
   for (const MovingStatistic& one : statistics) {
     const ArrayView moving(one.moving);

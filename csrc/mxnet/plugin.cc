@@ -1,5 +1,5 @@
-// What MXNet loads: the backend's name and the op that runs a subgraph. Compiling is Python's
-// (ngraph_mxnet.bridges.mxnet.callbacks); running is not.
+// The parts that MXNet loads: the backend's name and the op that runs a subgraph. Python compiles subgraphs
+// (ngraph_mxnet.bridges.mxnet.callbacks), but does not run them.
 
 #include <memory>
 #include <string>

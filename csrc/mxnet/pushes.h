@@ -10,7 +10,8 @@
 namespace ngraph_mxnet {
 namespace pushes {
 
-// As `mxnet_writers::replacements`.
+// Returns the functions of libmxnet that run executors and cached ops, to be called by way of ours: name, and address of
+// ours.
 Replacements replacements();
 
 // The outputs of a cached op that runs past MXNet's, in handles that are the caller's then; none: it can't now.

@@ -35,7 +35,8 @@ class RecordedCalls {
 
 namespace recorded {
 
-// Whether this thread is in training mode, if it records.
+// Returns true if this thread is in training mode, or false if in predict mode. Returns nothing if the thread does not
+// record, or MXNet fails.
 std::optional<bool> mode();
 
 }  // namespace recorded

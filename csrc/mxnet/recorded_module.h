@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of recorded calls.
+// The part of `ngraph_mxnet._core` that exposes recorded calls.
 #pragma once
 
 #include <pybind11/pybind11.h>

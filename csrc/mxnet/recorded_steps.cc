@@ -28,7 +28,7 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
     if (known || (source.kind != Source::kParameter && source.kind != Source::kArgument)) continue;
     borrowed_.push_back(source);
     if (source.kind == Source::kArgument) continue;
-    // Of its own: the block may be gone before its calls are.
+    // The steps keep a handle of their own: the block may be gone before its calls are.
     whole = whole && source.index < parameters_.size() && borrowed_parameters_.add_same(parameters_[source.index]);
     if (whole) ArrayView::forget_node(borrowed_parameters_.handles().back());
   }
@@ -143,7 +143,7 @@ bool RecordedSteps::borrow(int step, const std::vector<Handle>& arguments) {
   return true;
 }
 
-// Of a step that waits for its backward pass.
+// Returns the array that `source` names, for a step that waits for its backward pass.
 Handle RecordedSteps::own(const Step& step, const Source& source) const {
   return (source.kind == Source::kStep       ? *step.own
           : source.kind == Source::kArgument ? *step.all_arguments

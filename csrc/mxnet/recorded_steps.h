@@ -14,7 +14,7 @@
 
 namespace ngraph_mxnet {
 
-// Where an input of a half comes from: a parameter of the block, an argument of the call, an array of the step, or the
+// The origin of an input of a half. It is a parameter of the block, an argument of the call, an array of the step, or the
 // gradient of an output.
 struct Source {
   enum Kind { kParameter, kArgument, kStep, kHead };
@@ -41,7 +41,7 @@ struct RecordedPlan {
   std::vector<Moved> moved;               // by a backward pass in training mode
 };
 
-// Of one block with the same parameters, and arguments of the same types.
+// The steps of one block with the same parameters, and with arguments of the same types.
 class RecordedSteps {
  public:
   using Handle = engine::Handle;
@@ -59,7 +59,8 @@ class RecordedSteps {
   int take();
   void give_back(int step);
 
-  // Whether the plan records those of the arguments, and no others, that autograd may have recorded.
+  // True if the plan records exactly those arguments that autograd may have recorded. Arguments whose type has no gradients
+  // do not count.
   bool records_alike(const std::vector<Handle>& arguments) const;
 
   // Pushes the forward half of a step that was taken: new arrays of the outputs; null: nothing was done, for the arguments
@@ -84,11 +85,11 @@ class RecordedSteps {
   // Variables of the step, as in `add`.
   std::vector<Handle> marks(int step);
 
-  // What the backward half of a step borrows, parameters and arguments, and the arrays for copies of them. Throws
-  // std::runtime_error.
+  // Returns each parameter and argument that the step's backward half borrows, with the array for its copy. Returns none if
+  // the step was given back meanwhile. Throws std::runtime_error if there is no memory for a copy.
   std::vector<std::pair<Handle, Handle>> copies(int step);
 
-  // Where a gradient of one of `recorded` goes that nobody has an array for. False when MXNet has failed.
+  // Adds an array for the gradient of `recorded[index]`, for which nobody has one. Returns false when MXNet has failed.
   bool add_gradient(Arrays* arrays, std::size_t index) {
     return spares_.add_new(arrays, backward_->outputs().at(index), ArrayView(one(0)).device());
   }
@@ -100,7 +101,7 @@ class RecordedSteps {
   Handle one(std::size_t output) const { return ones_.handles().at(output); }
 
  private:
-  // What belongs to one step.
+  // The arrays of one step.
   struct Step {
     std::unique_ptr<Arrays> own;
     std::unique_ptr<Arrays> arguments;  // those that the backward half reads, of the latest call

@@ -1,4 +1,4 @@
-// What `ngraph_mxnet._core` exposes of results that are final while their graph runs.
+// The part of `ngraph_mxnet._core` that exposes results that are final while their graph runs.
 #pragma once
 
 #include <pybind11/pybind11.h>

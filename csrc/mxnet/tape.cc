@@ -108,7 +108,7 @@ int gone(void* context) {
 // A backward pass the short way.
 class ShortWay {
  public:
-  // Whether it leads from the head to nothing but variables.
+  // Collects the nodes from the head on. Returns false unless they lead to nothing but variables, and `distinct` is true.
   bool find(Handle head) {
     for (Kept node = nodes().find(head); node != nullptr; node = node->before.lock()) {
       if (node->over || node->arguments > 1 || !node->variables->known || node->steps->plan().outputs != 1) return false;
@@ -189,7 +189,7 @@ class ShortWay {
     return found;
   }
 
-  // Whether there is a gradient to write, and each once.
+  // True if there is a gradient to write, and no two gradients share memory.
   bool distinct() const {
     std::vector<const void*> all;
     for (const Kept& node : nodes_) {

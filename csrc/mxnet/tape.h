@@ -21,7 +21,8 @@ namespace tape {
 
 using engine::Handle;
 
-// As `mxnet_writers::replacements`: what goes back through the tape, and what ends arrays.
+// Returns the functions of libmxnet to be called by way of ours: name, and address of ours. These functions go back through
+// the tape, reshape or free arrays, or shut MXNet down.
 Replacements replacements();
 
 // Records a node, for this thread is recording: the outputs come from what the plan says. The step is given back when the
@@ -30,13 +31,13 @@ Replacements replacements();
 void record(const std::shared_ptr<RecordedSteps>& steps, int step, const std::shared_ptr<const Variables>& variables,
             const std::vector<Handle>& arguments, const std::vector<Handle>& outputs);
 
-// Whether the array comes from a node of ours that can still be gone back through.
+// True if the array comes from a node of ours that a backward pass can still go through.
 bool is_ours(Handle array);
 
-// Whether there is any such node.
+// True if there is any node of ours on the tape.
 bool is_any();
 
-// Whether there is one whose backward pass in training mode moves statistics.
+// True if there is a node of ours whose backward pass in training mode moves statistics.
 bool is_any_moving();
 
 // How many backward passes went the short way in this process.

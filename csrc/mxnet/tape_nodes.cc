@@ -17,7 +17,7 @@ void TapeNodes::add_reshaped(Handle array, Handle reshaped) {
   if (!watching_.load(std::memory_order_relaxed)) return;
   const std::shared_ptr<TapeNode> from = find(array);
   const ArrayView view(reshaped);
-  // Where nobody records, MXNet takes what it makes off the tape.
+  // MXNet takes the arrays that it makes off the tape while nobody records.
   if (from == nullptr || !view.may_be_recorded() || view.node() == ArrayView(array).node()) return;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   reshaped_[view.node().get()] = {view.node(), from->key};
@@ -29,7 +29,7 @@ std::shared_ptr<TapeNode> TapeNodes::find(Handle array) {
   if (!view.may_be_recorded()) return nullptr;
   std::shared_ptr<TapeNode> found;  // if it is the last to have it, that goes behind the lock
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  // What has gone may have left its address to another.
+  // A node that is gone may have left its address to another.
   const auto as_reshaped = reshaped_.find(view.node().get());
   const bool is_reshaped = as_reshaped != reshaped_.end() && !as_reshaped->second.node.expired();
   const auto at = nodes_.find(is_reshaped ? as_reshaped->second.from : view.node().get());

@@ -15,7 +15,7 @@ namespace {
 
 using engine::Handle;
 
-// What was asked of each gradient when it was attached, which MXNet does not tell: by the variable's node on the tape.
+// The request that each gradient was attached with, by the variable's node on the tape. MXNet does not tell the request.
 class Requests {
  public:
   void add(const std::shared_ptr<const void>& node, std::uint32_t request) {
@@ -26,7 +26,7 @@ class Requests {
     most_ = std::max(kFew, requests_.size() * 2);
   }
 
-  // Whether it is known.
+  // Finds the request of the variable with this node. Returns false if the request is not known.
   bool find(const std::shared_ptr<const void>& node, std::uint32_t* request) {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto at = requests_.find(node.get());

@@ -29,7 +29,8 @@ struct Variables {
 
 namespace variables {
 
-// As `mxnet_writers::replacements`: what attaches gradients, of which MXNet does not tell how they are to be written.
+// Returns the functions of libmxnet that attach gradients, to be called by way of ours: name, and address of ours. MXNet
+// does not tell how an attached gradient is to be written.
 Replacements replacements();
 
 // `specs`: of the gradients.

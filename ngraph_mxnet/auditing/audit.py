@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Audit:
-    """Of all graphs that are compiled while it is in force: until `stop`, or the end of a `with`."""
+    """An audit of all graphs that are compiled while it is in force: until `stop`, or the end of a `with`."""
 
     def __init__(self, folder: Path | None, calls: Calls, every_value: bool, within: Bounds | None) -> None:
         """`folder`: without one it only keeps bounds. Raises OSError: it can't be made."""
@@ -58,9 +58,9 @@ class Audit:
 
 
 _asked: Audit | None = None
-"""What `audit` began."""
+"""The audit that the function `audit` began; None if there is none, or it was stopped."""
 _of_variables: tuple[tuple[Any, ...], Audit | None] = (), None
-"""What the variables said last, and the audit that they ask for."""
+"""The last values of the variables NGRAPH_AUDIT and NGRAPH_AUDIT_*, and the audit that they ask for."""
 _lock = ForkSafeLock()
 
 

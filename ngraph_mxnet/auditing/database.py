@@ -116,7 +116,7 @@ class Reader:
             raise AuditError(f"{self.path} is no audit of this package: {error}") from None
 
     def rows(self, table: str, where: Mapping[str, Any], order: str = "rowid") -> list[dict[str, Any]]:
-        """Those with these values, in this order."""
+        """Return the rows of `table` whose columns have the values in `where`, ordered by `order`."""
         conditions = " AND ".join(f"{column} = ?" for column in where) or "1"
         with self._reading() as database:
             database.row_factory = sqlite3.Row

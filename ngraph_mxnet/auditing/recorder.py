@@ -128,7 +128,8 @@ class Recorder:
                 json.dumps(found))
 
     def _batches(self, taken: Any) -> Iterator[tuple[str, list[Any]]]:
-        """What native code recorded. It is made into objects a batch at a time, not to keep other threads waiting."""
+        """Yield the rows that native code recorded, each batch with its table's name. Rows become Python objects a
+        batch at a time, so that other threads do not wait long."""
         for table, count, values in (("calls", taken.calls, taken.call_values),
                                      ("statistics", taken.tensors, taken.tensor_values)):
             for begin in range(0, count, database.BATCH):
@@ -182,7 +183,7 @@ class _Graph:
     prepared: tuple[int, int] = 0, 0
 
     def columns(self) -> tuple[Any, ...]:
-        """What the table says of it behind its number."""
+        """Return the graph's columns in the table `graphs` that follow the graph's number."""
         of = self.described
         constants = self.constants[0][0] if self.constants is not None else 0
         return of.name, of.backend, of.digest, of.nodes, constants, *self.prepared, self.peak_before

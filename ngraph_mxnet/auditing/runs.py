@@ -166,12 +166,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two runs.
+    """The difference of two runs.
 
     Attributes:
         compared: how many tensors of how many calls were compared, up to where the runs part.
-        weights: those of the call at which they part that differ.
-        first: the first other tensor that does; None if none does.
+        weights: the weights that differ in the call at which the runs part.
+        first: the first other tensor that differs; None if none does.
         call: the graph's name and the number of the call at which they part; None if they do not.
         unmatched: what only one run has, as sentences.
     """

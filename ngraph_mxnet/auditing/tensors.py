@@ -1,4 +1,4 @@
-"""What an audit calls the tensors of a graph, and which node of the framework's each belongs to."""
+"""Names of a graph's tensors in an audit, and the framework's node to which each tensor belongs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _maker(result: Value) -> str:
 
 
 def digest(graph: Graph) -> str:
-    """Of all that the graph computes, names and constants included."""
+    """Return the SHA-256 digest, in hexadecimal, of all that the graph computes, names and constants included."""
     hasher = hashlib.sha256(print_graph(graph, elide=True).encode())
     for node in graph.nodes:
         if node.op.name == "constant":

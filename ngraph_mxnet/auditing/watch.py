@@ -1,4 +1,4 @@
-"""What stands between a compiled graph and its callers while it is audited."""
+"""The layer between a compiled graph and its callers while the graph is audited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Observe = Callable[[Node, int, np.ndarray], None]
 
 
 class Values(Protocol):
-    """What runs a compiled graph so that each value in it is seen."""
+    """A runner of a compiled graph that shows each value in the graph to an observer."""
 
     def run(self, native: Any, arrays: Sequence[np.ndarray], observe: Observe) -> list[np.ndarray]:
         """The results. `native` is the `_core.Executable`, where there is one; `arrays` are as `Executable.run` takes
@@ -36,7 +36,7 @@ class Values(Protocol):
 
 
 class Watch:
-    """Of one graph."""
+    """The audit of one graph."""
 
     def __init__(self, described: Described, recorder: Recorder | None, calls: Calls, every_value: bool,
                  within: Bounds | None) -> None:
@@ -178,7 +178,7 @@ def observed(array: np.ndarray, element: str) -> tuple[Numbers, bytes]:
 
 
 class _Seen:
-    """What was seen of one call. `found`: (place, statistics, hash)."""
+    """The tensors seen in one call. `found`: tuples (place, statistics, hash)."""
 
     def __init__(self, described: Described, within: Bounds | None, found: list[tuple[int, Numbers, bytes]]) -> None:
         self._described, self._within, self.found = described, within, found
@@ -202,11 +202,11 @@ class _Seen:
 
     @property
     def is_outside(self) -> bool:
-        """Whether a tensor was out of the bounds."""
+        """True if a tensor was out of the bounds."""
         return self._outside is not None
 
     def error(self, arrays: Sequence[np.ndarray]) -> str:
-        """What to say of the tensor that is out of the bounds, in a call with these inputs."""
+        """Return the message about the tensor that is out of the bounds, in a call with these inputs."""
         assert self._outside is not None
         tensor, (low, high, _, _, nan, infinite, *_) = self._outside
         text = (f"graph {self._described.name}: {phrase(tensor)} has {nan} NaN and {infinite} infinite numbers, the "

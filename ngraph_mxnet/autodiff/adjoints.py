@@ -102,7 +102,8 @@ def no_derivative(reason: str, *names: str) -> None:
 
 
 def refuse(reason: str, *names: str) -> None:
-    """What needs a gradient through these ops can't be differentiated here."""
+    """Record that no gradient can go through these ops, with the reason. A graph that needs such a gradient can't be
+    differentiated."""
     for name in names:
         _require_new(name)
         REFUSED[name] = reason

@@ -148,7 +148,7 @@ def _(at: Reverse) -> Gradients:
 
 
 def _window_sums(x: Expression, size: int) -> Expression:
-    """Of the `size` channels around each; those outside are 0."""
+    """Return the sums over the `size` channels around each channel; channels outside count as 0."""
     channels, wide = x.shape[1], x.padded(1, size // 2, size // 2)
     total = wide.part(1, 0, channels)
     for offset in range(1, size):
@@ -158,7 +158,7 @@ def _window_sums(x: Expression, size: int) -> Expression:
 
 @adjoint("quantize", integers=True)
 def _(at: Reverse) -> Gradients:
-    """Of clamp(x / scale + zero point): 0 where it saturates."""
+    """Return the gradients of clamp(x / scale + zero point): 0 where it saturates."""
     x, scale, zero_point = at.operands
     bounds = np.iinfo(zero_point.element.numpy)
     wide, zero = _along_channels(scale, at), _along_channels(zero_point.to_element(x.element), at)

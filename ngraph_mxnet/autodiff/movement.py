@@ -74,7 +74,7 @@ def _(at: Reverse) -> Gradients:
 
 
 def _folded(rim: Expression, axis: int, mode: str) -> Expression:
-    """What a rim gives back to the elements that it repeats: all to the nearest, or to each its mirror image."""
+    """Fold a rim's gradient onto the elements that the rim repeats: all to the nearest, or each to its mirror image."""
     return rim.sum([axis], keep=True) if mode == "edge" else rim.reversed([axis])
 
 
@@ -155,8 +155,8 @@ def _(at: Reverse) -> Gradients:
 
 @adjoint("bilinear_sample")
 def _(at: Reverse) -> Gradients:
-    """Of each of the four pixels that a place reads: its weight times the head to the pixel; the slope of its weight
-    times the head and the pixel to the place."""
+    """Return the gradients of the data and the grid, summed over the four pixels that a place reads. The pixel gets its
+    weight times the head. The place gets the slope of the weight times the head and the pixel."""
     data, grid = at.operands
     batch, _, height, width = data.shape
     places = at.head.shape[2:]

@@ -109,7 +109,8 @@ class Halves:
     affine: Collection[Node] = ()
 
     def needed(self) -> list[Value]:
-        """What the backward half reads of the forward one's values and of parameters, in order of the graph."""
+        """Return the parameters and the values of the forward half that the backward half reads, in order of the
+        graph."""
         read = dict.fromkeys(value for node in self.graph.nodes if node not in self.first for value in node.inputs)
         read |= dict.fromkeys(self.results)
         values = [value for node in self.graph.nodes if node in self.first for value in node.outputs]
@@ -148,7 +149,7 @@ def _cost(node: Node) -> float:
 
 
 def _rates(node: Node) -> Rates:
-    """What it computes, by class."""
+    """Return the operations that the node computes, by class."""
     if node.op.work is None:
         return {"unknown": 1.0}
     return node.op.work(_shapes(node.inputs), _shapes(node.outputs), node.attrs)
@@ -164,8 +165,8 @@ def _bytes(value: Value) -> int:
 
 
 def _cut(halves: Halves) -> set[Value]:
-    """What a minimum cut saves. On the sink's side of it are the values that the backward half has and the nodes that
-    it computes again."""
+    """Return the values that a minimum cut saves. On the sink's side of the cut are the values that the backward half
+    has, and the nodes that it computes again."""
     network, needed = Network(), halves.needed()
     readers = halves.graph.readers()
     stack, met = list(needed), set(needed)
@@ -195,23 +196,25 @@ def _cut(halves: Halves) -> set[Value]:
 
 
 def _cheap(node: Node, halves: Halves) -> bool:
-    """Whether it moves or compares elements, or is one simple function of each. Other arithmetic passes fold into what
-    is around it, so that it would round otherwise in the backward half; and what sums over many elements is saved."""
+    """True if the node moves or compares elements, is one simple function of each element, or is affine
+    (`halves.affine`). Passes fold other arithmetic into the nodes around it, so that it would round otherwise in the
+    backward half. Sums over many elements are saved."""
     if node.op.kind in _CHEAP or node in halves.affine:
         return True
     return node.op.kind == "arithmetic" and len(node.inputs) == 1 and set(_rates(node)) <= {"simple"}
 
 
 def _rides(node: Node, readers: Mapping[Value, Sequence[tuple[Node, int]]]) -> bool:
-    """Whether the node runs with the one before it: one simple function of what nothing else reads."""
+    """True if the node runs with the one before it: one simple function of a value that nothing else reads."""
     return (node.op.kind == "arithmetic" and len(node.inputs) == 1 and set(_rates(node)) <= {"simple"}
             and node.inputs[0].node is not None and len(readers[node.inputs[0]]) == 1)
 
 
 def _droppable(halves: Halves, saved: Sequence[Value]) -> list[Value]:
-    """What may be computed again of checkpoints and parameters, what is cheapest for its bytes first.
+    """Return the values that may be computed again from checkpoints and parameters, the cheapest for its bytes first.
 
-    A softmax is none of it: unread by others, targets compute it within attention, with other bits.
+    The results of softmax are left out: where nothing else reads them, targets compute softmax within attention, with
+    other bits.
     """
     least = _SMALL * sum(map(_bytes, saved))
     kept = _checkpoints(halves, saved)
@@ -223,7 +226,7 @@ def _droppable(halves: Halves, saved: Sequence[Value]) -> list[Value]:
 
 
 def _again(value: Value, stops: Collection[Value]) -> float:
-    """What it costs to compute the value of what is saved."""
+    """Return the cost to compute the value from saved values."""
     nodes: set[Node] = set()
     stack = [value.node]
     while stack:
@@ -235,8 +238,9 @@ def _again(value: Value, stops: Collection[Value]) -> float:
 
 
 def _checkpoints(halves: Halves, saved: Sequence[Value]) -> set[Value]:
-    """What is saved whatever the share. The forward half is cut into segments of about the same bytes where few bytes
-    are alive, in as many as make checkpoints and the largest segment, which is computed again as a whole, least."""
+    """Return the values that are saved whatever the share. The forward half is cut into segments of about the same
+    bytes, where few bytes are alive. The number of segments is the one for which checkpoints and the largest segment
+    take the fewest bytes. That segment is computed again as a whole."""
     nodes = [node for node in halves.graph.nodes if node in halves.first]
     among, alive = set(saved), _alive(nodes)
     widths = [sum(map(_bytes, values)) for values in alive]
@@ -272,7 +276,7 @@ def _alive(nodes: Sequence[Node]) -> list[frozenset[Value]]:
 
 
 def _made_of(values: Iterable[Value], among: Collection[Value]) -> set[Value]:
-    """Those `among` that the values are or are computed of."""
+    """Return the members of `among` that the values are, or are computed from."""
     found: set[Value] = set()
     met, stack = set[Value](), list(values)
     while stack:

@@ -39,7 +39,7 @@ class Joint:
 
     @property
     def results(self) -> list[Value]:
-        """Those of the graph that was differentiated."""
+        """Results of the graph that was differentiated."""
         return self.graph.results[:-len(self.wanted)]
 
     @property
@@ -121,7 +121,7 @@ def dependence(nodes: Sequence[Node], targets: Sequence[Value]) -> dict[Value, i
 
 
 def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
-    """What depends on any of them, as `dependence` has it."""
+    """Return the values that depend on any of the targets, as `dependence` defines it."""
     return set(dependence(nodes, targets))
 
 

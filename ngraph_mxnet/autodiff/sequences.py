@@ -69,7 +69,8 @@ def _(at: Reverse) -> Gradients:
 
 
 def _with_added_mask(at: Reverse) -> Gradients:
-    """Of the scores, the softmax and the mean that it stands for: the mask's gradient is the scores'."""
+    """Return the gradients of attention with an added mask, through its scores, softmax and weighted mean. The mask's
+    gradient is the scores' gradient."""
     queries, keys, values, mask = at.operands
     weights = (queries.matmul(keys, transpose_b=True) * at.attrs["scale"] + mask).softmax(axis=-1)
     weighted = at.head.matmul(values, transpose_b=True) * weights

@@ -31,7 +31,7 @@ class Split:
 
     @property
     def saved_bytes(self) -> int:
-        """What is kept from the one to the other."""
+        """Bytes of the values that the forward half saves for the backward half."""
         return sum(p.type.bytes for p in self.backward.parameters if p.name in self.saved)
 
 
@@ -101,7 +101,8 @@ def _take_apart(graph: Graph, blocks: int) -> set[Node]:
 
 
 def _just_in_time(halves: Halves, stops: Collection[Value]) -> list[Node]:
-    """What the backward half computes, in order; what it computes again of the first half right before it is read."""
+    """Return the nodes of the backward half, in order. Nodes of the first half that it computes again stand right
+    before their values are read."""
     place = {node: number for number, node in enumerate(halves.graph.nodes)}
     order: dict[Node, None] = {}
 
@@ -139,7 +140,7 @@ class Way:
 
 
 def _way(shape: tuple[int, ...], blocks: int) -> Way | None:
-    """Of a value of this shape; None: as it is."""
+    """Return the way in which a value of this shape is saved; None where the value is saved as it is."""
     if not shape:
         return Way((1,), [("reshape", {"shape": (1,)})], [("reshape", {"shape": ()})])
     if blocks == 1 or not 3 <= len(shape) <= 4 or shape[1] % blocks:
@@ -152,7 +153,8 @@ def _way(shape: tuple[int, ...], blocks: int) -> Way | None:
 
 
 def _images(nodes: list[Node]) -> set[Value]:
-    """What convolutions, pools and batch norms make, and elementwise ops and concatenations of it."""
+    """Return the results of convolutions, pools and batch norms, and of elementwise ops and concatenations of such
+    results."""
     found: set[Value] = set()
     for node in nodes:
         made = node.op.kind in ("convolution", "pool") or node.op.name == "batch_norm_training"

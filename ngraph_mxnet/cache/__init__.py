@@ -1,4 +1,4 @@
-"""What outlives the process: programs, generated code and measurements, in files of a bounded folder."""
+"""The cache that outlives the process: programs, generated code and measurements, in files of a bounded folder."""
 
 from ngraph_mxnet.cache.places import Place, cpu_features, package_identity, place_for
 from ngraph_mxnet.cache.store import Entry, Store, get_or_make, open_store

@@ -1,4 +1,4 @@
-"""What tells one build of this package from another, and one machine."""
+"""The identity of a build of this package and of a machine, and the places of cache entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def package_identity() -> str:
-    """What tells this build of the package, and what was added to it, from others."""
+    """Return a text that tells this build of the package, with what was added to the package, from others."""
     return digest_of_files() + outside.build()
 
 
@@ -51,7 +51,7 @@ def digest_of_files() -> str:
 
 @functools.cache
 def cpu_features() -> tuple[str, ...]:
-    """Those that this machine's CPU has, by name."""
+    """Return the names of the features that this machine's CPU has."""
     import ngraph_mxnet._core as _core
 
     return tuple(sorted(name for name, there in _core.cpu_features().items() if there))
@@ -67,7 +67,8 @@ small_made: dict[str, int] = {}
 
 @dataclass(frozen=True)
 class Place:
-    """Where the folder keeps, or may keep, one thing. `small` says that it takes no time to make."""
+    """The place in the folder where one thing is kept, or may be kept. `small` says that the thing takes no time to
+    make."""
 
     store: Store
     kind: str

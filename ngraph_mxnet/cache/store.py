@@ -96,7 +96,7 @@ def write_file(name: str, folder: int, parts: Iterable[bytes], *, replace: bool 
 
 
 def remove(name: str, folder: int) -> bool:
-    """Whether the file was there and is gone."""
+    """Remove the file. Return True if the file was there and is gone."""
     try:
         os.unlink(name, dir_fd=folder)
     except OSError:
@@ -202,7 +202,8 @@ class Store:
         return True
 
     def fits(self, kind: str, size: int) -> bool:
-        """Whether one entry of `size` bytes can be kept at all; it would drive out all others, and then itself."""
+        """True if one entry of `size` bytes can be kept at all. A larger entry would drive out all others, and then
+        itself."""
         if size + len(_MAGIC) + _DIGEST_BYTES <= self.limit:
             return True
         log_once(logging.WARNING, f"NGRAPH_CACHE_MB: what is larger than {self.limit >> 20} MiB, all that {self.root} "
@@ -210,10 +211,10 @@ class Store:
         return False
 
     def stem(self, kind: str, key: str) -> str | None:
-        """What the paths of entries begin with that somebody else writes; None where the folder can't be made.
+        """Return the beginning of the paths of entries that other code writes; None where the folder can't be made.
 
-        They too appear by a rename, from names that end in `.tmp`, and `tidy` is called after each. `derived_key` is
-        for whoever authenticates them.
+        Those entries too appear by a rename, from names that end in `.tmp`, and `tidy` is called after each.
+        `derived_key` is for the code that authenticates the entries.
         """
         try:
             with opened_folder(self.root, make=True) as root, opened_folder(Path(kind), root, make=True):
@@ -269,7 +270,7 @@ class Store:
             write_file(_SIZES, root, [struct.pack("<2Q", len(entries), total)])
 
     def is_safe(self) -> bool:
-        """Whether nobody else can have written what is in the folder, so far as its permissions tell."""
+        """True if nobody else can have written the content of the folder, so far as the folder's permissions tell."""
         try:
             with opened_folder(self.root):
                 return True
@@ -293,7 +294,7 @@ class Store:
         return count + len(sizes) <= self.most_entries and total + sum(sizes) <= self.limit
 
     def _files(self) -> Iterator[Entry]:
-        """Those that are ours, temporary ones too."""
+        """Yield the cache's own files, temporary ones included."""
         try:
             with opened_folder(self.root) as root, os.scandir(root) as kinds:
                 for kind in kinds:

@@ -97,7 +97,7 @@ def deformable_convolution(b: Builder, x: Value, offset: Value, mask: Value | No
 
 
 def _taps(kernel: Ints, sizes: Ints, *axes: Ints) -> np.ndarray:
-    """Where an ordinary convolution's taps are: (row, column) [taps, 2, places]."""
+    """Return where an ordinary convolution's taps read the data: (row, column), f32 [taps, 2, places]."""
     at = [np.arange(size)[None, :] * stride + np.arange(span)[:, None] * dilate - pad
           for size, span, stride, dilate, pad in zip(sizes, kernel, *axes, strict=True)]
     rows, columns = np.broadcast_arrays(at[0][:, None, :, None], at[1][None, :, None, :])
@@ -138,7 +138,7 @@ def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, 
 
 
 def _meets_kernel(kernel: Ints, stride: Ints, dilate: Ints) -> bool:
-    """Whether each output meets an element of the data, so that the convolution can be cut into phases."""
+    """True if each output reads an element of the data, so that the convolution can be cut into phases."""
     return all(len({tap * far % step for tap in range(size)}) == step
                for size, step, far in zip(kernel, stride, dilate, strict=True))
 

@@ -1,4 +1,4 @@
-"""What can be told of a tensor in a line: its type, its range and what is odd in it."""
+"""A summary of a tensor in one line: its dtype, its range and its odd elements."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 class Statistics(NamedTuple):
-    """Of a tensor; `str` is a line of text.
+    """The statistics of a tensor; `str` gives a line of text.
 
     Attributes:
-        min, max, mean, norm: of the finite elements; None if there are none. `norm` is Euclidean.
+        min, max, mean, norm: figures of the finite elements; None if there are none. `norm` is Euclidean.
         nan, infinite, zeros, denormals: how many elements are such. A denormal is no zero, and smaller than the
             smallest normal number of its dtype.
     """
@@ -29,7 +29,7 @@ class Statistics(NamedTuple):
     denormals: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: the shape is a list."""
+        """Return the statistics as a dict for JSON, with the shape as a list."""
         return {**self._asdict(), "shape": list(self.shape)}
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ def _shown(figure: float | None) -> str:
 
 
 def statistics(array: np.ndarray) -> Statistics:
-    """Of an array of bool, integers or floats, of any shape; with no elements too.
+    """Return the statistics of an array of bool, integers or floats. The array may have any shape, and no elements.
 
     Raises:
         TypeError: its elements are none of these.

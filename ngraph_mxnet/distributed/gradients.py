@@ -108,7 +108,7 @@ class GradientSet:
         self._slots = {slot.gradient: slot for bucket in self.buckets for slot in bucket.slots}
 
     def total(self, gradient: int) -> np.ndarray:
-        """Where the sum of a gradient is made, flat; until `replan`."""
+        """Return the flat array in which the sum of a gradient is made. It is valid until `replan`."""
         return part(self._reduction.buffers.total, self._slots[gradient])
 
     def finish(self) -> None:

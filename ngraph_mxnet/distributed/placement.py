@@ -12,12 +12,12 @@ from ngraph_mxnet import cores
 
 _LAUNCHERS = (("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
               ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
-"""Where OpenMPI, MPICH and Slurm say which of its host's processes this one is, and how many these are."""
+"""Variables of OpenMPI, MPICH and Slurm: the number of this process on its host, and the count of processes there."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where this process runs.
+    """The placement of this process on its host's CPUs.
 
     Attributes:
         cpus: those that it may use.

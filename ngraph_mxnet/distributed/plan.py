@@ -19,7 +19,7 @@ USUAL_BUCKETS, LEAST_USUAL, MOST_USUAL = 16, 4 << 20, 25 << 20
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a gradient's sum lies in the buffer of all: from byte `begin`, in `dtype`."""
+    """The place of a gradient's sum in the buffer of all sums: from byte `begin`, in `dtype`."""
 
     gradient: int
     begin: int
@@ -63,7 +63,7 @@ def summed_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def bucket_bytes() -> int | None:
-    """As NGRAPH_KVSTORE_BUCKET has it, for `make_plan`."""
+    """Return the bytes of a bucket for `make_plan`, from NGRAPH_KVSTORE_BUCKET; None where it has no value."""
     megabytes = config.get("NGRAPH_KVSTORE_BUCKET")
     return None if megabytes is None else megabytes << 20
 
@@ -101,7 +101,7 @@ def make_plan(sizes: Sequence[int], dtypes: Sequence[np.dtype], order: Sequence[
 
 
 def buffer_bytes(sizes: Sequence[int], dtypes: Sequence[np.dtype]) -> int:
-    """Of the buffer of all, whatever the order."""
+    """Return the bytes of the buffer of all sums, whatever the order of the gradients."""
     return sum(_aligned(size * summed_dtype(dtype).itemsize) for size, dtype in zip(sizes, dtypes, strict=True))
 
 

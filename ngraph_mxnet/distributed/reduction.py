@@ -124,7 +124,7 @@ class Reduction:
             yield from self._done.call(place, _barrier)
 
     def _share(self, bucket: Bucket, slot: Slot) -> slice:
-        """What this rank sums of the slot's elements; nothing where it is alone on its host."""
+        """Return the slot's elements that this rank sums; an empty slice where the rank is alone on its host."""
         if self._local_size == 1:
             return slice(0, 0)
         grains = -(-bucket.elements // _GRAIN)
@@ -222,7 +222,7 @@ class Round:
             self.announced[gradient] = time
 
     def forget(self) -> None:
-        """What was announced lies elsewhere now."""
+        """Forget the counted writes: the announced gradients lie elsewhere now."""
         self._writes = dict.fromkeys(self.announced, _NEVER)
 
     def finish(self, writes: Sequence[int]) -> None:
@@ -231,7 +231,7 @@ class Round:
         self._finished = True
 
     def is_done(self, bucket: int) -> bool:
-        """Whether its sums are final."""
+        """True if the bucket's sums are final."""
         return self._certain and self._done[bucket] and bucket not in self._early
 
     def steps(self) -> Iterator[bool]:
@@ -281,7 +281,7 @@ class Round:
             yield bool(over)
 
     def _fill_bucket(self, bucket: Bucket) -> bool:
-        """What is final and was not copied; whether all is now."""
+        """Copy the bucket's final gradients that were not copied yet. Return True if all are copied now."""
         whole = True
         for slot in bucket.slots:
             if slot.gradient in self._filled:

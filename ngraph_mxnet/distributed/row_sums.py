@@ -22,9 +22,9 @@ class Rows(NamedTuple):
 
 
 def sum_rows(world: World, mine: Sequence[Rows]) -> list[Rows]:
-    """Of each array all rows that any rank has, with the same bits on all ranks: values are added in the order of the
-    ranks, in `summed_dtype`. `World.begin` comes before; all ranks give the same arrays, with rows of the same size and
-    dtype.
+    """Return, for each array, the sums of all rows that any rank has. All ranks get the same bits: values are added in
+    the order of the ranks, in `summed_dtype`. Call `World.begin` before. All ranks give the same arrays, with rows of
+    the same size and dtype.
 
     Raises:
         DistributedError: see `World.check`.
@@ -58,7 +58,8 @@ def broadcast_rows(world: World, mine: Rows) -> Rows:
 
 
 def _gather(world: World, part: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Where the rows of all ranks will be, one behind the other, when the request is done."""
+    """Start to gather the rows of all ranks, one rank behind the other. Return the array for the rows, and the request:
+    the array is filled when the request is done."""
     received = np.empty((counts.sum(), *part.shape[1:]), part.dtype)
     element = np.uint16 if part.dtype == np.float16 else part.dtype  # MPI has no float16
     elements = counts * int(np.prod(part.shape[1:]))
@@ -66,7 +67,7 @@ def _gather(world: World, part: np.ndarray, counts: np.ndarray) -> tuple[np.ndar
 
 
 def _sum(parts: Sequence[Rows]) -> Rows:
-    """Of the ranks, in their order."""
+    """Add the rows of the ranks, in the order of the ranks."""
     ids = np.unique(np.concatenate([part.ids for part in parts]))
     total = np.zeros((len(ids), *parts[0].values.shape[1:]), summed_dtype(parts[0].values.dtype))
     with np.errstate(all="ignore"):  # of a net that diverges

@@ -53,8 +53,9 @@ def exact(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
 
 
 def bf16(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
-    """As `exact`; what travels are bf16 numbers, rounded to nearest: each rank sums its part of all in float32, and
-    the rounded sum goes to all, so that all have the same bits. Of float64 nothing is rounded."""
+    """Sum in place as `exact` does, but send bf16 numbers, rounded to nearest. Each rank sums its part of all ranks'
+    data in float32. The rounded sum goes to all ranks, so that all have the same bits. Data in float64 is not
+    rounded."""
     if data.dtype != np.float32:
         yield from exact(comm, data, tag)
         return

@@ -29,7 +29,8 @@ _SECONDS = 3.0
 
 
 class Invitation(NamedTuple):
-    """Where rank 0 listens, and what a rank says to be one of the job. `problem`: why it doesn't listen, else empty."""
+    """The addresses where rank 0 listens, and the token that a rank presents to be one of the job. `problem`: why rank
+    0 doesn't listen, else empty."""
 
     addresses: list[str]
     port: int
@@ -37,12 +38,12 @@ class Invitation(NamedTuple):
     problem: str = ""
 
     def to_text(self) -> str:
-        """As `from_text` reads it."""
+        """Return the invitation as text that `from_text` reads."""
         return json.dumps(self)
 
     @staticmethod
     def from_text(text: str) -> Invitation:
-        """Of `to_text`."""
+        """Return the invitation that `to_text` wrote."""
         return Invitation(*json.loads(text))
 
 
@@ -164,7 +165,7 @@ class PeerWatch:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process is a forked child of the rank."""
+        """True if this process is a forked child of the rank."""
         return bool(self._native.is_inherited)
 
     @property
@@ -224,8 +225,8 @@ _LAST_WORDS = 0.3
 
 
 class _Exit(SystemExit):
-    """What `sys.exit` raises here, to tell one that ends the process from one that is caught: of the former it is the
-    interpreter that asks for its status, with no frame of Python's below."""
+    """The exception that `sys.exit` raises here. It tells an exit that ends the process from one that is caught. When
+    the process ends, the interpreter asks for the status, with no frame of Python's below."""
 
     final: Any = None
     """The status with which the process ends."""
@@ -316,26 +317,26 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class RankFacts:
-    """Of one rank, as plain data. `tensors` are in the order in which the ranks exchange them."""
+    """Facts about one rank, as plain data. `tensors` are in the order in which the ranks exchange them."""
 
     rank: int
     versions: Mapping[str, str] = field(default_factory=dict)
     """By package."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those on which what is computed or exchanged depends, by variable."""
+    """Settings that change what is computed or exchanged, by variable."""
     operation: str = ""
-    """What the rank asks of the others: broadcast, pushpull, barrier."""
+    """The operation that the rank asks of the others: broadcast, pushpull, barrier."""
     tensors: Sequence[Tensor] = ()
     optimizer: str = ""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As `from_json` reads it."""
+        """Return the facts as JSON that `from_json` reads."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> RankFacts:
-        """Of `to_json`."""
+        """Return the facts that `to_json` wrote."""
         fields = json.loads(text)
         tensors = tuple(Tensor(key, tuple(shape), *others) for key, shape, *others in fields.pop("tensors"))
         return RankFacts(tensors=tensors, **fields)
@@ -346,7 +347,8 @@ _Values = dict[int, Any]
 
 
 def describe_mismatch(mine: RankFacts, others: Iterable[RankFacts]) -> str | None:
-    """Where these ranks differ first, which ranks are on each side, and what to do; None where they don't.
+    """Describe where these ranks differ first, which ranks are on each side, and what to do. Return None where they
+    agree.
 
     All ranks get the same sentence. What differs for one reason is compared first: versions, settings, what is asked,
     then keys, shapes, dtypes, storage types and order of the arrays, and the optimizer.
@@ -363,7 +365,7 @@ def describe_mismatch(mine: RankFacts, others: Iterable[RankFacts]) -> str | Non
 
 
 def _compared(everyone: Sequence[RankFacts]) -> Iterator[tuple[str, _Values, str]]:
-    """What, its values, and what to do if they differ."""
+    """Yield each fact that is compared: its description, its values by rank, and what to do if the values differ."""
     for name, values in _by_name(everyone, lambda facts: facts.versions):
         yield f"the version of {name}", values, "install the same on all machines"
     for name, values in _by_name(everyone, lambda facts: facts.settings):
@@ -520,7 +522,7 @@ def prepare_mpi() -> None:
 
 @functools.cache
 def world() -> World:
-    """Of the job that this process belongs to; started without `mpirun`, one of this process alone.
+    """Return the world of the job that this process belongs to. Without `mpirun` it is a world of this process alone.
 
     Raises:
         DistributedError: mpi4py, or an MPI library, is not there; the text says what to do.

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The checks of `doctor`: each check returns a `Finding`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _model(root: Path) -> str:
 
 
 def threads(root: Path = ROOT) -> Finding:
-    """Of the environment as it is; `root` holds `proc` and `sys`."""
+    """Check the number of threads that run a graph, in the environment as it is. `root` holds `proc` and `sys`."""
     allowed, quota, usable = len(os.sched_getaffinity(0)), cpu_quota(root), usable_cores(root)
     wanted = config.threads()
     facts = {"CPUs of the machine": os.cpu_count(), "CPUs of this process": allowed,
@@ -107,7 +107,7 @@ _NEARLY = 0.9
 
 
 def settings() -> Finding:
-    """Of `os.environ`."""
+    """Check the settings in `os.environ`."""
     facts: dict[str, Any] = {}
     problems, notes = [], []
     for name, value in settings_in(os.environ).items():
@@ -134,7 +134,7 @@ def settings() -> Finding:
 
 
 def _of_mxnet(value: str) -> tuple[str, str]:
-    """What is wrong with the variable that names MXNet's backend, and what is worth knowing of it."""
+    """Return a problem and a note about the value of the variable that names MXNet's backend; each may be empty."""
     if value.upper() == BACKEND:
         return "", ""
     if not value:
@@ -154,7 +154,7 @@ def _notices() -> list[str]:
 
 
 def cache() -> Finding:
-    """Whether an entry can be kept in the folder and had again."""
+    """Check that the cache folder can keep an entry and give it back."""
     try:
         root = wanted_folder()
     except RuntimeError as error:
@@ -251,7 +251,7 @@ def libraries(requirements: Sequence[str] | None = None,
 
 
 def numpy(trial: Trial) -> Finding:
-    """Whether Numba takes this NumPy: each of its versions takes some."""
+    """Check that Numba takes the installed NumPy: each version of Numba takes only some versions of NumPy."""
     facts: dict[str, Any] = {"numpy": version_of("numpy"), "numba": version_of("numba")}
     try:
         facts["folder"] = str(Path(importlib.import_module("numpy").__file__ or "").parent)
@@ -274,7 +274,8 @@ def mxnet(trial: Trial) -> Finding:
 
 
 def openmp(trial: Trial) -> Finding:
-    """Of the trial's process, in which modules may be imported first as a script imports them."""
+    """Check the OpenMP runtimes that the trial's process loaded. That process may import modules first, as a script
+    imports them."""
     paths: Sequence[str] = trial.steps.get(LIBRARIES, ())
     loaded = {path: name for path in paths for name, pattern in _RUNTIMES.items() if pattern.match(Path(path).name)}
     facts = {"runtimes": [f"{name}: {path}" for path, name in loaded.items()]}
@@ -294,7 +295,8 @@ def openmp(trial: Trial) -> Finding:
 
 
 def self_test(trial: Trial) -> Finding:
-    """Whether all steps ended well, with the results of the definition."""
+    """Check that the trial's steps ended well, with the results of the definition. Failed imports of Numba and MXNet
+    belong to other checks."""
     import numpy as np
 
     problems = [f"{step}: {reason}" for step, reason in trial.failed.items() if step not in (NUMBA, MXNET)]

@@ -29,7 +29,7 @@ RUNS = ("CPU", "MXNet alone", "MXNet with NGRAPH")
 
 _LEAVE_OUT = ("NGRAPH_BACKEND", "NGRAPH_PRECISION", "NGRAPH_CALIBRATION", "NGRAPH_PROFILE", "NGRAPH_PACKAGE",
               "NGRAPH_NNP_REPORT", "NGRAPH_DYNAMIC")
-"""What would make another backend or precision run, or write a file of the user's."""
+"""The variables that would make another backend or precision run, or write a file of the user's."""
 
 _NET = """
 graph @trial(%data: f32[2,3,16,16], %conv_weight: f32[8,3,3,3], %conv_bias: f32[8], %dense: f32[10,8]) -> (f32[2,10]) {
@@ -40,7 +40,7 @@ graph @trial(%data: f32[2,3,16,16], %conv_weight: f32[8,3,3,3], %conv_bias: f32[
   return %3
 }
 """
-"""As `bridges.mxnet.trial` has it for MXNet."""
+"""The net of the trial; `bridges.mxnet.trial` has the same net for MXNet."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where to draw the nodes of a graph: in layers, each below all that it reads."""
+"""Layout and drawing of a graph in layers: each node is below all nodes that it reads."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _ordered(rows: list[list[int]], paths: dict[tuple[int, int], list[int]], pla
 
 BOX_WIDTH, BOX_HEIGHT = 214, 38
 PASSING_WIDTH = 12
-"""Of an edge that passes a row."""
+"""Width of an edge that passes a row."""
 GAP_X, GAP_Y = 26, 40
 GUTTER = 60
 """Between columns; edges from one to the next go there."""
@@ -242,7 +242,7 @@ def picture(boxes: Sequence[Box], edges: Sequence[Edge], title: str, lines: Sequ
 
 
 def _labels(edges: Sequence[Edge]) -> dict[tuple[int, str], int]:
-    """What is written below each box, and in which line; the third and further ones are left to the tips."""
+    """Return the line below the box for each (box, label). A box has at most two labels; tips show the others."""
     lines: dict[tuple[int, str], int] = {}
     counts: dict[int, int] = {}
     for edge in edges:
@@ -277,7 +277,7 @@ def _head(title: str, lines: Sequence[str], boxes: Sequence[Box], bold_means: st
 
 
 def _next(x: float, y: float, meaning: str, width: float) -> tuple[float, float]:
-    """Where an entry of the legend begins: in a new line if it does not fit."""
+    """Return where an entry of the legend begins: in a new line if it does not fit."""
     return (MARGIN, y + _LINE) if x > MARGIN and x + _entry(meaning) > width else (x, y)
 
 

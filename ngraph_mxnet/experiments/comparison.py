@@ -1,4 +1,4 @@
-"""Whether one run is slower than another: the ratio of their medians, and how sure that is.
+"""A test of whether one run is slower than another: the ratio of their medians, and how sure that is.
 
 Latencies of one process depend on each other, and all of them on where its memory came to lie; so a process counts as
 one observation, the logarithm of its median. Of runs recorded apart Welch's interval is taken (B. L. Welch, Biometrika
@@ -33,14 +33,14 @@ FASTER, SLOWER, UNKNOWN = "faster", "slower", "can't tell"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of a new run with a base.
+    """The comparison of a new run with a base.
 
     Attributes:
-        ratio: of the medians, new over base: above 1 the new one is slower.
+        ratio: the ratio of the medians, new over base: above 1 the new run is slower.
         low, high: the interval of confidence of the ratio; None where there are too few blocks.
         verdict: faster, slower, or can't tell.
         reason: why it can't be told; None where it can.
-        paired: whether the runs were recorded in turns, and compared pair by pair.
+        paired: True if the runs were recorded in turns, and compared pair by pair.
     """
 
     ratio: float

@@ -1,4 +1,4 @@
-"""What a measurement depends on beside its program: command, environment, machine, versions, commit."""
+"""The facts on which a measurement depends beside its program: command, environment, machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def collect(command: Sequence[str]) -> dict[str, Any]:
 
 
 def own_command() -> list[str]:
-    """What runs this process's script again."""
+    """Return the command that runs this process's script again."""
     return list(sys.argv)
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that matter to a measurement."""
+    """Return the variables that matter to a measurement."""
     return {name: value for name, value in settings_in(environment).items() if name not in NOT_RECORDED}
 
 
@@ -77,7 +77,7 @@ def source(folder: Path) -> dict[str, Any] | None:
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What two runs' facts have different, by dotted name: all but what is different every time."""
+    """Return the facts in which two runs differ, by dotted name. The load, which differs every time, is left out."""
     ours, theirs = (_flat("", {**one, "load": None}) for one in (base, new))
     return {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})
             if ours.get(name) != theirs.get(name)}

@@ -21,7 +21,7 @@ from ngraph_mxnet.experiments.store import PROCESS, Run, now
 SAMPLES = "--samples"
 """The option by which a program measures in its own process alone and prints `samples` and `metrics` as JSON."""
 _LINES = 5
-"""Of what a process printed before it failed."""
+"""The most lines shown of what a process printed before it failed."""
 
 
 class ProgramError(NGraphError):
@@ -95,7 +95,9 @@ def _joined(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _facts_now(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run that was made anew depends on: what was recorded is of another time, and of another source."""
+    """Return the facts of a run that was made anew. Command, folder, variables and threads are those recorded, and the
+    affinity follows the recorded one. All else is collected now, since the recorded facts are of another time and
+    another source."""
     kept = {name: recorded[name] for name in ("command", "folder", "variables", "threads")}
     return {**facts.collect(recorded["command"]), **kept, "affinity": sorted(affinity_of(recorded))}
 

@@ -22,7 +22,7 @@ from ngraph_mxnet.errors import NGraphError, listed
 LATENCY = "latency_ms"
 """The series that is compared if no other is asked for."""
 PROCESS, ROUND = "process", "round"
-"""What a block of samples is from: a process of its own, or a turn within one process."""
+"""The origins of a block of samples: a process of its own, or a turn within one process."""
 
 Blocks = Sequence[Sequence[float]]
 """Samples of one series in the order in which they were measured: a list for each block."""
@@ -59,7 +59,7 @@ class Run:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def median(self, series: str = LATENCY) -> float | None:
-        """Of all samples; None where there are none."""
+        """Return the median of all samples of the series; None if there are none."""
         found = [sample for block in self.samples.get(series, ()) for sample in block]
         return statistics.median(found) if found else None
 

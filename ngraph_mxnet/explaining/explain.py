@@ -51,7 +51,7 @@ def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = No
 
 def explain_shapes(model: Any, shapes: Shapes, axes: Mapping[str, Sequence[int]], dtypes: DTypes | None = None, *,
                    backend: str | None = None) -> RangeExplanation:
-    """What would be compiled once for all sizes of these axes, and what that assumes of them.
+    """Explain what would be compiled once for all sizes of these axes, and what that assumes of the sizes.
 
     Args:
         model, shapes, dtypes, backend: as for `explain`.
@@ -73,7 +73,7 @@ def explain_shapes(model: Any, shapes: Shapes, axes: Mapping[str, Sequence[int]]
 
 
 def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -> TrainingExplanation:
-    """Where each node and each parameter's update would run in training: on the CPU, or in MXNet, and why.
+    """Explain where each node and each parameter's update would run in training, on the CPU or in MXNet, and why.
 
     Args:
         model: a symbol or a Gluon block, as for `explain`; all its arguments are trained but those in `shapes` and

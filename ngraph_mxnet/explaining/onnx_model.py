@@ -1,4 +1,4 @@
-"""Whether an ONNX model compiles, as what, and if not, why."""
+"""Explanations of ONNX models: whether a model compiles, as what, and if not, why."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def make_node(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], orig
 
 
 def make_folded(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], origin: str = "") -> Node:
-    """As `make_node`, of an op with one output; where all its operands are constants, the constant that it gives. So
-    passes that ask for numbers find them at once."""
+    """Make a node as `make_node` does, of an op with one output. Where all operands are constants, make a constant of
+    the op's result instead. Passes that ask for numbers find them so at once."""
     node = make_node(op_name, inputs, attrs, origin)
     arrays = [array for array in map(constant_of, inputs) if array is not None]
     if not inputs or len(arrays) < len(inputs):

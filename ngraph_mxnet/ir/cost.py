@@ -1,4 +1,4 @@
-"""What a graph costs: multiply-adds, other operations, and the bytes that cross its border."""
+"""Cost of a graph: multiply-adds, other operations, and the bytes that cross its border."""
 
 from __future__ import annotations
 

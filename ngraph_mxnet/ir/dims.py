@@ -17,10 +17,10 @@ class UnknownSize(NGraphError):  # noqa: N818  (it is named for what is unknown)
 
 
 class Answers(Protocol):
-    """What knows values of sizes; see `guards.Guards`."""
+    """A source of the values of sizes; see `sizes.Guards`."""
 
     remembered: dict[Any, Any]
-    """What functions gave while it answered: see `sizes.cached`."""
+    """Results of functions that were called while this source answered: see `sizes.cached`."""
 
     def answer(self, size: Any) -> int:
         """The value, which is relied on from now on."""
@@ -45,7 +45,8 @@ def answer(size: Any, what: str, asked: Any) -> int:
 
 
 class Atom:
-    """What polynomials are made of: a symbol, or an operation that is no sum or product. Equal ones are one object."""
+    """A factor in the monomials of polynomials: a symbol, or an operation that is no sum or product. Equal atoms are
+    one object."""
 
     __slots__ = ("__weakref__", "args", "high", "low", "op", "text")
 
@@ -138,7 +139,7 @@ def printed_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:
 
 
 def text_of_terms(terms: Terms) -> str:
-    """As Python would write it."""
+    """Return the polynomial as Python would write it."""
     parts: list[str] = []
     for monomial, factor in sorted(terms.items(), key=printed_order):
         sign, factor = ("-", -factor) if factor < 0 else ("+", factor)
@@ -157,7 +158,7 @@ def symbols_of(atom: Atom) -> set[Atom]:
 
 
 def quotient_bounds(size: tuple[int, int], by: tuple[int, int]) -> tuple[int, int]:
-    """Those of a quotient, from those of its parts."""
+    """Return the bounds of a quotient, from the bounds of its parts."""
     if by[0] <= 0 <= by[1]:
         most = max(abs(size[0]), abs(size[1]))
         return -most, most
@@ -185,7 +186,8 @@ else:
 
 
 def _of_numbers(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """What is computed with a float is computed of the size's value, which is asked for."""
+    """Wrap a method of a size to take other numbers, too. With a float it computes with the size's value, which is
+    asked for."""
 
     def called(self: Any, other: Any) -> Any:
         if isinstance(other, (int, Dim)):
@@ -359,11 +361,11 @@ def bounds(size: Any) -> tuple[int, int]:
 
 
 def negated(condition: Any) -> Any:
-    """What `not` is to a bool."""
+    """Return the negation of a condition, as `not` does for a bool."""
     return 1 - condition if isinstance(condition, Dim) else not condition
 
 def _operand(size: Any) -> str:
-    """As an operand of `//` or `%`."""
+    """Return the size's text as an operand of `//` or `%`."""
     text = str(size)
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
@@ -389,7 +391,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _is_zero(difference: Any) -> Any:
-    """Whether it is 0, as a bool or a condition."""
+    """Compare a difference with 0: return a bool where the answer is known, else the condition that it is 0."""
     if not isinstance(difference, Dim):
         return difference == 0
     low, high = difference.bounds
@@ -409,7 +411,8 @@ def _is_zero(difference: Any) -> Any:
 
 
 def _is_positive(difference: Any) -> Any:
-    """Whether it is more than 0, as a bool or a condition."""
+    """Compare a difference with 0: return a bool where the answer is known, else the condition that it is more than
+    0."""
     if not isinstance(difference, Dim):
         return difference > 0
     low, high = difference.bounds
@@ -430,7 +433,8 @@ def _is_positive(difference: Any) -> Any:
 
 
 def is_above(size: Any, least: int) -> bool:
-    """Whether a size is known to be more than `least`, also of what quotients have in common: 4 * (n//8) <= n//2."""
+    """True if a size is provably more than `least`. Quotients are compared by what they have in common, too: 4 * (n//8)
+    <= n//2."""
     if bounds(size)[0] > least:
         return True
     if not isinstance(size, Dim):

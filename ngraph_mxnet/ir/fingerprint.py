@@ -1,4 +1,5 @@
-"""What tells graphs apart that compute different things, whatever they and their values are called."""
+"""Fingerprints that tell apart graphs that compute different things, whatever the graphs and their values are
+called."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(graph: Graph) -> Fingerprint:
-    """Of graphs with the same digest the nodes are the same, with the same attributes, on the same operands."""
+    """Return a graph's fingerprint. Graphs with the same digest have the same nodes, with the same attributes, on the
+    same operands."""
     nodes, parameters = reached(graph)
     text = print_graph(_nameless(graph, nodes, parameters), origins=False)
     return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), parameters)
 
 
 def reached(graph: Graph) -> tuple[list[Node], list[Value]]:
-    """What the results depend on: nodes, each behind its operands, and parameters, as a walk from the results meets
-    them."""
+    """Return the nodes and the parameters that the results depend on, as a walk from the results meets them. Each node
+    is behind its operands."""
     nodes, parameters = dict[Node, None](), dict[Value, None]()
     waiting: list[tuple[Node | None, Iterator[Value]]] = [(None, iter(graph.results))]
     seen = set[Node]()

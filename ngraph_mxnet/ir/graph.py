@@ -19,7 +19,7 @@ __all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
 
 
 _DRAWS = "ngraph_mxnet.debug.dump:to_svg"
-"""What draws a graph; imported when a notebook first asks for a picture."""
+"""The function that draws a graph; imported when a notebook first asks for a picture."""
 _MOST_DRAWN = 300
 """Nodes; of more a picture takes long, and shows nothing."""
 
@@ -95,7 +95,7 @@ class Graph(Structure):
         return copy
 
     def symbols(self) -> list[Atom]:
-        """Those of its parameters' sizes, as they come."""
+        """Return the symbols in the sizes of the graph's parameters, in the order in which they come."""
         return list(dict.fromkeys(atom for parameter in self.parameters for size in parameter.shape
                                   if isinstance(size, Dim) for atom in sorted(size.symbols, key=str)))
 

@@ -135,7 +135,7 @@ def shared_inputs(graph: Graph) -> tuple[Shared, ...]:
 
 
 def result_names(graph: Graph) -> tuple[str, ...]:
-    """Those of the graph's results: `output<i>` for one without a name."""
+    """Return the names of the graph's results: `output<i>` for a result without a name."""
     return tuple(value.name or f"output{index}" for index, value in enumerate(graph.results))
 
 
@@ -195,7 +195,7 @@ class Modules:
 
 
 def made_value(name: str, type_: TensorType, names: set[str]) -> Shared:
-    """What a step makes, called so, or similarly where `names`, which gets its name, has that."""
+    """Return a value that a step makes, with this name, or a similar one if `names` has it. Add its name to `names`."""
     while name in names:
         name += "_"
     names.add(name)

@@ -45,7 +45,7 @@ Kind = Literal[
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Facts:
-    """What neighbours ask. False is a promise of nothing."""
+    """The facts about an op that its neighbours (passes and targets) ask for. False is a promise of nothing."""
 
     kind: Kind = "other"
     work: Work | None = None
@@ -86,7 +86,7 @@ class Facts:
 
     @property
     def computes(self) -> bool:
-        """Whether it does more than move elements, or make them another type."""
+        """True if the op does more than move elements, or make them another type."""
         return self.kind not in ("constant", "copy", "movement", "indexing")
 
 

@@ -1,4 +1,4 @@
-"""What is done with sizes, be they ints or `Dim`s."""
+"""Operations on sizes, be they ints or `Dim`s."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def both(*conditions: Any) -> Any:
-    """What `and` is to bools."""
+    """Return the conjunction of the conditions, as `and` does for bools."""
     found: Any = True
     for condition in conditions:
         if not isinstance(condition, Dim):
@@ -96,7 +96,7 @@ def both(*conditions: Any) -> Any:
 
 
 def either(*conditions: Any) -> Any:
-    """What `or` is to bools."""
+    """Return the disjunction of the conditions, as `or` does for bools."""
     return negated(both(*map(negated, conditions)))
 
 
@@ -148,7 +148,7 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "zero": lambda a: a == 0,
     "where": lambda condition, yes, no: yes if condition else no,
 }
-"""What atoms other than symbols compute."""
+"""Functions that atoms other than symbols compute, by op."""
 
 
 def at_hand(size: Any) -> int:
@@ -177,27 +177,27 @@ def scaled(size: Any, factor: float) -> Any:
 
 
 def is_true(condition: Any) -> bool:
-    """Whether a condition is known to hold, whatever the symbols are."""
+    """True if a condition provably holds, whatever the symbols are."""
     return condition.bounds[0] > 0 if isinstance(condition, Dim) else bool(condition)
 
 
 def is_one(size: Any) -> bool:
-    """Whether a size is known to be 1."""
+    """True if a size is provably 1."""
     return not isinstance(size, Dim) and size == 1
 
 
 def is_zero(size: Any) -> bool:
-    """Whether a size is known to be 0."""
+    """True if a size is provably 0."""
     return not isinstance(size, Dim) and size == 0
 
 
 def are_same(a: Any, b: Any) -> bool:
-    """Whether two sizes are known to be the same."""
+    """True if two sizes are provably equal."""
     return same(a, b)
 
 
 def are_same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two shapes are known to be the same."""
+    """True if two shapes are provably equal."""
     return a is b or (len(a) == len(b) and all(map(same, a, b)))
 
 
@@ -296,7 +296,7 @@ class Guard:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it leaves one value of a symbol only, or a few beside each other."""
+        """True if the guard leaves only one value of a symbol, or a few beside each other."""
         size, atom = self.condition, _atom(self.condition)
         if atom is not None and atom.op == "zero" and self.value == 1:
             size = atom.args[0]
@@ -311,7 +311,7 @@ class Guard:
 
 
 def parse_guard(text: str, symbols: Symbols) -> Guard | None:
-    """What `str` of a guard wrote; None where it always holds.
+    """Return the guard that `str` wrote as this text; None where the guard always holds.
 
     Raises:
         GraphError: it is no guard, or never holds.
@@ -345,7 +345,7 @@ def _is_nearly_symbol(atom: Atom) -> bool:
 
 
 def _is_negated(size: Dim) -> bool:
-    """Whether it is 1 less a condition, or less a size that is 0 or 1."""
+    """True if the size is 1 less a condition, or 1 less a size that is 0 or 1."""
     return size.bounds == (0, 1) and all(factor < 0 for monomial, factor in size.terms.items() if monomial)
 
 
@@ -363,14 +363,14 @@ class Guards:
     hint: Mapping[str, int] | None = None
     found: dict[Dim, Guard] = field(default_factory=dict)
     why: str = ""
-    """What is at work: it becomes the reason of the guards that it makes."""
+    """The work under way: it becomes the reason of the guards that it makes."""
     remembered: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """See `Answers`."""
     _known: dict[Atom, int] = field(default_factory=dict)
 
     @staticmethod
     def of(guards: Iterable[Guard]) -> Guards:
-        """What is told by these alone."""
+        """Return `Guards` that answer by these guards alone."""
         return Guards(found={guard.condition: guard for guard in guards})
 
     def answer(self, size: Dim) -> int:
@@ -430,17 +430,17 @@ def _reason(guards: Guards, why: Any) -> Iterator[None]:
 
 
 Shapes = Mapping[str, Sequence[Any]]
-"""Of inputs, by name."""
+"""Shapes of inputs, by name."""
 
 _SIZE = re.compile(r"(?:([^\W\d]\w*)(?::|\Z))?(?:(\d+)\.\.(\d*))?\Z")
 _AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
-"""What the sizes of axes are called, by rank."""
+"""Names of the axes' sizes, by rank."""
 _LARGE = 4096
 """Without an upper bound, sizes are thought of as up to so many times the lower one."""
 
 
 def has_ranges(shapes: Shapes) -> bool:
-    """Whether a size is no number."""
+    """True if a size is not a number."""
     return any(isinstance(size, (str, Dim)) for shape in shapes.values() for size in shape)
 
 
@@ -497,13 +497,13 @@ def described(shapes: Shapes) -> str:
 
 
 def symbols_in(shapes: Shapes) -> list[Atom]:
-    """Those of the shapes, as they come."""
+    """Return the symbols in the shapes, in the order in which they come."""
     return list(dict.fromkeys(atom for shape in shapes.values() for size in shape if isinstance(size, Dim)
                               for atom in sorted(size.symbols, key=str)))
 
 
 def some_shapes(sets: Sequence[Shapes]) -> dict[str, tuple[int, ...]]:
-    """Those of one of the sets, the one with the fewest symbols, where sizes are numbers that may be tried first."""
+    """Return the shapes of the set with the fewest symbols, with numbers for the symbols that may be tried first."""
     found = min(map(symbolic_shapes, sets), key=lambda one: len(symbols_in(one)))
     binding = next(bindings_to_try(symbols_in(found)))
     return {name: tuple(evaluate(size, binding) for size in shape) for name, shape in found.items()}

@@ -1,4 +1,4 @@
-"""What a graph is made of: values, nodes, and their order. Printing needs no more than this; `graph` adds rewriting."""
+"""Structure of a graph: values, nodes, and their order. Printing needs no more than this; `graph` adds rewriting."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Structure:
         self.nodes: list[Node] = []
         self.results: list[Value] = []
         self.guards: list[Guard] = []
-        """What is assumed of the symbols among its sizes."""
+        """Assumptions about the symbols among the graph's sizes."""
 
     def values(self) -> Iterator[Value]:
         yield from self.parameters

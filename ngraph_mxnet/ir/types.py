@@ -80,7 +80,7 @@ class TensorType:
     shape: Shape
 
     def __eq__(self, other: object) -> bool:
-        """Whether they are known to be the same: sizes that only may be are not."""
+        """True if the types are provably equal. Symbolic sizes that may differ compare unequal."""
         if not isinstance(other, TensorType):
             return NotImplemented
         if self is other:
@@ -106,7 +106,7 @@ class TensorType:
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether a size is not known yet."""
+        """True if a size is not known yet."""
         return Dim in map(type, self.shape)
 
     def at(self, binding: Mapping[str, int]) -> TensorType:

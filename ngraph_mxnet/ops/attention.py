@@ -51,7 +51,7 @@ def attention(types, attrs):
 
 
 def _weights(inputs, attrs):
-    """Of the softmax, before any of them is cleared."""
+    """Return the weights of the softmax, before any of them is cleared."""
     queries, keys, *masks = inputs
     scores = np.matmul(queries, keys.swapaxes(-1, -2)) * queries.dtype.type(attrs["scale"])
     chosen = bool(masks) and masks[0].dtype == np.bool_

@@ -1,4 +1,4 @@
-"""What the op families share: type relations, and helpers for references."""
+"""Parts that the op families share: type relations, and helpers for references."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _DOMAIN_TEXT = {
 }
 
 EXACT: dict[str, Attribute] = {"exact": Bool(False)}
-"""Of a product: its operands are whole numbers, whose sums their element type holds, and no algorithm may round."""
+"""The attribute `exact` of a product: its operands are whole numbers, whose sums their element type holds. No algorithm
+may round."""
 CLAMP: dict[str, Attribute] = {"lower": Float(-math.inf), "upper": Float(math.inf)}
 
 

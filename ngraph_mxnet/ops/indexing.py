@@ -20,7 +20,7 @@ from ngraph_mxnet.ops.common import (
 )
 
 OUTSIDE = Choice("clip", ("clip", "wrap"))
-"""What an index outside [0, D) means: the nearest inside, or itself modulo D."""
+"""The meaning of an index outside [0, D): the nearest index inside, or the index modulo D."""
 
 
 def _require_indices(type_: TensorType) -> None:

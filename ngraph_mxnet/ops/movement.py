@@ -209,7 +209,7 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
 
 @register_op("fused", operands=(0, None), attrs={"body": Body()}, work=_work)
 def fused(types, attrs):
-    """What the graph `body` computes: its parameters are the operands, its results the outputs."""
+    """Compute the graph `body`: its parameters are the operands, its results the outputs."""
     wanted = [parameter.type for parameter in attrs["body"].parameters]
     require(len(types) == len(wanted), "operands", len(types), f"{len(wanted)}, as the body has parameters")
     for position, (found, parameter) in enumerate(zip(types, wanted, strict=True)):

@@ -94,7 +94,7 @@ def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray
 
 
 def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:
-    """What `avg_pool` divides by at each output place: shape [*sizes of the result].
+    """Return the divisor of `avg_pool` at each output place: shape [*sizes of the result].
 
     With `include_pad` a window counts up to the end of the padding, not beyond; else the data's places only.
     (pool_sum_*d in MXNet's src/operator/nn/pool.h.)

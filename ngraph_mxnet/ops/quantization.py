@@ -37,7 +37,7 @@ from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type, mat
 
 _BYTES = (u8, i8)
 BYTES = 256
-"""As many different bytes there are."""
+"""The number of different bytes."""
 _AFFINE = {"axis": Int(1)}
 
 
@@ -157,7 +157,7 @@ def _convolution_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _sums(inputs: Arrays, attrs: Attrs) -> np.ndarray:
-    """Of the products, exact in float64: data less `pad_value` has zeros around it."""
+    """Return the sums of the products, exact in float64: data less `pad_value` has zeros around it."""
     data, weights = (array.astype(np.float64) for array in inputs[:2])
     of_padding = weights.reshape(weights.shape[0], -1).sum(axis=1) * attrs["pad_value"]
     inner = convolution_array([data - attrs["pad_value"], weights], attrs)
@@ -189,7 +189,7 @@ def _(inputs, attrs):
 @register_op("quantized_convolution_add", operands=6, attrs=_CONVOLUTION, kind="convolution", work=convolution_work(5),
              multiplies_bytes=True)
 def quantized_convolution_add(types, attrs):
-    """As `quantized_convolution`, with a residual f32 of the result's shape, which is added before the clamp."""
+    """Compute `quantized_convolution` with a residual f32 of the result's shape, which is added before the clamp."""
     return _convolution_type(types, attrs)
 
 
@@ -236,7 +236,8 @@ def _(inputs, attrs):
 
 
 def _integer_type(types: Types, result: TensorType, weights_axis: int) -> TensorType:
-    """Of a product of bytes: data and weights, each of one of the types, then their zero points."""
+    """Check the operands of a product of bytes, and return its type in i32. Data and weights are each u8 or i8; their
+    zero points follow."""
     for position, type_ in enumerate(types):
         require(type_.element in _BYTES, f"operand {position}", type_, "u8 or i8")
         if position > 1:

@@ -138,7 +138,7 @@ def _(inputs, attrs):
 
 
 SLOPES = {"relu": 1, "tanh": 1, "lstm": 6, "gru": 5}
-"""What `rnn_training` keeps of each unit of a cell."""
+"""How many numbers `rnn_training` keeps for each unit, by cell."""
 
 
 @register_op("rnn_training", operands=(4, 6), attrs=rnn.schema, work=_work)

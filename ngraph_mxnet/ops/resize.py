@@ -20,8 +20,8 @@ from ngraph_mxnet.ops.common import (
 )
 
 Taps = tuple[np.ndarray, np.ndarray]
-"""What outputs read on one axis: for each the first element (int64 [R]), and the weights of that one and those that
-follow (f32 [R, taps]); a weight of 0 may lie beyond the end."""
+"""The elements that outputs read on one axis. For each output: the first element (int64 [R]), and the weights of that
+element and those that follow (f32 [R, taps]). A weight of 0 may lie beyond the end."""
 
 
 RESIZE_ATTRS: dict[str, Attribute] = {
@@ -29,7 +29,7 @@ RESIZE_ATTRS: dict[str, Attribute] = {
 
 
 def resize_taps(size: int, out: int, mode: str, corners: bool) -> Taps:
-    """What `resize` reads."""
+    """Return the taps of `resize` on one axis."""
     places = np.arange(out, dtype=np.float32)
     if mode == "nearest":
         return np.arange(out) * size // out, np.ones((out, 1), np.float32)
@@ -45,7 +45,7 @@ def resize_taps(size: int, out: int, mode: str, corners: bool) -> Taps:
 
 
 def adaptive_taps(size: int, out: int) -> Taps:
-    """What `adaptive_avg_pool` reads."""
+    """Return the taps of `adaptive_avg_pool` on one axis."""
     places = np.arange(out)
     first, stop = places * size // out, -(-(places + 1) * size // out)
     counts = stop - first
@@ -133,8 +133,8 @@ def _(inputs, attrs):
 
 
 def gradient_taps(op: str, sizes: tuple[int, ...], attrs: Attrs) -> tuple[Taps, Taps]:
-    """What `resize_gradient` and `adaptive_avg_pool_gradient` read of a head gradient of spatial `sizes`: by rows, and
-    by columns."""
+    """Return the taps of `resize_gradient` or `adaptive_avg_pool_gradient` in a head gradient of spatial `sizes`: by
+    rows, and by columns."""
     pairs = list(zip(attrs["sizes"], sizes, strict=True))
     if op == "resize_gradient":
         found = [turned(resize_taps(size, out, attrs["mode"], attrs["corners"]), size) for size, out in pairs]

@@ -1,4 +1,4 @@
-"""What a target made of graphs, as plain data: in memory, in the cache on disk and in files, the same bytes."""
+"""Compiled graphs of a target as plain data: the same bytes in memory, in the cache on disk and in files."""
 
 from ngraph_mxnet.package.graphs import decode_graph, decode_module, encode_graph
 from ngraph_mxnet.package.pack import content_key

@@ -22,7 +22,7 @@ MOST_SECTIONS = 4096
 ISAS = ("baseline", "avx2", "avx512", "avx_vnni")
 """The instruction sets; see `isa_number`."""
 DEFAULT_ISAS = ISAS[:3]
-"""Those that a file is for where nobody says: CPUs with AVX-VNNI run what is for avx2."""
+"""The instruction sets that a file is for by default. CPUs with AVX-VNNI run the avx2 programs."""
 HEADER = struct.Struct("<16sIIQ16s16x")
 SECTION = struct.Struct("<IIQQ16sII16x")
 REQUIRED = 1
@@ -39,7 +39,7 @@ Instruction = tuple[Any, ...]
 
 
 class Kind(IntEnum):
-    """Of a section."""
+    """The kind of a section."""
 
     META = 1
     DATA = 2
@@ -68,7 +68,8 @@ class ArtefactProgram:
 
 @dataclass(frozen=True)
 class ProgramSummary:
-    """What is told of a program: how many instructions and levels, and bytes that a call and all calls need."""
+    """The summary of a program: the numbers of instructions and levels, the bytes that a call needs, and those that all
+    calls share."""
 
     isa: str
     shapes: int
@@ -82,7 +83,7 @@ class ProgramSummary:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a program for these shapes gives."""
+    """Inputs of one set of shapes, and the outputs that a program for these shapes gives."""
 
     shapes: int
     inputs: Sequence[np.ndarray]
@@ -91,20 +92,22 @@ class Reference:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a set of shapes was compiled from. `graph`: a digest (`ir.fingerprint`). `parameters`: of the graph, in the
-    digest's order, the name of an input or the check of a weight's content."""
+    """The graph and the parameters that a set of shapes was compiled from. `graph` is a digest (`ir.fingerprint`).
+    `parameters` are those of the graph, in the digest's order: the name of an input, or the check of a weight's
+    content."""
 
     graph: str
     parameters: Sequence[str | bytes]
 
     def to_dict(self) -> dict[str, Any]:
-        """As META has it."""
+        """Return the origin in the form that META has."""
         parameters = [{"input": one} if isinstance(one, str) else {"weight": one.hex()} for one in self.parameters]
         return {"graph": self.graph, "parameters": parameters}
 
     @staticmethod
     def of(found: Any) -> Origin:
-        """Of what META has. Raises AttributeError, LookupError, TypeError or ValueError if it is none."""
+        """Make an origin from the form that META has. Raises AttributeError, LookupError, TypeError or ValueError if
+        `found` is none."""
         parameters = [str(one["input"]) if "input" in one else bytes.fromhex(one["weight"])
                       for one in found["parameters"]]
         return Origin(str(found["graph"]), parameters)
@@ -112,7 +115,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Meta:
-    """What the file says of a model by words."""
+    """The description of a model in the file, as text."""
 
     name: str
     precision: str = "f32"
@@ -122,7 +125,7 @@ class Meta:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is told of a compiled model."""
+    """The summary of a compiled model."""
 
     meta: Meta
     programs: Sequence[ProgramSummary]
@@ -171,12 +174,12 @@ def check(content: bytes | memoryview) -> bytes:
 
 
 def checks(content: bytes | memoryview) -> bytes:
-    """Those of the pieces, 16 bytes each."""
+    """Return the checks of the content's pieces, 16 bytes each."""
     return b"".join(hash_of(content[at:at + PIECE]) for at in range(0, len(content), PIECE))
 
 
 def hash_of(content: bytes | memoryview) -> bytes:
-    """Of a piece, or of the hashes of all pieces."""
+    """Return the hash of a piece, or of the hashes of all pieces."""
     import ngraph_mxnet._core as _core
 
     found: bytes = _core.content_hash128(np.frombuffer(content, np.uint8), check_key())

@@ -82,7 +82,8 @@ class ArtefactRange:
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """What is told of a range: of each of its programs the guards, how many instructions, and bytes of constants."""
+    """The summary of a range: for each of its programs the guards, the number of instructions, and the bytes of
+    constants."""
 
     isa: str
     shapes: int
@@ -95,7 +96,7 @@ class RangeSummary:
 
     @property
     def bounds(self) -> dict[str, str]:
-        """Of each symbol, as 1..32."""
+        """The bounds of each symbol, as text such as 1..32."""
         return {name: range_of(low, high) for name, low, high in self.symbols}
 
 
@@ -162,10 +163,10 @@ def _instruction(instruction: tuple[Any, ...], texts: Mapping[str, int]) -> byte
 
 
 def read_range(isa: str, number: int, content: memoryview, data: memoryview) -> ArtefactRange:
-    """What was written; arrays are views of `data`. The library looks at what the numbers mean.
+    """Read a range from its section; arrays are views of `data`. The library checks the meaning of the numbers.
 
     Raises:
-        struct.error, LookupError, ValueError: it was not written so.
+        struct.error, LookupError, ValueError: the content was not written as a range.
     """
     reader = FieldReader(content)
     many_inputs, many_outputs = reader.many(12), reader.many(12)

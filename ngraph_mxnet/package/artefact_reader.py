@@ -42,7 +42,7 @@ _CONSTANT = 3
 
 
 def is_artefact(path: str | Path) -> bool:
-    """Whether the file begins as one. Raises OSError where it can't be read."""
+    """True if the file begins as an artefact. Raises OSError where the file can't be read."""
     with Path(path).open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
@@ -60,10 +60,10 @@ def load(path: str | Path) -> Artefact:
 
 
 def read(content: bytes) -> Artefact:
-    """What was written; arrays are views of `content`, those of constants bytes.
+    """Read an artefact. Arrays are views of `content`; the arrays of constants are bytes.
 
     Raises:
-        PackageError: it is no such file, damaged, cut off, or of a newer format; the text says which.
+        PackageError: the file is no artefact, damaged, cut off, or of a newer format; the text says which.
     """
     sections = _sections(content)
     data = [section for section in sections if section.kind == Kind.DATA]
@@ -94,7 +94,7 @@ class _Section(NamedTuple):
 
 
 def _sections(content: bytes) -> list[_Section]:
-    """Those that are known."""
+    """Check the file's structure, and return the sections of known kinds."""
     if content[:len(MAGIC)] != MAGIC:
         raise PackageError(f"this is no compiled model: it begins with {content[:len(MAGIC)]!r}")
     if len(content) < HEADER.size:
@@ -134,7 +134,7 @@ def _sections(content: bytes) -> list[_Section]:
 
 
 def _named(section: _Section, function: Any, *arguments: Any) -> Any:
-    """What the function gives, the section's name in what it raises."""
+    """Call the function and return its result. An error that the function raises gets the section's name."""
     try:
         return function(*arguments)
     except (struct.error, ArithmeticError, LookupError, ValueError) as error:
@@ -154,10 +154,10 @@ def _meta(section: _Section) -> tuple[Meta, list[Origin]]:
 
 
 def origins_of(meta: Mapping[str, Any]) -> list[Origin]:
-    """Of a META; those of other writers may have none.
+    """Return the origins in a META; a META of other writers may have none.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: they are not as they should be.
+        AttributeError, LookupError, TypeError, ValueError: the origins are not as they should be.
     """
     return [Origin.of(one) for one in meta.get("origins", ())]
 

@@ -127,7 +127,7 @@ class _Data:
         self._places: dict[tuple[int, bytes], int] = {}
         self._hashes: list[bytes] = []
         self._piece = bytearray()
-        """What has no hash yet."""
+        """Bytes that have no hash yet."""
         self.size = 0
 
     def place(self, array: np.ndarray) -> int:

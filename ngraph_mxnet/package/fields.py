@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
-"""Of sections, and of constants in DATA."""
+"""The alignment, in bytes, of sections and of constants in DATA."""
 
 
 def text_field(value: str) -> bytes:

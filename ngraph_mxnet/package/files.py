@@ -31,7 +31,8 @@ def new_file(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[Path]:
-    """Where the block is to write a file, which takes the place of an older one as that of `new_file` does.
+    """Yield the path where the block is to write a file. That file takes the place of an older one, as the file of
+    `new_file` does.
 
     Raises:
         OSError: as `new_file`.

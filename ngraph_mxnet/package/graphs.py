@@ -86,7 +86,7 @@ def _decoded(found: Mapping[str, Any]) -> Graph:
 
 
 def _attribute(kind: Attribute | None, value: Any) -> Any:
-    """As the node has it; what is of the wrong kind the op refuses."""
+    """Return the value as the node has it. The op refuses values of the wrong kind."""
     if isinstance(kind, Body):
         return _decoded(value)
     if isinstance(kind, Array) and not isinstance(value, np.ndarray):

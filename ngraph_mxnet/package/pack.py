@@ -46,10 +46,10 @@ def pack(value: Any, external: Mapping[str, np.ndarray] | None = None) -> list[b
 
 
 def unpack(content: bytes, start: int = 0, external: Mapping[str, np.ndarray] | None = None) -> Any:
-    """What was packed, from `content[start:]`; arrays are read-only views of it, or of those in `external`.
+    """Unpack the data in `content[start:]`. Arrays are read-only views of `content`, or of the arrays in `external`.
 
     Raises:
-        PackageError: these are no such bytes, or an array is not in `external`.
+        PackageError: the bytes are no packed data, or an array is not in `external`.
     """
     try:
         end = content.index(b"\n", start)
@@ -127,8 +127,8 @@ def _secret() -> bytes:
 
 
 class _Arrays:
-    """Those that were met, by where their elements lie: most external ones are the very arrays, and to compare what is
-    in them takes long for big models."""
+    """The arrays that were met, by where their elements lie. Most external arrays are the very same objects, and
+    comparing contents takes long for big models."""
 
     def __init__(self, external: Mapping[str, np.ndarray]) -> None:
         self.table: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ class _Arrays:
         self._sizes = {(array.dtype.str, array.nbytes) for array in self._external.values()}
 
     def reference(self, value: Any) -> dict[str, int]:
-        """What stands for an array."""
+        """Return the reference that stands for an array."""
         if not isinstance(value, np.ndarray):
             raise TypeError(f"found {type(value).__name__}")
         memory = _memory(value)
@@ -164,5 +164,5 @@ class _Arrays:
 
 
 def _memory(array: np.ndarray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-    """Where the array's elements lie, and how."""
+    """Return where the array's elements lie, and how: address, dtype, shape and strides."""
     return array.__array_interface__["data"][0], array.dtype.str, array.shape, array.strides

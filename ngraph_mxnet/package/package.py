@@ -50,15 +50,15 @@ class Package:
     guards: Sequence[Guard] = ()
 
     def holds(self, binding: Mapping[str, int]) -> bool:
-        """Whether it is for these sizes."""
+        """True if the package is for these sizes."""
         return (all(atom.low <= binding[atom.text] <= atom.high for atom in self.symbols)
                 and all(guard.holds(binding) for guard in self.guards))
 
     def to_bytes(self, external: Mapping[str, np.ndarray] | None = None) -> bytes:
-        """What `from_bytes` reads with the same `external`: arrays that are only named in it.
+        """Return the bytes that `from_bytes` reads with the same `external`, whose arrays the bytes only name.
 
         Raises:
-            PackageError: there is something in it that is no plain data.
+            PackageError: the package holds something that is no plain data.
         """
         return seal(b"".join(pack({**self.plain(), "version": __version__}, external)))
 
@@ -98,7 +98,7 @@ class Package:
         yield from arrays_in(self.settings)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, which may be part of another package's."""
+        """Return the package as plain data, which may be part of another package's data."""
         places: dict[Shared, int] = {}
         for value in self.flow.values():
             places.setdefault(value, len(places))
@@ -120,10 +120,10 @@ class Package:
 
     @staticmethod
     def from_plain(found: Any) -> Package:
-        """What `plain` gave.
+        """Make the package from the data that `plain` gave.
 
         Raises:
-            PackageError: it is something else, or its steps don't fit each other.
+            PackageError: the data are something else, or the steps don't fit each other.
         """
         try:
             symbols = {name: symbol(text(name), count(low), count(high)) for name, low, high in found["symbols"]}
@@ -162,7 +162,7 @@ def _guard(told: Any, why: Any, symbols: Mapping[str, Dim]) -> Guard | None:
 
 
 def is_package(path: str | Path) -> bool:
-    """Whether the file begins as a package's. Raises OSError where it can't be read."""
+    """True if the file begins as a package. Raises OSError where the file can't be read."""
     with Path(path).open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
@@ -173,10 +173,10 @@ def seal(body: bytes) -> bytes:
 
 
 def unsealed(content: bytes, external: Mapping[str, np.ndarray] | None) -> dict[str, Any]:
-    """What was packed and sealed by this version.
+    """Check and unpack the content that this version packed and sealed.
 
     Raises:
-        PackageError: it is no package, damaged, cut off, of another version, or `external` lacks an array.
+        PackageError: the content is no package, damaged, cut off, of another version, or `external` lacks an array.
     """
     check_seal(content)
     found: Any = unpack(content, HEADER_BYTES, external)

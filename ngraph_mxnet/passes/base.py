@@ -73,7 +73,7 @@ class PassRecord:
 
 @dataclass
 class Report:
-    """What a run did: one record a pass execution, and the misses of each pass's last execution."""
+    """The outcome of a run: one record for each pass execution, and the misses of each pass's last execution."""
 
     records: list[PassRecord] = field(default_factory=list)
     misses: dict[str, list[Miss]] = field(default_factory=dict)

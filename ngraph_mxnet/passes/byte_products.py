@@ -14,9 +14,9 @@ from ngraph_mxnet.passes.fuse import channel_axis, varies_by_channel_only
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 HALF = 128
-"""What is added to i8 to make it u8."""
+"""The number that is added to i8 to make it u8."""
 FEW_TERMS = (1 << 24) // (255 * 256)
-"""Of a sum of products of two bytes less their zero points, such that float32 holds it."""
+"""The most terms in a sum of products of two bytes less their zero points, such that float32 holds the sum."""
 FEW_PARTS = 4
 """In which sums of more terms are cut that no product of bytes takes."""
 _QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
@@ -344,7 +344,7 @@ class UnsignedData:
 
 
 def _all_widen(value: Value, readers: Mapping[Value, Sequence[tuple[Node, int]]], results: set[Value]) -> bool:
-    """Whether whoever reads the bytes, directly or when they are moved, widens them by known zero points."""
+    """True if all readers of the bytes widen them by known zero points. Readers of moved bytes count, too."""
     node = value.node
     assert node is not None
     if value in results or (node.op.name == "quantize" and constant_of(node.inputs[2]) is None):
@@ -419,7 +419,7 @@ def _affine(node: Node) -> tuple[float, int] | None:
 
 
 def _are_short(node: Node, largest: int) -> bool:
-    """Whether the weights are known, and small enough for data of numbers up to `largest`."""
+    """True if the weights are known, and small enough for data of numbers up to `largest`."""
     weights = constant_of(node.inputs[1])
     inner = 1 if node.op.kind == "convolution" or node.attrs["transpose_b"] else 0
     if weights is None or weights.shape[inner] % _EIGHT:

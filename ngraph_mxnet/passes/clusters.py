@@ -120,8 +120,8 @@ class _Forming:
 
     @staticmethod
     def _aligned(cluster: _Cluster, node: Node) -> bool:
-        """Whether the node reads only matching elements of operands that the cluster makes: both are computed in one
-        loop."""
+        """True if the node reads only matching elements of operands that the cluster makes: one loop can compute
+        both."""
         inside = [v for v in node.inputs if v.node in cluster.nodes]
         if node.output.shape == cluster.shape:
             return all(v.shape in (cluster.shape, *cluster.row_shapes[:1]) for v in inside)
@@ -130,7 +130,7 @@ class _Forming:
         return all(v.shape == node.output.shape for v in inside)
 
     def _convex(self, cluster: _Cluster) -> bool:
-        """Whether no path leaves the cluster and comes back, be it through other clusters as a whole."""
+        """True if no path leaves the cluster and comes back, be it through other clusters as a whole."""
         members = set(cluster.nodes)
         first = self._position[cluster.nodes[0]]
         stack = [v.node for node in cluster.nodes for v in node.inputs if v.node is not None and v.node not in members]

@@ -249,7 +249,7 @@ def clamp_fusion() -> RewritePass:
 
 
 _NEAR = 1e-6
-"""Of the numbers in a gelu: they are rounded to float32."""
+"""The tolerance for the numbers in a gelu, which are rounded to float32."""
 
 
 def silu(node: Node, rw: Rewriter) -> Answer:

@@ -63,7 +63,7 @@ class RewritePass:
 
 
 class Rewriter:
-    """What a rewrite may ask and make during one sweep.
+    """The questions that a rewrite may ask during one sweep, and the nodes that it may make.
 
     Reader counts are taken once at the start and kept up to date with every replacement.
     """
@@ -104,7 +104,7 @@ class Rewriter:
         return self._derivation.of(self.resolve(value)) is not Changes.WITH_CALLS
 
     def position(self, node: Node) -> int:
-        """Where the node stands in topological order; a new node stands where the one it replaces stood."""
+        """Return the node's place in topological order. A new node has the place of the node that it replaces."""
         return self._position[node]
 
     # Makers
@@ -114,7 +114,8 @@ class Rewriter:
         return self._keep(make_node, op, inputs, attrs, origin)
 
     def folded(self, op: str, *inputs: Value, **attrs: Any) -> Value:
-        """As `make`, or the constant that it is where all its operands are such: later rewrites ask for the numbers."""
+        """Make a node as `make` does; where all operands are constants, a constant. Later rewrites ask for its
+        numbers."""
         return self._keep(make_folded, op, inputs, attrs)
 
     def _keep(self, maker: Callable[..., Node], op: str, inputs: Sequence[Value], attrs: dict[str, Any],
@@ -212,7 +213,7 @@ class Rewriter:
                 stack.append(final)
 
     def resolve(self, value: Value) -> Value:
-        """What stands for `value` by now."""
+        """Return the value that stands for `value` by now."""
         while value in self._replaced:
             value = self._replaced[value]
         return value

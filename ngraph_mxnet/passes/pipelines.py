@@ -1,4 +1,4 @@
-"""What targets make their pipelines of: named groups of passes, each readable top to bottom.
+"""Parts of the targets' pipelines: named groups of passes, each readable top to bottom.
 
 A pass that makes one op of what a target runs as one, and others do not, stands in that target's own pipeline, between
 these groups.
@@ -60,7 +60,7 @@ def fusing() -> list[Pass | FixedPoint]:
 
 
 def shared_passes() -> list[Pass | FixedPoint]:
-    """What every target with the fused ops wants."""
+    """Return the passes that every target with the fused ops wants."""
     return [*simplifying(), *fusing()]
 
 

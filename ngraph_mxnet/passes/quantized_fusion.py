@@ -1,4 +1,4 @@
-"""What follows products of bytes: their epilogues, tables of bytes, sums of integers."""
+"""Passes for what follows products of bytes: their epilogues, tables of bytes, sums of integers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLOSE = 1e-5
 """How far the scale of a bias may be from that of the products, relatively, to count as the same."""
 _LARGEST_BIAS = 1 << 30
 _LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
-"""As float32 holds it."""
+"""The largest i32 that float32 holds."""
 
 
 def _host(value: Value, rw: Rewriter) -> Node | None:
@@ -40,7 +40,7 @@ def _anew(host: Node, node: Node, rw: Rewriter, bounds: Mapping[str, float] | No
 
 
 def _are_bare_sums(host: Node) -> bool:
-    """Whether the host gives its sums as they are."""
+    """True if the host's results are its sums, with a factor of 1, an addend of 0 and no residual."""
     return uniform(host.inputs[3]) == 1 and uniform(host.inputs[4]) == 0 and len(host.inputs) == 5
 
 
@@ -84,7 +84,7 @@ def _vector(value: Value, x: Value, axis: int, rw: Rewriter) -> Value:
 
 
 def _integers(value: Value, host: Node, rw: Rewriter) -> Value | None:
-    """What is added as i32, if it is whole at the scale of the sums, and nothing real was added before."""
+    """Return the addend as i32, if it is whole at the scale of the sums, and nothing real was added before."""
     if uniform(host.inputs[4]) != 0:
         return None
     array, factors = constant_of(value), constant_of(host.inputs[3])
@@ -242,7 +242,8 @@ def _elementwise(node: Node) -> list[Value]:
 
 
 def _may_be_inside(node: Node) -> bool:
-    """What a `quantize` between gives is the source, or looked up by now."""
+    """True if the node may lie between source and end. A `quantize` may not: it makes the source, or is a lookup by
+    now."""
     return node.op.kind == "arithmetic" or (node.op.by_channel and node.op.name != "quantize")
 
 
@@ -274,14 +275,15 @@ def _cone(end: Node, rw: Rewriter) -> tuple[Value, list[Node]] | None:
 
 
 def _same_places(node: Node, end: Node) -> bool:
-    """Whether the node is elementwise over the end's places, with constant steps where it quantises."""
+    """True if the node is elementwise over the end's places, with constant steps where it quantises."""
     if len(node.outputs) != 1 or not are_same_shape(node.output.shape, end.output.shape):
         return False
     return all(constant_of(value) is not None for value in node.inputs[len(_elementwise(node)):])
 
 
 def _table(source: Value, nodes: list[Node]) -> np.ndarray | None:
-    """Of each byte, and channel if it matters; None where numbers are apart by another axis."""
+    """Return the result for each byte, and for each channel if channels differ. Return None where numbers differ along
+    another axis."""
     rank = source.type.rank
     channels = 1
     for node in nodes:
@@ -337,7 +339,7 @@ _BITS = 8
 _BLOCK = 16
 """Channels that are stored together."""
 MOST_TERMS = _EXACT // (_LARGEST_DATA * 2)
-"""Of a sum with digits of one bit, of which the highest is from -2 to 1."""
+"""The most terms of a sum with digits of one bit, of which the highest is from -2 to 1."""
 
 
 def sums_of_fewer(node: Node, rw: Rewriter) -> Answer:
@@ -428,7 +430,7 @@ def sums_of_digits(node: Node, rw: Rewriter) -> Answer:
 
 
 def _channel_axis(node: Node) -> int:
-    """Of the weights: along the outputs."""
+    """Return the weights' axis of output channels."""
     rank = node.inputs[1].type.rank
     return 0 if node.op.kind == "convolution" else rank - 2 if node.attrs["transpose_b"] else rank - 1
 
@@ -454,7 +456,7 @@ def _bits(node: Node, sign: int) -> int:
 
 
 def _digits(rw: Rewriter, numbers: Value, bits: int) -> list[Value]:
-    """Of the weights, of the same type, lowest first: all but the last are not negative."""
+    """Return the digits of the weights, of the same type, lowest first. All digits but the last are not negative."""
     if bits == _BITS:
         return [numbers]
     element, left = numbers.type.element.name, numbers

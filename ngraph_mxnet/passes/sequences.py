@@ -17,7 +17,7 @@ MOST_KEYS = 2048
 
 @dataclass(frozen=True)
 class _Scores:
-    """What a softmax sees: `scale` times `queries` by `keys`, masked."""
+    """The input of a softmax: `scale` times `queries` by `keys`, masked."""
 
     product: Node
     scale: float = 1.0
@@ -95,7 +95,7 @@ def _merge(value: Value, rw: Rewriter) -> Node | None:
 
 
 def _scores(value: Value, rw: Rewriter) -> _Scores | None:
-    """What makes `value`, from its end."""
+    """Return the scores that `value` is, matched from its last node back; None where it is no scores."""
     node = rw.producer(value)
     if node is None or value.type.rank not in (3, 4):
         return None
@@ -237,14 +237,14 @@ def _candidate(value: Value, rw: Rewriter) -> tuple[Value, Value] | None:
 
 
 def _is_gate_of_sum(value: Value, first: _Part, second: _Part, rw: Rewriter) -> bool:
-    """Whether the value is sigmoid(first + second)."""
+    """True if the value is sigmoid(first + second)."""
     gate = rw.producer(value, "sigmoid")
     total = rw.producer(gate.inputs[0], "add") if gate else None
     return total is not None and {_part(v, 3, rw) for v in total.inputs} == {first, second}
 
 
 def _is_product_of(value: Value, sigmoid: _Part, tanh: _Part, rw: Rewriter) -> bool:
-    """Whether the value is sigmoid(i) * tanh(g)."""
+    """True if the value is sigmoid(i) * tanh(g)."""
     product = rw.producer(value, "multiply")
     return product is not None and any(
         _gate(a, "sigmoid", 4, rw) == sigmoid and _gate(b, "tanh", 4, rw) == tanh

@@ -369,7 +369,7 @@ class Cse:
 
 
 def _head(array: np.ndarray) -> tuple[Any, ...]:
-    """What equal constants share; to hash all of each would take longer than the rest."""
+    """Return a key that equal constants share. To hash all elements of each would take longer than the rest."""
     return array.dtype.str, array.shape, array.reshape(-1)[:_HEAD].tobytes()
 
 

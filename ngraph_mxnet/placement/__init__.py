@@ -1,1 +1,1 @@
-"""What runs where, and why: verdicts, costs, regions and their report. Knows no framework."""
+"""Placement of nodes, and its reasons: verdicts, costs, regions and their report. The package knows no framework."""

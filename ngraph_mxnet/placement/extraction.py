@@ -85,7 +85,8 @@ def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCos
 
 
 def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) -> dict[Node, Reasons]:
-    """What each backend says of each node. Who runs a node also prepares its weights."""
+    """Return each backend's reason not to run each node. A backend that runs a node also prepares the node's
+    weights."""
     found: dict[Node, Reasons] = {}
     for node in graph.nodes:
         own = [backend.supports(node) for backend in backends]
@@ -100,7 +101,7 @@ def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) ->
 
 def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Sequence[DeviceCosts],
              shared: bool) -> tuple[tuple[Value, ...], tuple[Tensor, ...]]:
-    """What items read or make, weights aside."""
+    """Return the values and tensors that items read or make, weights aside."""
     number = {node: place for place, node in enumerate(nodes)}
     readers: dict[Value, list[int]] = {}
     for value in graph.values():
@@ -128,7 +129,7 @@ def _known(names: Sequence[str]) -> dict[str, int]:
 
 
 def _name(node: Node) -> str:
-    """As the framework calls the first node that it was made of, if it does."""
+    """Return the framework's name of the first node that this one was made of; without one, the name of the op."""
     return _framework_name(origins(node)[0]) if node.origin else node.op.name
 
 

@@ -114,7 +114,8 @@ class Problem:
         return self.tensors[crossing.tensor].seconds(crossing.here, crossing.to)
 
     def serial_seconds(self, placement: Sequence[int]) -> float:
-        """What `placement` takes when nothing overlaps: its items, its crossings, one launch of each device in use."""
+        """Return the seconds of `placement` when nothing overlaps: its items, its crossings, one launch of each device
+        in use."""
         return math.fsum([
             *(item.seconds[device] for item, device in zip(self.items, placement, strict=True)),
             *map(self.crossing_seconds, self.crossings(placement)),
@@ -122,7 +123,7 @@ class Problem:
         ])
 
     def allowed(self, placement: Sequence[int]) -> bool:
-        """Whether each item can run where it is placed."""
+        """True if each item can run where it is placed."""
         return all(math.isfinite(item.seconds[device]) for item, device in zip(self.items, placement, strict=True))
 
     def choices(self, item: int) -> list[int]:

@@ -30,7 +30,7 @@ _TERMINALS = ("source", "sink")
 """Which stand for the first device, the host, and the second."""
 
 _ROUNDING = 1 - 1e-12
-"""What is less by so little is as much."""
+"""The ratio to the least time so far, below which a time counts as less. A smaller gain counts as none."""
 
 
 def serial_placement(problem: Problem, weights: Seconds | None = None) -> list[int]:
@@ -79,7 +79,7 @@ def _between(problem: Problem, placement: Sequence[int], pair: tuple[int, int]) 
 
 
 def _charge_tensor(edges: _Edges, name: int, tensor: Tensor, placement: Sequence[int], pair: tuple[int, int]) -> None:
-    """What it costs to bring it where it is read. Readers elsewhere than on the two devices stay there."""
+    """Add the cost of bringing the tensor to where it is read. Readers on other devices than these two stay there."""
     here = HOST if tensor.producer is None else placement[tensor.producer]
     fixed = {placement[reader] for reader in tensor.readers if placement[reader] not in pair}
     if tensor.result and HOST not in pair:

@@ -1,4 +1,4 @@
-"""What was seen of a model's values when it ran on samples: a histogram for each name, in memory and as a file.
+"""Statistics of a model's values on samples: a histogram for each name, in memory and as a file.
 
 A file is NumPy's npz (a zip of arrays, read without pickle), of these arrays for n values:
 

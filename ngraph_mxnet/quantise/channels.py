@@ -1,4 +1,4 @@
-"""What was seen of each channel of products' data: means, and the largest magnitudes."""
+"""Statistics of each channel of products' data: means, and the largest magnitudes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Channels:
-    """Of the data of products, by name. For one thread at a time.
+    """Statistics of the data of products, by name. For one thread at a time.
 
     `axes`: of each product the axis of its data along which channels are.
     """
@@ -37,7 +37,7 @@ class Channels:
             self._largest[name] = np.maximum(self._largest.get(name, 0), largest)
 
     def is_finite(self, name: str) -> bool:
-        """Whether something was seen of it, all of which was finite."""
+        """True if data of this name was seen, and all of it was finite."""
         return name in self._sums and bool(np.isfinite(self._sums[name]).all())
 
     def means(self, name: str) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""What is done to biases, weights and data so that quantising costs less. Which layers are scaled by what is chosen in
-`factors.py`, and applied in `division.py`.
+"""Corrections of biases, weights and data, so that quantising costs less. `factors.py` chooses which layers are scaled,
+and by what; `division.py` applies it.
 
 * Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction", arXiv:1906.04721.
 * Xiao et al. 2022, "SmoothQuant: accurate and efficient post-training quantization for large language models",
@@ -17,14 +17,14 @@ from ngraph_mxnet.quantise.operands import by_input, weight_axes
 
 BIAS, EQUALISATION, SMOOTHING = "bias", "equalisation", "smoothing"
 DIVIDING = (SMOOTHING, EQUALISATION)
-"""Those that divide data by factors."""
+"""The corrections that divide data by factors."""
 CORRECTIONS = (*DIVIDING, BIAS)
 """In the order in which they are tried."""
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _PARTS = 1 << 10
-"""Of a step: errors of rounding are counted in these, half of them at most."""
+"""Parts of a step, in which errors of rounding are counted: half of them at most."""
 _MOST_SUM = 2 ** 31 // (_PARTS // 2) - 1
-"""Of means: times the largest error it fits i32."""
+"""The largest sum of means: times the largest error it fits i32."""
 
 
 def bias_correction(made: Maker, node: Node, whole: Value, steps: Value, means: np.ndarray) -> Value:
@@ -124,5 +124,5 @@ def _check(what: str, first: np.ndarray, second: np.ndarray) -> None:
 
 
 def _positive(scales: np.ndarray) -> np.ndarray:
-    """As normal numbers of float32, by which one can divide."""
+    """Clip the scales to positive normal numbers of float32, by which one can divide."""
     return np.clip(scales, _LEAST, _MOST).astype(np.float32)

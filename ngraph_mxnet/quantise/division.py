@@ -32,7 +32,7 @@ Readers = Mapping[Value, list[tuple[Node, int]]]
 
 
 class Host(NamedTuple):
-    """What makes a value: the output of a node, and whether what stands between only selects elements of it."""
+    """The output of a node that makes a value, and whether what stands between only selects elements of it."""
 
     output: Value
     selects: bool
@@ -50,7 +50,8 @@ class Host(NamedTuple):
 
 
 def host_of(value: Value, axis: int) -> Host | None:
-    """What a division of `value`, by factors along `axis`, can go into, whoever else reads what is between."""
+    """Return the host that a division of `value`, by factors along `axis`, can go into, or None. Other readers of the
+    values between do not count."""
     selects = True
     while value.node is not None:
         node = value.node
@@ -67,7 +68,7 @@ def host_of(value: Value, axis: int) -> Host | None:
 
 
 def is_private(value: Value, host: Host, data_of: set[Node], readers: Readers, results: set[Value]) -> bool:
-    """Whether nothing reads `value` but these products, as data, and nothing else what is between it and the host."""
+    """True if only these products read `value`, as data, and nothing else reads the values between it and the host."""
     if value in results or any(reader not in data_of or at for reader, at in readers[value]):
         return False
     while value is not host.output:
@@ -80,7 +81,8 @@ def is_private(value: Value, host: Host, data_of: set[Node], readers: Readers, r
 
 @dataclass(frozen=True)
 class _Division:
-    """Of a value that products read, along an axis: what it goes into, or None for a node of its own."""
+    """A division of a value that products read, along an axis. `host`: what it goes into, or None for a node of its
+    own."""
 
     value: Value
     axis: int
@@ -150,7 +152,7 @@ class DivideData:
 
 
 def _saturates_first(host: Host, factors: Numbers, scales: set[Scale | None]) -> bool:
-    """Whether all of the divided data that a bound would change becomes the greatest byte anyway."""
+    """True if all of the divided data that a bound would change becomes the greatest byte anyway."""
     if host.upper == math.inf:
         return True
     scale = scales.pop() if len(scales) == 1 else None
@@ -171,7 +173,7 @@ def _quotient(made: Maker, node: Node, division: _Division) -> Value:
 
 
 class _Kind(NamedTuple):
-    """Of a host: the axis of channels in its result, and the operands that are linear in it."""
+    """A kind of host: the axis of channels in its result, and the operands that the result is linear in."""
 
     axis: Callable[[Node], int]
     operands: tuple[int, ...]

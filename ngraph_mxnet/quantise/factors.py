@@ -16,11 +16,11 @@ from ngraph_mxnet.quantise.products import products
 from ngraph_mxnet.quantise.recipe import Numbers
 
 _ALPHA = 0.5
-"""Of smoothing: data and weights are as hard then. Of data in front of depthwise convolutions: the square root leaves
-small channels room for more than was seen of them."""
+"""The exponent of smoothing: with it data and weights are equally hard. In front of depthwise convolutions, this square
+root leaves small channels of data room for more than was seen of them."""
 _LEAST_PART = 1 / 1024
-"""Of the largest magnitude: a channel counts as so large at least. Samples are few, and what they hardly move may move
-more elsewhere."""
+"""The least magnitude of a channel, as a part of the largest one. Samples are few: a channel that they hardly move may
+move more elsewhere."""
 
 
 def factors_of(graph: Graph, channels: Channels) -> dict[str, dict[str, Numbers]]:

@@ -1,4 +1,4 @@
-"""What of a recipe is for a graph."""
+"""The part of a recipe that is for a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ngraph_mxnet.quantise.recipe import Recipe
 
 
 def outline_of(graph: Graph) -> Outline:
-    """Of an optimised graph, with the names of its products."""
+    """Return the outline of an optimised graph, with the names of its products."""
     return outline(graph, {node: name for name, node in products(graph).items()})
 
 
@@ -52,7 +52,7 @@ class Fit:
 
     @property
     def precision(self) -> str:
-        """What it is compiled to: `int8`, or `f32` where nothing is in 8 bits."""
+        """The precision that the graph is compiled to: `int8`, or `f32` where nothing is in 8 bits."""
         return "int8" if self.recipe.products else "f32"
 
     def __str__(self) -> str:
@@ -60,8 +60,8 @@ class Fit:
 
     @property
     def shortfall(self) -> str | None:
-        """What the recipe does not say of the graph's layers, as a sentence; None where it tells of all, or of some by
-        their names."""
+        """A sentence about the graph's layers that the recipe does not tell of. None where it tells of all, or of some
+        by their names."""
         if self.known == len(self.layers) or (self.by_names and self.known):
             return None
         unknown = [name for name in self.layers if name not in {*self.recipe.products, *self.recipe.kept}]

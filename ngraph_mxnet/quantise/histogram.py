@@ -94,7 +94,7 @@ class Histogram:
 
     @property
     def is_finite(self) -> bool:
-        """Whether there was any finite number."""
+        """True if there was any finite number."""
         return self.least <= self.greatest
 
     @property
@@ -104,7 +104,7 @@ class Histogram:
 
     @property
     def width(self) -> float:
-        """Of a bin; 0 before a number comes that is not zero."""
+        """The width of a bin; 0 before a number comes that is not zero."""
         return 0.0 if self.exponent is None else math.ldexp(1.0, self.exponent) / BINS
 
     @property

@@ -52,7 +52,7 @@ class Outline:
 
     @cached_property
     def readers(self) -> list[list[tuple[str, int, int]]]:
-        """Of each vertex who reads it: the path, the number of the reader, and at which of its operands. The graph's
+        """The readers of each vertex: the path, the number of the reader, and at which of its operands. The graph's
         results have the number `INPUT`."""
         found: list[list[tuple[str, int, int]]] = [[] for _ in self.vertices]
         for number, vertex in enumerate(self.vertices):
@@ -65,13 +65,13 @@ class Outline:
         return found
 
     def rows(self) -> dict[str, Any]:
-        """As plain data of JSON."""
+        """Return the outline as plain data of JSON."""
         return {"layers": [[one.name, one.what, [list(read) for read in one.reads]] for one in self.vertices],
                 "results": [list(read) for read in self.results]}
 
     @staticmethod
     def of_rows(found: Any) -> Outline:
-        """What gave the rows. Raises ValueError, TypeError or LookupError where none did."""
+        """Return the outline that gave these rows. Raise ValueError, TypeError or LookupError where none did."""
         vertices: list[Vertex] = []
         for name, what, reads in found["layers"]:
             if not (isinstance(name, str) and isinstance(what, str)):
@@ -122,7 +122,7 @@ def _what(layer: Node) -> str:
 
 
 def _ending(value: Value) -> str:
-    """What a layer or a join does to its result at last: of several results which one it is, too."""
+    """Describe the end of a layer or a join: the bounds of its result, and which of several results it is."""
     node = value.node
     assert node is not None
     names = ("lower2", "upper2") if value.index else ("lower", "upper")
@@ -138,8 +138,9 @@ def _told(value: Value) -> str:
 
 
 def _path_name(node: Node) -> str:
-    """What a path tells of an op, one of whose operands changes with calls: nothing of what moves or scales, and may
-    fold away. Which of two ops an average over everything becomes depends on sizes."""
+    """Return the name that a path has for an op, one of whose operands changes with calls. Ops that move or scale have
+    none, as they may fold away. Two ops have one name for an average over everything: sizes decide which of them it
+    becomes."""
     op = node.op
     if op.kind in ("movement", "copy") or (op.kind == "arithmetic" and len(node.inputs) > 1):
         return ""
@@ -172,7 +173,7 @@ def matched(ours: Outline, theirs: Outline) -> dict[str, str]:
 
 
 Colours = Sequence[Hashable]
-"""Of each vertex what tells it from others."""
+"""A colour for each vertex, which tells it from others."""
 
 
 def _whole(of: Outline) -> Colours:
@@ -190,7 +191,7 @@ def _whole(of: Outline) -> Colours:
 
 
 def _around(of: Outline, radius: int) -> Colours:
-    """What is so many vertices before and behind."""
+    """Colour each vertex by the vertices up to `radius` steps before and behind it."""
     colours = [hash(vertex.what) for vertex in of.vertices]
     for _ in range(radius):
         colours = [hash((colour, tuple((path, colours[source] if source != INPUT else 0)
@@ -210,7 +211,8 @@ class _Matching:
         self._taken: set[int] = set()
 
     def by(self, ours: Colours, theirs: Colours) -> None:
-        """Those of a colour that are left in both as often, in order; and what follows from each."""
+        """Pair the vertices of each colour of which both outlines have equally many left, in order. Then pair what
+        follows from each pair."""
         other = self._left(theirs, self._taken)
         for colour, numbers in self._left(ours, self.pairs).items():
             if len(numbers) == len(other.get(colour, ())):
@@ -236,7 +238,7 @@ class _Matching:
         return found
 
     def _take(self, own: int, other: int) -> bool:
-        """Whether they are a pair that was none; both may be one already, with others."""
+        """Pair two vertices. Return True if both were free; a vertex that is in a pair already stays there."""
         if own in self.pairs or other in self._taken:
             return False
         self.pairs[own] = other
@@ -273,7 +275,7 @@ class _Matching:
         return found
 
     def _may_be(self, own: int, other: int) -> bool:
-        """Whether what both read, and what reads both, is the same, or cut off."""
+        """True if what both vertices read, and what reads both, is of the same kind, or cut off."""
         for one, two in zip(self._ours.vertices[own].reads, self._theirs.vertices[other].reads, strict=False):
             kinds = {of.vertices[read.source].what for of, read in ((self._ours, one), (self._theirs, two))
                      if read.source != INPUT}

@@ -21,7 +21,7 @@ Method = Callable[[Histogram, int], Range]
 _Loss = Callable[[float, float], float]
 
 _FRACTIONS = np.geomspace(1 / BINS, 1, 60)
-"""Of an end, the candidates for a nearer one: from a bin on."""
+"""Candidates for a nearer end, as fractions of the end: from one bin on."""
 _FINER = np.geomspace(_FRACTIONS[-2], 1 / _FRACTIONS[-2], 9)
 """Then of the best, as far as its neighbours."""
 _ROUNDS = 3
@@ -77,7 +77,8 @@ def entropy(histogram: Histogram, levels: int) -> Range:
 
 
 def _divergence(counts: np.ndarray, first: int, last: int, levels: int) -> float:
-    """Of bins `first` to `last` and what `levels` groups leave of them; infinite where there are too few bins."""
+    """Return the divergence between bins `first` to `last` and what `levels` groups leave of them. It is infinite where
+    there are too few bins."""
     inside = counts[first:last]
     if inside.size < levels:
         return np.inf

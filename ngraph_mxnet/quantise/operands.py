@@ -1,4 +1,4 @@
-"""Where the channels of a product's data and weights are: of a convolution or matrix product, in float."""
+"""Axes of the channels in the data and the weights of a product: a convolution or matrix product, in float."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def weight_axes(node: Node) -> tuple[int, int]:
 
 
 def is_depthwise(node: Node) -> bool:
-    """Whether each weight of an output channel meets the same input channel."""
+    """True if each weight of an output channel meets the same input channel."""
     return node.op.kind == "convolution" and node.inputs[1].shape[1] == 1
 
 

@@ -25,9 +25,9 @@ from ngraph_mxnet.quantise.recipe import RESIDUAL, Scale
 _TINY = np.float32(1e-30)
 """The largest weight of a channel of zeros."""
 _LARGEST = 127
-"""What the largest weight of a channel becomes."""
+"""The number that the largest weight of a channel becomes."""
 SHORT = 126
-"""What the sum of four weights may be: rounding adds two at most, and 128 times 255 fits 16 bits."""
+"""The limit of the sum of four weights: rounding adds two at most, and 128 times 255 fits 16 bits."""
 _RESIDUAL_AT = 3
 _QUANTIZED = {
     "convolution": "quantized_convolution",
@@ -172,7 +172,7 @@ Arrays = Sequence[np.ndarray]
 
 
 def observed(graph: Graph) -> tuple[Graph, list[list[str]]]:
-    """What to run on samples to see the data of all products of an optimised graph, and their residuals.
+    """Return a graph that shows, on samples, the data of all products of an optimised graph, and their residuals.
 
     Returns:
         A copy with these as its results, and for each the names of the products that read it; those that read it as

@@ -25,17 +25,17 @@ FORMAT, VERSION = "ngraph_mxnet recipe", 3
 METHOD = "mse"
 """How ranges are chosen where nobody says."""
 RESIDUAL = " residual"
-"""What the name of a product's residual ends in, behind the product's."""
+"""The ending that makes a product's name the name of its residual."""
 _ZIP = b"PK"
 
 
 Numbers = tuple[float, ...]
-"""Of float32, one for each input channel of a product."""
+"""Numbers of float32, one for each input channel of a product."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Of u8: a real number is (q - zero point) * scale."""
+    """A scale of u8: a real number is (q - zero point) * scale."""
 
     scale: float
     zero_point: int
@@ -113,7 +113,7 @@ class Recipe:
 
     @property
     def means(self) -> Mapping[str, Numbers]:
-        """Of the data of products whose bias is corrected."""
+        """Means of the data of products whose bias is corrected."""
         return self.corrections.get(BIAS, {})
 
     def dividing(self, correction: str, factors: Mapping[str, Numbers], divided: Calibration) -> Recipe:
@@ -142,7 +142,7 @@ class Recipe:
             corrections={kind: table for kind, table in corrections.items() if table})
 
     def text(self) -> str:
-        """As JSON, the same for equal ones."""
+        """Return the recipe as JSON. Equal recipes give the same text."""
         scales = {name: [scale.scale, scale.zero_point] for name, scale in self.scales.items()}
         corrections = {kind: {name: _written(numbers) for name, numbers in table.items()}
                        for kind, table in self.corrections.items()}
@@ -202,7 +202,7 @@ def _written(numbers: Numbers) -> str:
 
 
 def _read(where: str, kind: str, table: Any, scales: Mapping[str, Any]) -> dict[str, Numbers]:
-    """What `_written` gave for each product."""
+    """Return the numbers that `_written` wrote for each product."""
     found = {}
     for name, text in table.items() if isinstance(table, dict) else [("every product", None)]:
         try:

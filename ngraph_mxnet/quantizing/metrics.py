@@ -1,4 +1,4 @@
-"""What accuracy control holds on to: a number for the outputs on all samples, of which more is better."""
+"""Metrics that accuracy control holds on to: a number for the outputs on all samples, of which more is better."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ngraph_mxnet.errors import ConfigError
 
 _MOST_ERROR = 1e30
-"""Of outputs that are not finite where those wanted are."""
+"""The error of outputs that are not finite where those wanted are."""
 Outputs = Sequence[np.ndarray]
 Metric = Callable[[list[np.ndarray], Any], float]
 """From the outputs, each for all samples along its first axis, and the labels, or None."""
@@ -28,7 +28,7 @@ class Measure:
 
 def measure_of(metric: str | Metric | None, labels: np.ndarray | None, wanted: list[np.ndarray],
                samples: int) -> Measure:
-    """What to measure outputs by; `wanted` are those in float, of so many samples.
+    """Return the measure of outputs; `wanted` are the outputs in float, of so many samples.
 
     Where nobody says, and there are no labels: the class of each sample where the one output has scores of classes for
     each, else how near all outputs are. Of boxes or images there is no class that argmax would tell.

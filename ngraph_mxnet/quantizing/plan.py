@@ -26,14 +26,14 @@ from ngraph_mxnet.runtime.executable import Executable
 
 _DEALT = 4
 _MOST_BATCHES, _MOST_ROWS = 16, 64
-"""Of those on which damages are measured."""
+"""The most batches, and the most rows, on which damages are measured."""
 _MOST_DAMAGE = 1e30
-"""Of a layer whose error is not finite."""
+"""The damage of a layer whose error is not finite."""
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What was measured of the layers."""
+    """Measurements of the layers."""
 
     damages: Mapping[str, float]
     float_seconds: Mapping[str, float]
@@ -86,8 +86,8 @@ def _few(batches: Sequence[Mapping[str, np.ndarray]], wanted: Sequence[Any]) -> 
 
 def _fastest(subject: Subject, recipe: Recipe, float_seconds: Mapping[str, float], int8_seconds: Mapping[str, float],
              arrays: Mapping[str, np.ndarray], watch: Stopwatch) -> Recipe:
-    """Those that lose in 8 bits stay in float: as many, of those that lose most, as make the whole model the fastest.
-    Each costs its neighbours, which then read or store float."""
+    """Return the recipe with those layers in float that make the whole model the fastest. Candidates are the layers
+    that lose time in 8 bits, those that lose most first. Each costs its neighbours, which then read or store float."""
     losing = sorted((name for name in recipe.products if int8_seconds[name] >= float_seconds[name]),
                     key=lambda name: float_seconds[name] - int8_seconds[name])
     if not losing:
@@ -113,7 +113,7 @@ def _damages(subject: Subject, recipe: Recipe, wishes: Wishes, batches: Sequence
 
 def _controlled(subject: Subject, recipe: Recipe, batches: Batches, measure: Measure, float_metric: float,
                 judged: _Judged, wishes: Wishes) -> tuple[Recipe, Decision | None, float]:
-    """What is within the bound, if there is one, how it was found, and its metric."""
+    """Return the recipe within the bound, if there is one, how it was found, and its metric."""
     def metric_of(kept: frozenset[str], advance: Callable[[], None] = lambda: None) -> float:
         found = subject.compiled(recipe.keeping(dict.fromkeys(kept, "")))
         advance()

@@ -28,13 +28,13 @@ from ngraph_mxnet.quantizing.subject import Subject
 TRIED = ("minmax", "mse", "percentile_99.99")
 """The methods of which the best is taken where none is asked for."""
 MOST_TRIALS = 8
-"""Of a correction: each costs a compilation and a run over the samples to measure with."""
+"""The most trials of a correction: each costs a compilation and a run over the samples to measure with."""
 Samples = Sequence[Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the caller of `quantize` asks for; see there."""
+    """The wishes of the caller of `quantize`; see there."""
 
     metric: str | Metric | None
     max_drop: float | None
@@ -141,7 +141,8 @@ def where_less(correction: Correction, recipe: Recipe, error: float,
 
 def _corrections(subject: Subject, samples: Samples, wishes: Wishes, channels: Channels,
                  recipe: Recipe) -> list[Correction]:
-    """Those that were asked for, or else all, in the order in which they are tried; without such as correct nothing."""
+    """Return the corrections that were asked for, or else all, in the order in which they are tried. Corrections that
+    correct nothing are left out."""
     wanted = [name for name in CORRECTIONS if wishes.corrections is None or name in wishes.corrections]
     factors = {kind: {name: numbers for name, numbers in found.items() if name in recipe.scales}
                for kind, found in subject.factors(channels).items() if kind in wanted}

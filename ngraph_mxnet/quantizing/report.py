@@ -1,4 +1,4 @@
-"""What `quantize` decided, layer by layer, and why: as tables, and as plain data."""
+"""Decisions of `quantize`, layer by layer, and the reasons: as tables, and as plain data."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class CorrectionRow:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of a whole model, for one batch: milliseconds of a call, and bytes of weights, as kernels read them, and of the
-    arena of a call."""
+    """Totals of a whole model, for one batch: milliseconds of a call, bytes of weights as kernels read them, and bytes
+    of the arena of a call."""
 
     ms: float
     weight_bytes: int

@@ -18,7 +18,7 @@ LABELS = ("labels", "label")
 
 @dataclass(frozen=True)
 class Item:
-    """What an iterator gives at once: the inputs by name, and their labels."""
+    """One item of an iterator: the inputs by name, and their labels."""
 
     arrays: Arrays
     labels: np.ndarray | None
@@ -64,12 +64,12 @@ class Batches:
 
 
 def holds_all(inputs: Any) -> bool:
-    """Whether these are all samples at once, along the first axes of arrays, and no iterator of items."""
+    """True if the inputs are all samples at once, along the first axes of arrays, and no iterator of items."""
     return isinstance(inputs, (Mapping, tuple)) or _is_array(inputs)
 
 
 def iterated(inputs: Any) -> Iterator[Any]:
-    """What `inputs` gives, from its beginning.
+    """Iterate over `inputs` from the beginning.
 
     Raises:
         ConfigError: it is nothing to iterate over.

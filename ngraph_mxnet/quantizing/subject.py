@@ -82,14 +82,16 @@ class Source:
         return Source(model, None, dtypes, list(types), {name: one.dims for name, one in types.items() if one.dims})
 
     def graph(self, shapes: Mapping[str, Sequence[int | str]]) -> tuple[Weighted | Ranged, bool]:
-        """What makes the graph for these shapes, and whether its weights are prepared (`exporting.graphs_of`)."""
+        """Return what makes the graph for these shapes, and whether its weights are prepared
+        (`exporting.graphs_of`)."""
         one = {} if isinstance(self.model, Graph) else shapes
         (found,), prepares = graphs_of(self.model, [one], self.params, self.dtypes, BACKEND)
         return found, prepares
 
 
 def _names(example: Any) -> list[str]:
-    """Of a block's inputs: those of a mapping, or as Gluon calls them; the last of several arrays is labels."""
+    """Return the names of a block's inputs: those of a mapping, or Gluon's names. The last of several arrays is
+    labels."""
     if isinstance(example, Mapping):
         return [name for name in example if name not in ("labels", "label")]
     if hasattr(example, "data") and hasattr(example, "pad"):
@@ -123,16 +125,16 @@ class Subject:
         return self._compile(self.graph, recipe)
 
     def roughly(self, recipe: Recipe) -> Executable:
-        """As `compiled`, sooner: of the optimised graph."""
+        """Compile the optimised graph with the recipe: sooner than `compiled`."""
         return self._compile(self._optimised, recipe)
 
     def outline(self) -> Outline:
-        """Of the graph, with the layers' names."""
+        """Return the outline of the graph, with the layers' names."""
         return outline_of(self._optimised)
 
     def observed(self, factors: Mapping[str, Numbers] | None = None) -> tuple[Executable, list[list[str]]]:
-        """What gives the data of all products, of some divided by these factors, and the names of these products
-        (`quantise.products.observed`)."""
+        """Return an executable that gives the data of all products, and the names of these products
+        (`quantise.products.observed`). Some data is divided by these factors."""
         divided = self._optimised.clone()
         DivideData(factors or {}, {}).run(divided)
         graph, names = observed(divided)
@@ -160,6 +162,6 @@ class Subject:
                               f"{listed(self.layers, unknown[0])}")
 
     def by_layer(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Of times by origin those of each layer; layers of one origin share them evenly."""
+        """Return the seconds of each layer, from seconds by origin. Layers of one origin share them evenly."""
         origins = list(self.layers.values())
         return {name: seconds.get(origin, 0.0) / origins.count(origin) for name, origin in self.layers.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from ngraph_mxnet.runtime.executable import Executable, Usage
 
 _TURN_SECONDS = 0.005
-"""What a turn takes at least."""
+"""The least seconds of a turn."""
 _FEWEST_ROUNDS, _MOST_ROUNDS, _SECONDS = 5, 25, 8.0
 """How often each has its turn: of large models less often, so that all take about so long."""
 _BUSY_ALONE, _BUSY_BESIDE = 2.0, 1.25
@@ -46,8 +46,9 @@ class Stopwatch:
                 "their thread had a core. Run it again where nothing else runs, or with --even-if-slower")
 
     def seconds_of(self, executables: Sequence[Executable], arrays: Mapping[str, np.ndarray]) -> list[float]:
-        """What a call of each takes, in the median over turns, which are about equally long and follow each other:
-        where others use the cores, too, the few quiet moments would tell of one of them alone."""
+        """Return the seconds of a call of each executable: the median over turns. Turns are about equally long and
+        follow each other. Otherwise, where others use the cores too, the few quiet moments would tell of one executable
+        alone."""
         single = [self._turn(one, arrays, 2) for one in executables]
         calls = [max(1, math.ceil(_TURN_SECONDS / max(seconds, 1e-9))) for seconds in single]
         rounds = round(_SECONDS / max(sum(map(operator.mul, single, calls)), 1e-9))
@@ -65,7 +66,7 @@ class Stopwatch:
 
 
 def usages_of(executables: Sequence[Executable], arrays: Mapping[str, np.ndarray]) -> list[Usage]:
-    """What each takes: of each node the median over turns."""
+    """Return the usage of each executable: the median over turns for each node."""
     given = [one.checked((arrays,)) for one in executables]
     turns = [[one.usage(inputs, _PROFILED) for one, inputs in zip(executables, given, strict=True)]
              for _ in range(_TURNS)]

@@ -1,4 +1,4 @@
-"""What a report tells, as data for its page."""
+"""The content of a report, as data for its page."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ngraph_mxnet.version import __version__
 
 _MOST_EVENTS = 20_000
 _REFERENCE = "INTERPRETER"
-"""What defines the ops."""
+"""The backend that defines the ops."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a report is of. `notes`: sentences about the model for the page."""
+    """The subject of a report: a graph with its weights. `notes`: sentences about the model for the page."""
 
     title: str
     graph: Graph

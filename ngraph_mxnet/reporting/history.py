@@ -1,4 +1,4 @@
-"""What each pass changed, as differences of the IR's text."""
+"""The changes that each pass made, as differences of the IR's text."""
 
 from __future__ import annotations
 

@@ -134,7 +134,8 @@ def _with_weights(backend: Backend, graph: Graph, weights: Mapping[str, Any],
 
 
 def origin_of(graph: Graph, weights: Mapping[str, Any]) -> Origin:
-    """What a file tells of a set of shapes that is compiled from these. Parameters without weights are inputs."""
+    """Return the origin of a set of shapes that is compiled from this graph and these weights. Parameters without
+    weights are inputs."""
     digest, parameters = fingerprint(graph)
     return Origin(digest, [check(np.ascontiguousarray(weights[one.name]).reshape(-1).view(np.uint8).data)
                            if one.name in weights else one.name for one in parameters])

@@ -1,4 +1,4 @@
-"""What a backend is, and the table of all backends."""
+"""The base class of backends, and the table of all backends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Backend(ABC):
 
     name: str
     options: Mapping[str, str] = {}
-    """What `compile` takes, with a line of help each."""
+    """The options that `compile` takes, with a line of help each."""
     devices: tuple[str, ...] = ()
     """The names of the backends on which this one places nodes; it then takes the option `pins`, devices by node."""
 
@@ -71,8 +71,8 @@ class Backend(ABC):
         return "f32"
 
     def precision_of(self, graph: Graph, options: Mapping[str, Any]) -> str:
-        """What there is to tell of the precision of a verified graph, which it may rewrite: that of `precision`, and
-        where only some layers have it, of how many."""
+        """Describe the precision of a verified graph, which the method may rewrite. This is the result of `precision`,
+        with the number of layers where only some layers have that precision."""
         return self.precision(options)
 
     @abstractmethod
@@ -85,10 +85,11 @@ class Backend(ABC):
         """
 
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
-        """What runs a verified graph for a range of sizes; None where each set of sizes has to be compiled for itself.
+        """Compile a verified graph for a range of sizes. Return None where each set of sizes has to be compiled for
+        itself.
 
-        It is called with guards in force (`ir/sizes.py`), which may be asked of sizes, and owns the graph as `compile`
-        does.
+        Guards are in force during the call (`ir/sizes.py`) and may be asked of sizes. The method owns the graph as
+        `compile` does.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
@@ -96,20 +97,20 @@ class Backend(ABC):
         return None
 
     def load(self, package: Package) -> Executable | Template:
-        """What gave `package`: of one with symbols a template; whoever made the package, what it says is checked before
-        it runs.
+        """Load the executable that gave `package`, or the template if the package has symbols. The content of the
+        package is checked before it runs, whoever made the package.
 
         Raises:
-            PackageError: it is not what this backend makes, or this machine does not run it.
+            PackageError: the package is not one of this backend, or this machine does not run it.
         """
         raise PackageError(f"backend {self.name} loads no packages")
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
-        """What the runtime runs of a verified graph, which it may rewrite, for each of these instruction sets, for all
-        if there are none. Parameters that are among the weights, by name, are none of the programs' inputs: what is
-        computed of them is computed now, by the kernels that would do so here. Options that only say how to run here
-        have no effect.
+        """Yield the programs that the runtime runs for a verified graph, which the method may rewrite. There is one for
+        each instruction set in `isas`, or for all instruction sets if `isas` is empty. Parameters whose names are in
+        `weights` are no inputs of the programs. Values that depend only on these parameters are computed now, by the
+        kernels that would do so here. Options that only say how to run here have no effect.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`; or the backend makes no such programs.
@@ -120,8 +121,9 @@ class Backend(ABC):
 
     def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                         weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
-        """As `artefact_programs`, of a graph whose inputs' sizes have symbols: for each instruction set a program, and
-        the guards which say for which sizes it is. It is called with guards in force, as `template`.
+        """Compile, as `artefact_programs`, a graph whose inputs have symbols in their sizes. Return for each
+        instruction set a program, and the guards that say for which sizes the program is. Guards are in force during
+        the call, as for `template`.
 
         Raises:
             UnsupportedError, ConfigError, PackageError: as `artefact_programs`.
@@ -134,7 +136,7 @@ class Backend(ABC):
         """None when this backend runs the node, else the reason why not, as a phrase for people."""
 
     def implements(self, op: OpDef) -> bool:
-        """Whether there are nodes of this op that it runs."""
+        """True if the backend runs some nodes of this op."""
         return op.has_reference
 
     def pipeline(self) -> Sequence[Any]:
@@ -142,8 +144,9 @@ class Backend(ABC):
         return ()
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Any:
-        """What the backend would do with a verified graph, which it may rewrite, where there is something to tell:
-        prints as tables, `to_dict()` is for programs, `svg()` and `timeline_svg()` are pictures. Nothing is compiled.
+        """Return the plan of the backend for a verified graph, which the method may rewrite; None where there is
+        nothing to tell. The plan prints as tables, `to_dict()` is for programs, `svg()` and `timeline_svg()` are
+        pictures. Nothing is compiled.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
@@ -165,14 +168,14 @@ class Backend(ABC):
         raise ConfigError(f"the backend {self.name} has no kernels to tell of; such as have: {others}")
 
     def profile(self, call: Callable[[], Any], rounds: int, explained: Any = None) -> Any:
-        """Where the time of `call` goes, which runs what this backend compiled: it is run `rounds` times, after a few
-        that do not count. `explained`: what `explain` told of it.
+        """Measure where the time goes in `call`, which runs a graph that this backend compiled. `call` is run `rounds`
+        times, after a few runs that do not count. `explained` is the result of `explain` for the graph.
 
         Returns:
-            What prints as tables; `to_dict()` is for programs.
+            A report that prints as tables; `to_dict()` is for programs.
 
         Raises:
-            ConfigError: the backend can't tell.
+            ConfigError: the backend can't measure that.
         """
         others = backends_that(lambda other: type(other).profile is not Backend.profile)
         raise ConfigError(f"profiles tell of kernels, which {self.name} does not have; such as have: {others}")
@@ -180,8 +183,8 @@ class Backend(ABC):
     # ---- beside others: see docs/hybrid.md ------------------------------------------------------------------
 
     def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts | None:
-        """What nodes of `graph` cost here, if this backend, compiling with `options`, can share a graph with others;
-        None where nothing is known.
+        """Return the costs of nodes of `graph` here, if this backend, compiling with `options`, can share a graph with
+        others. Return None where no costs are known.
 
         Raises:
             ConfigError: an option's value is not allowed, or not for this graph.
@@ -200,8 +203,8 @@ class Backend(ABC):
         return options
 
     def machine(self) -> Mapping[str, Any]:
-        """What the backend uses of this machine, by name, as plain data for people: `kernels` is the instruction set
-        of its kernels, if it has some.
+        """Return the facts of this machine that the backend uses, by name, as plain data for people. `kernels` is the
+        instruction set of the backend's kernels, if the backend has kernels.
 
         Raises:
             ConfigError: a setting asks for what the machine lacks.
@@ -209,7 +212,7 @@ class Backend(ABC):
         return {}
 
     def notices(self) -> list[str]:
-        """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""
+        """Return a sentence for each environment setting that asks of this backend what this machine can't give."""
         return []
 
     def require_support(self, graph: Graph) -> None:
@@ -267,7 +270,7 @@ def canonical_name(name: str) -> str:
 
 
 def _place(key: str) -> registry.Place:
-    """Where the backend of this key is; there is one."""
+    """Return the place of the backend with this key, which must exist."""
     found = registry.find(key.partition(":")[0])
     assert found is not None
     return found
@@ -279,11 +282,11 @@ def _loaded(where: str) -> Any:
 
 
 def load(package: Package) -> Executable:
-    """What `package` was made of, compiled by its target, without compiling it again.
+    """Load the executable that `package` was made of, by its target, without compiling again.
 
     Raises:
         ConfigError: there is no such target here.
-        PackageError: it is not what the target made, it is for a range of sizes, or this machine does not run it.
+        PackageError: the target did not make the package, it is for a range of sizes, or this machine can't run it.
     """
     found = _load(package)
     if isinstance(found, Template):
@@ -292,7 +295,7 @@ def load(package: Package) -> Executable:
 
 
 def load_template(package: Package) -> Template:
-    """As `load`, what was compiled for a range of sizes.
+    """Load, as `load` does, the template of a package that was compiled for a range of sizes.
 
     Raises:
         ConfigError, PackageError: as `load`.
@@ -311,13 +314,13 @@ def _load(package: Package) -> Executable | Template:
 
 
 def load_file(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> Any:
-    """What runs a compiled file (docs/artefact.md) by the backend called `name`, and is called with arrays as an
+    """Load a compiled file (docs/artefact.md) by the backend called `name`. The result is called with arrays as an
     `Executable` is.
 
     Raises:
         ConfigError: there is no such backend, it runs no such files, or an option is not allowed or not for this file.
         PackageError: the file is damaged, or not for this machine.
-        OSError: it can't be read.
+        OSError: the file can't be read.
     """
     key = canonical_name(name)
     quick = _place(key).load_file
@@ -336,7 +339,8 @@ def unlike(name: str, options: Mapping[str, Any], instruction_set: str, precisio
 
 
 def names_matter(name: str) -> bool:
-    """Whether what the backend called `name` compiles depends on names of nodes, which may be pinned, or tells them."""
+    """True if the result of the backend called `name` depends on names of nodes, by which nodes may be pinned, or
+    reports them."""
     return not _place(canonical_name(name)).load
 
 

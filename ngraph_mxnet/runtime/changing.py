@@ -19,11 +19,11 @@ MOST_RANGES = 8
 
 
 def told_by_place(axes: Mapping[str, Sequence[int]], inputs: Iterable[tuple[str, Dimensions | None]]) -> Told:
-    """What is told by the inputs' names, by their places. Axes that an input lacks or that have a fixed size are left
-    out: what is told may be about other models.
+    """Map what is told by the inputs' names to the inputs' places. Axes that an input lacks or that have a fixed size
+    are left out, because they may be told about other models.
 
     Args:
-        inputs: each one's name and dimensions; None where the rank is unknown.
+        inputs: the name and dimensions of each input; None where the rank is unknown.
     """
     found = {}
     for place, (name, dims) in enumerate(inputs):
@@ -36,7 +36,8 @@ def told_by_place(axes: Mapping[str, Sequence[int]], inputs: Iterable[tuple[str,
 
 
 class ChangingShapes:
-    """Of the inputs of one graph, whose ranks stay. For all threads."""
+    """A record of the input shapes of one graph that finds out which sizes change; the ranks stay. All threads may use
+    it."""
 
     def __init__(self, told: Told | None = None, *, at_once: bool = False) -> None:
         """

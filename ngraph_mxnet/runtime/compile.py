@@ -70,11 +70,12 @@ def compile(
 
 def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: str | None = None,
                   options: Mapping[str, Any] | None = None) -> RangeExecutable:
-    """What runs a model for a range of sizes, compiled when it is called as a graph with symbols is.
+    """Return an executable of a model for a range of sizes. It compiles when it is called, as the executable of a graph
+    with symbols does.
 
     Args:
-        make: the model's graph, anew: it is called with guards in force, which answer for sizes at hand.
-        symbols: of its inputs' sizes.
+        make: makes the model's graph anew. It is called with guards in force, which answer for sizes at hand.
+        symbols: the symbols in the sizes of the graph's inputs.
 
     Raises:
         ConfigError: as for `compile`.
@@ -93,11 +94,11 @@ def _template(backend: Backend, graph: Graph, options: Mapping[str, Any]) -> Tem
 
 
 def made_at_some_sizes(make: Callable[[], Made], symbols: Sequence[Atom]) -> tuple[Made, Guards]:
-    """What `make` gives with guards in force at the first sizes within the symbols' bounds at which it succeeds, and
-    these guards.
+    """Call `make`, with guards in force, at sizes within the symbols' bounds until it succeeds. Return its result and
+    the guards of these sizes.
 
     Raises:
-        NGraphError: that of the first sizes; it succeeds at none.
+        NGraphError: `make` succeeds at no sizes; the error is that of the first sizes.
     """
     first: NGraphError | None = None
     for binding in bindings_to_try(symbols):

@@ -1,4 +1,4 @@
-"""What a target states of its costs, so that a placement can compare it with others."""
+"""The costs that a target states, so that a placement can compare the target with others."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What a graph does with its inputs, as far as it says which numbers it is made for: positions in a table, lengths,
-masks, bytes of images. Random inputs are drawn by it (`feeds.py`), so that they reach what the model's own would.
+"""The numbers that a graph is made for, found from how it uses its inputs: positions in a table, lengths, masks, bytes
+of images. Random inputs are drawn from these numbers (`feeds.py`), so that they reach what the model's own inputs
+would.
 
 Each input is followed through what moves, converts, scales and shifts it to where it counts: to an index, to a
-comparison with positions 0, 1, 2 ..., to a factor that only a mask takes. What meets another input on the way is
-followed no further.
+comparison with positions 0, 1, 2 ..., to a factor that only a mask takes. A value that meets another input on the way
+is followed no further.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.runtime.compile import bind_weights
 
 _MASKING = 1000.0
-"""What multiplies a mask's complement before it is added to scores, at least."""
+"""The least factor that multiplies a mask's complement before it is added to scores."""
 _BYTES = 255
 _MOST_HELD = 1 << 14
 """Elements of a weight whose content is looked at."""
@@ -73,8 +74,9 @@ class _Origin:
 
 
 def draws_of(graph: Graph, weights: Mapping[str, Any] | None = None) -> dict[str, Draw]:
-    """Of a graph before or after passes, for each input of which it says something, by name. Small weights may hold
-    the numbers that inputs are compared or computed with, where they are known."""
+    """Find the draws of a graph's inputs, by name, for each input of which the graph says something. The graph may be
+    one before or after passes. Small weights may hold the numbers that inputs are compared or computed with, where
+    these weights are known."""
     held = {value.name for value in graph.parameters if value.type.size <= _MOST_HELD}
     graph = bind_weights(graph, {name: array for name, array in (weights or {}).items() if name in held})
     found: dict[str, list[tuple[int, Draw]]] = {}
@@ -116,7 +118,8 @@ def _tightest(wanted: list[tuple[int, Draw]]) -> Draw:
 
 
 class _Use(NamedTuple):
-    """What an operand should be. `only`: of which origins alone it says so, by factor and what is added."""
+    """The range that an operand should have. `only`: the origins alone for which this holds, by factor and what is
+    added."""
 
     value: Value
     rank: int
@@ -171,7 +174,7 @@ def _multiplied(node: Node) -> Iterator[_Use]:
 
 
 def _subtracted(node: Node) -> Iterator[_Use]:
-    """Of bytes of an image their mean."""
+    """Yield a use as bytes of an image where the constant that is subtracted looks like their mean."""
     for value, array in _beside_constants(node):
         magnitudes = np.abs(array.astype(np.float64))
         if value is node.inputs[0] and magnitudes.min() > 50 and magnitudes.max() < 200:
@@ -199,7 +202,7 @@ _USES: dict[str, Callable[[Node], Iterator[_Use]]] = {
 
 
 def _followed(node: Node, origins: dict[Value, list[_Origin]]) -> list[_Origin]:
-    """Of what the node's results are elements, as they are or nearly so."""
+    """Return the origins whose elements the node's results are, unchanged or nearly so."""
     given = [origins.get(value, []) for value in node.inputs]
     if node.op.kind in ("movement", "copy", "choice") or node.op.rounds or node.op.name == "clamp":
         first = 1 if node.op.name == "select" else 0
@@ -234,7 +237,7 @@ _COMPUTED: dict[str, Callable[[int, _Origin, np.ndarray], _Origin | None]] = {
     "multiply": _multiple,
     "divide": _quotient,
 }
-"""What becomes of operand `place` beside a constant."""
+"""Functions by op: the origin of the result, from one operand's place and origin and the constant beside it."""
 
 
 def _numbers(value: Value) -> np.ndarray | None:

@@ -54,12 +54,12 @@ def ports_of(flow: Flow) -> tuple[list[Port], list[Port]]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a call takes, and what it needs.
+    """The time that a call takes, and the memory that it needs.
 
     Attributes:
-        seconds: in kernels, by the origin of the node that they are for.
-        weight_bytes: as kernels read them, tables included: those of all calls.
-        arena_bytes: of each call that runs at once.
+        seconds: the time in kernels, by the origin of the node that the kernels are for.
+        weight_bytes: the bytes of weights as kernels read them, tables included, for all calls together.
+        arena_bytes: the bytes of the arena of each call that runs at once.
     """
 
     seconds: Mapping[str, float]
@@ -88,10 +88,11 @@ class Submitting:
 
 
 def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call was given, arrays or one mapping, one for each of the ports, not looked at.
+    """Return the arrays of a call, given as arrays or as one mapping, one for each port, in order. The arrays are not
+    checked.
 
     Raises:
-        InputError: there are more or less, or other names.
+        InputError: the number of arrays, or their names, are not those of the inputs.
     """
     if len(arrays) == 1 and isinstance(arrays[0], Mapping):
         by_name, names = arrays[0], [port.name for port in inputs]
@@ -107,7 +108,7 @@ def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def described(executable: Any) -> str:
-    """Of what has `inputs` and `outputs`, for people: `<CPUExecutable x: f32[2,3] -> y: f32[2]>`."""
+    """Describe an object with `inputs` and `outputs`, for people: `<CPUExecutable x: f32[2,3] -> y: f32[2]>`."""
     inputs, outputs = (listed(map(str, ports)) or "nothing" for ports in (executable.inputs, executable.outputs))
     return f"<{type(executable).__name__} {inputs} -> {outputs}>"
 
@@ -134,18 +135,18 @@ class Executable(Submitting, ABC):
         self.outputs = tuple(outputs)
 
     def package(self) -> Package:
-        """What `runtime.backend.load` makes this executable from, in this process or another one.
+        """Return the package that `runtime.backend.load` makes this executable from, in this process or another one.
 
         Raises:
-            PackageError: it can't be kept; the text says why.
+            PackageError: the executable can't be kept; the text says why.
         """
         raise PackageError("what this backend compiles can't be kept, as it does not say how")
 
     def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
-        """What the runtime runs of it: see `Backend.artefact_programs`.
+        """Return the programs that the runtime runs for this executable: see `Backend.artefact_programs`.
 
         Raises:
-            PackageError: there is no such thing; the text says why.
+            PackageError: there are no such programs; the text says why.
         """
         raise PackageError("it can't be saved for the runtime: only what the backend CPU compiled in this process can, "
                            "and not what was loaded")
@@ -164,22 +165,24 @@ class Executable(Submitting, ABC):
     precision = "f32"
     """In what its convolutions and matrix products compute."""
     quantised: str | None = None
-    """Of those of a recipe, how many of them are in 8 bits, as a phrase."""
+    """A phrase that says how many of a recipe's convolutions and matrix products are in 8 bits."""
     fit: Any = None
-    """What of a recipe was applied (`quantise.fit`), where it was compiled in this process with one."""
+    """The part of a recipe that was applied (`quantise.fit`), where the graph was compiled in this process with a
+    recipe."""
 
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""
 
     watch: Watch | None = None
-    """What audits its calls, where their border is in Python."""
+    """The watch that audits the executable's calls, where their border is in Python."""
     values: Values | None = None
-    """What runs it so that each value in it is seen; None: nothing does."""
+    """The runner that lets each value in the graph be seen; None if there is no such runner."""
 
     @property
     def threads(self) -> int | None:
-        """As many as a call asks for, which for short ones depends on what was faster lately; None: it has no team."""
+        """The number of threads that a call asks for; None if there is no team of threads. For short calls the number
+        depends on what was faster lately."""
         return None
 
     @property
@@ -213,7 +216,7 @@ class Executable(Submitting, ABC):
         return self.measured(self.checked(arrays), rounds)
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Any:
-        """What `profile` returns; `arrays` are as those of `run`."""
+        """Measure the calls for `profile`, and return its report; `arrays` are as those of `run`."""
         raise ConfigError("profiles tell of kernels, which only the backend CPU has")
 
     def usage(self, arrays: list[np.ndarray], rounds: int) -> Usage:
@@ -241,8 +244,8 @@ class Executable(Submitting, ABC):
         raise ConfigError("the backend simulates nothing; NNP does, and NGRAPH_PROFILE traces what really runs")
 
     def traced(self, arrays: list[np.ndarray]) -> list[Event]:
-        """What runs when in a call, as events of a Chrome trace; of a simulated device in simulated time. `arrays` are
-        as those of `run`.
+        """Trace what runs when in a call, as events of a Chrome trace. The events of a simulated device are in
+        simulated time. `arrays` are as those of `run`.
 
         Raises:
             ConfigError: the backend has nothing to tell, or NGRAPH_PROFILE is set.
@@ -255,22 +258,24 @@ class Executable(Submitting, ABC):
         return None
 
     rough = False
-    """Whether results are rounded to less than their types hold, so that nothing is to be calibrated on them."""
+    """True if results are rounded to less than their types hold, so that nothing is to be calibrated on them."""
 
     def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
         """Take what must be known of data, such as scales for 8-bit numbers, from `samples`, each an array for each
         input, unless it is known already."""
 
     def simulated_seconds(self) -> float | None:
-        """What a call takes on the device that this machine simulates; None where the device is real.
+        """Return the seconds that a call takes on the device that this machine simulates; None where the device is
+        real.
 
         Raises:
-            ConfigError: it is not known before the first call.
+            ConfigError: the time is not known before the first call.
         """
         return None
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
-        """What a call was given, as `run` takes it; as it is, where it can be. Raises InputError as a call does."""
+        """Return the arrays of a call as `run` takes them, each unchanged where possible. Raises InputError as a call
+        does."""
         return [checked_array(port, array) for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
 
     def in_order(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,12 +13,13 @@ from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port
 
 SEED = 7
-"""Of random inputs, if no other is asked for."""
+"""The seed of random inputs, if no other is asked for."""
 
 
 def random_array(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype | str,
                  draw: Draw | None = None) -> np.ndarray:
-    """As `draw` says; else normal numbers, or integers 0 and 1: of other types few models take all values."""
+    """Draw an array as `draw` says. Else draw normal numbers for floats, and integers 0 and 1 for other types, because
+    few models take all values of these."""
     if draw is not None:
         return draw.array(random, tuple(shape), np.dtype(dtype))
     if np.dtype(dtype).kind == "f":

@@ -16,7 +16,7 @@ logger = config.logger(__name__)
 
 
 class Place(Protocol):
-    """Where the content of an entry is, or may be kept; `cache.Place`."""
+    """The place where the content of an entry is kept, or may be kept; `cache.Place` is one."""
 
     def get(self) -> bytes | None: ...
 

@@ -1,4 +1,4 @@
-"""What a graph was lowered to, for pictures and reports: kernel calls in levels, memory over the levels, layouts."""
+"""The lowered form of a graph, for pictures and reports: kernel calls in levels, memory over the levels, layouts."""
 
 from __future__ import annotations
 

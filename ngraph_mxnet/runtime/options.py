@@ -27,7 +27,8 @@ def require_known(backend: str, options: Mapping[str, Any], known: Mapping[str, 
 
 
 def file_digests(options: Mapping[str, Any]) -> dict[str, str]:
-    """Of the options that name files those of their contents, on which what is compiled depends as on the names."""
+    """Return the content digests of the files that options name, by option. A compiled graph depends on the contents as
+    on the names."""
     return {name: FileSetting.of(value).digest for name, value in sorted(options.items())
             if isinstance(value, str) and len(value) < _LONGEST_PATH and os.path.isfile(value)}
 

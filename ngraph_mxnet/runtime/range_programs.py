@@ -23,13 +23,13 @@ from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeTemplate, R
 logger = config.logger(__name__)
 
 MOST_PROGRAMS = 8
-"""Of a range, for each instruction set."""
+"""The most programs of a range, for each instruction set."""
 _MOST_TRIED = 512
 
 Made = tuple[Graph, Mapping[str, Any]]
 """A graph, and those of its parameters' arrays that become constants."""
 Found = list[tuple[str, Sequence[Guard], RangeTemplate]]
-"""What `Backend.range_templates` gives."""
+"""The result of `Backend.range_templates`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is compiled for ranges of sizes, what that assumes, and what is not, for people."""
+"""A report for people: what is compiled for ranges of sizes, what that assumes, and what is not compiled so."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Assumption:
 
 @dataclass(frozen=True)
 class RangeVerdict:
-    """Of a region or model: the inputs whose sizes change, what is assumed of them, and, where each set of shapes is
-    compiled for itself, why."""
+    """The verdict on a region or model: the inputs whose sizes change, and the assumptions about these sizes. Where
+    each set of shapes is compiled for itself, `reason` says why."""
 
     name: str
     inputs: tuple[str, ...]
@@ -60,7 +60,7 @@ class RangeExplanation(Rendered):
 
     @property
     def compiles(self) -> bool:
-        """Whether nothing has to be compiled for each set of shapes."""
+        """True if no set of shapes has to be compiled for itself."""
         return all(verdict.reason is None for verdict in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What runs a graph for a range of sizes.
+"""Templates and executables that run a graph for a range of sizes.
 
-A graph is compiled with symbols in place of sizes, for the sizes at hand: the *template* holds for all sizes for which
-its guards hold, and makes of them in microseconds what runs them. Where a guard does not hold another template is
-compiled; what has no templates is compiled for each set of sizes.
+A graph is compiled with symbols in place of sizes, for the sizes at hand. The *template* holds for all sizes for which
+its guards hold, and makes an executable for such sizes in microseconds. Where a guard does not hold, another template
+is compiled. A graph that has no templates is compiled for each set of sizes.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Template(ABC):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether a guard leaves one value of a symbol only."""
+        """True if a guard leaves only one value of a symbol."""
         return any(guard.is_narrow for guard in self.guards)
 
     def package(self) -> Any:
-        """What this template is made from again, in this process or another one: of a graph a `Package`, which
-        `runtime.backend.load_template` takes.
+        """Return the data from which this template is made again, in this process or another one. For a graph that is a
+        `Package`, which `runtime.backend.load_template` takes.
 
         Raises:
-            PackageError: it can't be kept; the text says why.
+            PackageError: the template can't be kept; the text says why.
         """
         raise PackageError("what this backend compiles for a range can't be kept, as it does not say how")
 
     @abstractmethod
     def bind(self, shapes: Shapes) -> Any:
-        """What runs inputs of these shapes, of a graph an `Executable`; None where a guard does not hold. Any thread
-        may ask."""
+        """Return the executable for inputs of these shapes; None where a guard does not hold. For a graph the result is
+        an `Executable`. Any thread may call this."""
 
 
 def require_fixed_weights(graph: Graph) -> None:
@@ -79,7 +79,7 @@ class Attempt:
 
 
 def attempt(hint: Binding, make: Callable[[], Template | None]) -> Attempt:
-    """What `make` gives under guards, for the symbols' values now."""
+    """Call `make` under guards, for the symbols' values now. Return the template, or the reason why there is none."""
     try:
         with assuming(Guards(hint)):
             template = make()
@@ -136,7 +136,7 @@ class RangeExecutable(Executable):
         self._failures = 0
 
     def at(self, *shapes: Sequence[int]) -> Executable:
-        """What runs inputs of these shapes.
+        """Return the executable for inputs of these shapes.
 
         Raises:
             InputError: a shape does not fit.

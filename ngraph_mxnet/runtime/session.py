@@ -15,7 +15,7 @@ from ngraph_mxnet.ir.module import Flow
 from ngraph_mxnet.runtime.executable import Executable
 
 MOST_LANES = 16
-"""As many devices may share a graph."""
+"""The most devices that may share a graph."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Source(Protocol):
         """Keep about the last `most` events."""
 
     def take(self) -> tuple[list[Event], int]:
-        """What was recorded, which is then forgotten, and the number of events that were dropped."""
+        """Return the recorded events and the number of events that were dropped, and forget the recorded ones."""
 
 
 class Recorder:

@@ -22,7 +22,7 @@ Weighted = Callable[[Shapes], tuple[Graph, Mapping[str, Any]]]
 
 
 class ArtefactFile:
-    """What a file tells, and runs."""
+    """A compiled file: its description, and a way to run it."""
 
     def __init__(self, path: str) -> None:
         """Raises:
@@ -42,13 +42,13 @@ class ArtefactFile:
             self._sets.setdefault(program.shapes, program.summary())
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs by name; empty where the file is for several."""
+        """Return the shapes of the inputs by name; empty if the file is for several sets of shapes, or for ranges."""
         if len(self._sets) != 1 or self._artefact.ranges:
             return {}
         return {name: type_.shape for name, type_ in self._sets[0].inputs}
 
     def dtypes(self) -> dict[str, str]:
-        """Of the inputs by name, in order."""
+        """Return the dtypes of the inputs by name, in the order of the inputs."""
         inputs = (self._artefact.programs or self._artefact.ranges)[0].inputs
         return {name: str(type_.element.numpy) for name, type_ in inputs}
 

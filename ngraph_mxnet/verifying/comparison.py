@@ -16,8 +16,9 @@ DEFAULTS = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2, "int8": 2e-1}
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What may lie between two values of one element: of floats `share` of the largest magnitude of the reference's
-    tensor; of integers of 8 bits, which are mostly quantised numbers, 1; of others and bool nothing."""
+    """The difference allowed between two values of one element. Floats may differ by `share` of the largest magnitude
+    of the reference's tensor. Integers of 8 bits, which are mostly quantised numbers, may differ by 1. Other integers
+    and bool must be equal."""
 
     share: float
 
@@ -57,7 +58,7 @@ class Difference:
     relative: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; what is no number is a text, `nan`, `inf` or `-inf`."""
+        """Return the difference as a dict for JSON. Floats that are not finite become texts: `nan`, `inf` or `-inf`."""
         found = {**asdict(self), "index": None if self.index is None else list(self.index)}
         return {**_plain(found), "ours": _plain(self.ours.to_dict()), "reference": _plain(self.reference.to_dict())}
 
@@ -68,7 +69,7 @@ def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare(ours: np.ndarray, reference: np.ndarray, tolerance: Tolerance) -> Difference:
-    """Of arrays of bool, integers or floats; of different dtypes too, as numbers."""
+    """Compare two arrays of bool, integers or floats. Arrays of different dtypes are compared as numbers."""
     about = (statistics(ours), statistics(reference))
     if ours.shape != reference.shape:
         return Difference(False, None, max(ours.size, reference.size), *about)

@@ -1,4 +1,4 @@
-"""What is verified, with what it can be compared with; graphs of the IR."""
+"""Models that are verified, and what each can be compared with. Graphs of the IR are one kind."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class Model(ABC):
     drawn: Sequence[str] = ()
     draws: Mapping[str, Draw] = {}
     given = "given"
-    """Where the other inputs are from, as text."""
+    """The origin of the inputs that were not drawn, as text."""
     weights = "the model's own"
     precision: str | None = None
-    """In which it is compiled already, whatever the options say."""
+    """The precision in which the model is compiled already, whatever the options say."""
     note: str | None = None
-    """What else there is to tell of how it runs."""
+    """A further remark on how the model runs."""
 
     @abstractmethod
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        """Of our run of the whole model."""
+        """Return the results of our run of the whole model."""
 
     @abstractmethod
     def expected(self, against: str) -> list[np.ndarray]:
-        """Of the reference's run of the whole model."""
+        """Return the results of the reference's run of the whole model."""
 
     @abstractmethod
     def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
@@ -66,7 +66,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def has_halves(self) -> bool:
-        """Whether the model stores values in float16."""
+        """True if the model stores values in float16."""
 
     def parts_agree(self) -> str:
         """Why outputs may differ though those of all parts agree."""
@@ -77,11 +77,11 @@ class Model(ABC):
         return self.framework or INTERPRETER
 
     def reference_title(self, against: str) -> str:
-        """What the reference is called, with its version."""
+        """Return the name of the reference, with its version."""
         return "the interpreter of the IR"
 
     def differing_weights(self, names: Sequence[str]) -> list[str]:
-        """Those of these parameters whose content for our run is not the reference's."""
+        """Return the names of the given parameters whose content for our run is not the reference's."""
         return []
 
 

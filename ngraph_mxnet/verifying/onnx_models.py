@@ -71,7 +71,7 @@ class OnnxModel(Model):
         return known, self._expected_values(against, known)
 
     def _expected_values(self, against: str, traced: Traced) -> list[Any]:
-        """Of points that are called as the model's values."""
+        """Return the reference's values at points that have the names of the model's values."""
         names, every = [point.name for point in traced.points], with_all_outputs(self._reference)
         if against != INTERPRETER:
             return runtime_results(every, self.inputs, names)
@@ -80,7 +80,7 @@ class OnnxModel(Model):
         return [values[name] for name in names]
 
     def _interpreted(self, traced: TracedGraph) -> list[np.ndarray]:
-        """Of points that are values of the graph."""
+        """Return the interpreter's values at points that are values of the graph."""
         imported = import_for_inputs(self._reference, self.inputs)
         if _ops(imported.graph) != _ops(traced.graph):
             raise ModelError("with the reference's weights the model has another graph, since numbers among them are "

@@ -18,7 +18,7 @@ from ngraph_mxnet.verifying.traced import Arrays, Point, Traced, marked_lines
 
 
 class TracedModel(Traced):
-    """Of a model and its inputs; a point is a name that a node of its graph computes."""
+    """The points of a model with its inputs; a point is a name that a node of the model's graph computes."""
 
     def __init__(self, model: Model, inputs: Mapping[str, Any], backend: str, options: Mapping[str, Any]) -> None:
         self._model, self._inputs, self._backend, self._options = model, inputs, backend, options

@@ -71,7 +71,8 @@ class PartitionedModel(Model):
 
 
 class TracedSymbol(Traced):
-    """Of a symbol whose outputs are all of its operators'; a point is an edge of its graph."""
+    """The points of a symbol whose outputs are all of its operators' outputs; a point is an edge of the symbol's
+    graph."""
 
     def __init__(self, every: Any, output_names: Sequence[str], arrays: Mapping[str, np.ndarray], backend: str,
                  options: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What was found when a model was verified: as text for people, as JSON for programs."""
+"""The findings of a model's verification: as text for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Diverging:
 
     @property
     def computes_wrong(self) -> bool:
-        """Whether it gives a wrong value of the reference's operands; else it only carries an earlier difference."""
+        """True if the node computes a wrong value of the reference's operands. Else it only carries an earlier
+        difference."""
         return not self.alone.agrees
 
     def with_differing(self, names: Sequence[str]) -> Diverging:
@@ -121,7 +122,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether all outputs do."""
+        """True if all outputs agree."""
         return all(difference.agrees for _, difference in self.outputs)
 
     def with_diverging(self, found: Diverging | None, unnamed: str | None) -> Verification:

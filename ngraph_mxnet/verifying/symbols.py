@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
                  arrays: Arrays, seed: int, backend: str) -> Model:
-    """Of a symbol, its file or a Gluon block, compiled in regions if it can't be as a whole; arguments as those of
-    `verify`.
+    """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
+    compiled in regions. The arguments are those of `verify`.
 
     Raises:
         ModelError, InputError, ConfigError: as `verify`.

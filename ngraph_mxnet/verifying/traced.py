@@ -46,7 +46,8 @@ class Traced(ABC):
 
     @abstractmethod
     def run(self, results: Sequence[Point], given: Arrays) -> list[Any]:
-        """What these points are when the model is cut behind them and in front of those given, and compiled alone.
+        """Return the values of the points `results`, from a part of the model that is compiled alone. The part ends
+        behind these points, and begins behind the points of `given`.
 
         Raises:
             NGraphError: such a part can't be compiled.
@@ -54,7 +55,8 @@ class Traced(ABC):
 
     @abstractmethod
     def text(self, point: Point, given: Arrays) -> str:
-        """What computes the point of those given, marked with `>`, and what computes these, as text for people."""
+        """Return the nodes that compute the point of those given, as text for people. These nodes are marked with `>`;
+        the nodes that compute the given points have no mark."""
 
     @abstractmethod
     def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
@@ -88,7 +90,7 @@ _MOST_LINES = 24
 
 @dataclass(frozen=True)
 class Runner:
-    """What runs graphs: a backend, options of its, and arrays for the graphs' parameters by name.
+    """A runner of graphs: a backend, the backend's options, and arrays for the graphs' parameters by name.
 
     `constant`: the parameters whose content the compiler is given.
     """
@@ -122,7 +124,7 @@ class Runner:
 
 
 class TracedGraph(Traced):
-    """Of a graph; the points are values of it."""
+    """The points of a graph; each point is a value of the graph."""
 
     def __init__(self, graph: Graph, named: Iterable[tuple[str, Value]], outputs: Sequence[Value | None],
                  runner: Runner) -> None:
@@ -152,7 +154,7 @@ class TracedGraph(Traced):
         return self.run_on(self._runner, results, given)
 
     def run_on(self, runner: Runner, results: Sequence[Point], given: Arrays) -> list[np.ndarray]:
-        """As `run`, on something else."""
+        """Run a part as `run` does, on another runner."""
         return runner.run(self._part(results, given), {_value(point): array for point, array in given.items()})
 
     def parameters(self, point: Point, given: Collection[Point]) -> list[str]:

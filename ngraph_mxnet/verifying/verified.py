@@ -29,7 +29,8 @@ from ngraph_mxnet.verifying.traced import Arrays, Point, Traced
 
 
 class Bisection:
-    """Of a model whose parts can be run, and the arrays of a reference at its points."""
+    """A search for the first value that differs, in a model whose parts can be run. The reference's arrays at the
+    model's points are known."""
 
     def __init__(self, traced: Traced, expected: Sequence[Any], tolerance: Tolerance,
                  on_part: Callable[[], None] = lambda: None) -> None:
@@ -39,10 +40,10 @@ class Bisection:
                           if isinstance(array, np.ndarray) and array.dtype.kind in "biuf"}
         self._found: dict[Point, Difference] = {}
         self.parts = 0
-        """That were compiled so far."""
+        """The number of parts that were compiled so far."""
 
     def difference(self, point: Point) -> Difference:
-        """Of the model cut behind this value."""
+        """Return the difference at this point, of the model that is cut behind it."""
         if point not in self._found:
             self._found[point] = self._compared([point], {})
         return self._found[point]
@@ -75,7 +76,7 @@ class Bisection:
             found = suspect
 
     def described(self, point: Point) -> Diverging:
-        """What there is to tell of the first value that differs."""
+        """Describe the first value that differs."""
         operands = self._traced.operands(point, self._expected)
         given = {operand: self._expected[operand] for operand in operands}
         outputs = [output for output in self._traced.outputs if output is not None]
@@ -85,7 +86,8 @@ class Bisection:
                          self._traced.parameters(point, given), self.parts)
 
     def _compared(self, results: Sequence[Point], given: Arrays) -> Difference:
-        """Of the last of these points, in the part of the model that has them as results."""
+        """Return the difference at the last of these points, in the part of the model that has the points as
+        results."""
         found = self._traced.run(results, given)[-1]
         self.parts += 1
         self._on_part()
@@ -268,7 +270,7 @@ def _title(model: Any) -> str:
 
 
 def _told(model: Model, seed: int) -> list[str]:
-    """Where the inputs are from."""
+    """Return the origin of each input, as text."""
     told = []
     for name, array in model.inputs.items():
         origin = model.given

@@ -1,4 +1,5 @@
-"""What the C++ plugin asks: the compiled region, when an op is created and no compiled one fits."""
+"""Callbacks of the C++ plugin. The plugin asks for the compiled region when an op is created and no compiled region
+fits."""
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ from ngraph_mxnet.runtime.trace import span
 logger = config.logger("ngraph_mxnet")
 
 lowered = Recent(8)
-"""What the latest partitionings lowered, by `region_key`, for the compilation that mostly follows."""
+"""A cache of what the latest partitionings lowered, by `region_key`. It serves the compilation that mostly follows."""
 
 
 def region_key(structure: str, types: Sequence[TensorType], data: Sequence[int]) -> Any:
-    """Of a region's structure, the types of its arguments, whose sizes are numbers, and the places of data. They are
-    plain tuples: a table compares thousands of types with each other."""
+    """Return the key of a region: its structure, the types of its arguments, and the places of data. The sizes in the
+    types are numbers. The types are plain tuples, because a table compares thousands of types with each other."""
     return structure, tuple((type_.element.name, type_.shape) for type_ in types), tuple(data)
 
 
@@ -113,7 +114,8 @@ def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in
 
 def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], types: ranges.Types,
                attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
-    """What is compiled for these shapes, and for all that are alike; None where that can't be."""
+    """Compile a region for a range of shapes. Return the program for these shapes and the template for all that are
+    alike, or None where that is impossible."""
     backend = get_backend(chosen_backend(attrs))
 
     def template() -> Template | None:

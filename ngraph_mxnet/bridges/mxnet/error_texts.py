@@ -1,11 +1,11 @@
-"""What errors say that came through libmxnet. Nothing of MXNet is imported for it."""
+"""Texts of errors that came through libmxnet. This module imports nothing of MXNet."""
 
 from __future__ import annotations
 
 import re
 
 OWN_ERROR = "NGraphSubgraphOp: "
-"""What the plugin begins its errors with."""
+"""The text that the plugin's errors begin with."""
 
 _MOST_LENGTH = 500
 _PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
@@ -13,7 +13,8 @@ _TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 
 
 def brief(error: BaseException) -> str:
-    """What an error says, without the traces, the times and the list of arguments that MXNet writes around it."""
+    """Return the text of an error, without the traces, the times and the list of arguments that MXNet writes around
+    it."""
     text = str(error).rpartition(OWN_ERROR)[2].partition("\nAt:\n")[0]
     lines = [_PLACE.sub("", line.strip()) for line in text.splitlines()]
     said = next((line for line in lines if line and not line.startswith(_TRACE)), "")

@@ -58,7 +58,7 @@ class Explanation(Rendered):
 
     @property
     def compiles(self) -> bool:
-        """Whether any node runs on the backend."""
+        """True if any node runs on the backend."""
         return bool(self.partition.regions)
 
     def to_dict(self) -> dict[str, Any]:

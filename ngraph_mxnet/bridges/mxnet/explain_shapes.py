@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
                    dtypes: DTypes | None = None, *, backend: str | None = None) -> RangeExplanation:
-    """What a bind of `symbol` would compile once for all sizes of these axes, and what it assumes of them.
+    """Explain what a bind of `symbol` would compile once for all sizes of these axes, and what it assumes of the sizes.
 
     Args:
         symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
@@ -77,7 +77,7 @@ _Members = tuple[str, ...]
 
 @dataclass(frozen=True)
 class _Regions:
-    """Those of the model at one set of sizes; `left` are the nodes that stay with MXNet, and why."""
+    """The regions of the model at one set of sizes. `left`: the nodes that stay with MXNet, each with the reason."""
 
     nameless: NamelessGraph
     sizes: Shapes

@@ -1,4 +1,4 @@
-"""Where each node and each update of a model runs in training, and why not elsewhere."""
+"""An explanation of training: where each node and each update of a model runs, and why not elsewhere."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainingExplanation(Rendered):
 
     @property
     def compiles(self) -> bool:
-        """Whether any node trains compiled."""
+        """True if any node trains compiled."""
         return any(node.forward != MXNET for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class TrainingExplanation(Rendered):
 
 def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
                      dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
-    """What training would compile of `symbol`, all of whose arguments are trained but those in `shapes` and labels.
+    """Explain what training would compile of `symbol`. All arguments are trained, except those in `shapes` and labels.
 
     The programs are compiled, and the backward half of a model that is one program is run on zeros.
 

@@ -107,8 +107,8 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Of a layer: the scale of its data; what divides the data before, or None; the means by which its bias is
-    corrected, or None."""
+    """The quantisation of a layer. `scale`: of its data. `factors`: the divisors of its data before rounding, or
+    None. `means`: the means that correct its bias, or None."""
 
     scale: Scale
     factors: np.ndarray | None
@@ -169,7 +169,7 @@ def _operator(product: str) -> str:
 
 
 def _holding(scales: list[Scale]) -> Scale:
-    """Of the range that holds those of all these."""
+    """Return the scale of the range that holds the ranges of all these scales."""
     if len(scales) == 1:
         return scales[0]
     low = min((_LEAST - one.zero_point) * one.scale for one in scales)
@@ -226,7 +226,7 @@ class _FakeQuantized:
         return [1] * (len(self._layer.weight.shape) - 2)
 
     def _by_weight(self, numbers: np.ndarray) -> np.ndarray:
-        """Of each input channel, in a shape that broadcasts against the weights."""
+        """Arrange the numbers of the input channels in a shape that broadcasts against the weights."""
         rows = by_group(numbers, self._layer.weight.shape[0], _groups(self._layer))
         return rows.reshape(*rows.shape, *self._taps())
 
@@ -243,7 +243,7 @@ class _FakeQuantized:
         return operators.reshape_like(operators.broadcast_div(rows, factors), x)
 
     def _corrected_bias(self, operators: Any, errors: Any, means: Any, bias: Any) -> Any:
-        """As `quantise.corrections.bias_correction`; what it adds has no gradient."""
+        """Correct the bias as `quantise.corrections.bias_correction` does. The correction has no gradient."""
         mean = operators.sum(operators.broadcast_mul(errors, means), axis=0, exclude=True)
         correction = operators.BlockGrad(-mean)
         if bias is None:
@@ -266,7 +266,7 @@ class _FakeQuantized:
         return operators.BlockGrad(rounded) + (weight - operators.BlockGrad(weight))
 
     def _short_scales(self, operators: Any, weight: Any) -> Any:
-        """As `quantise.products` has them for short sums."""
+        """Return the scales that `quantise.products` has for short sums."""
         sums = [operators.sum(operators.reshape(operators.relu(one), shape=self._fours), axis=(2, 4), keepdims=True)
                 for one in (weight, -weight)]
         most = operators.max(operators.maximum(*sums), axis=0, exclude=True)

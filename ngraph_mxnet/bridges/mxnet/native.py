@@ -1,4 +1,4 @@
-"""What MXNet computes of a symbol at inference: its own operators one by one, or with regions of ours among them."""
+"""MXNet's results of a symbol at inference: from its own operators one by one, or with regions of ours among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Arrays = dict[str, "NDArray"]
 
 
 def title() -> str:
-    """What computes here, and its version."""
+    """Return what computes here, MXNet's own operators, with MXNet's version."""
     import mxnet as mx
 
     return f"MXNet {mx.__version__}'s own operators"

@@ -28,13 +28,13 @@ slot. A region's attribute of that name lists places among its inputs."""
 
 
 def settings_of(options: Mapping[str, str]) -> str:
-    """What, beside the options, decides how graphs are compiled: the CPU settings, and what is in the files that
+    """Return what decides, beside the options, how graphs are compiled: the CPU settings, and digests of the files that
     options name."""
     return f"{config.compile_settings()} {file_digests(options) or ''}".rstrip()
 
 
 def settings_key(structure: str, options: Mapping[str, str]) -> str:
-    """What, beside shapes, types and options, a compiled region depends on: its structure and `settings_of`."""
+    """Return what a compiled region depends on, beside shapes, types and options: its structure and `settings_of`."""
     return f"{structure} {settings_of(options)}"
 
 
@@ -97,7 +97,7 @@ def told_of(executable: Executable) -> str:
 
 
 def precision_of(subgraph_json: str, attrs: Mapping[str, str]) -> str:
-    """What was remembered of the region; empty if nothing was."""
+    """Return the precision that was remembered of the region, or an empty text if none was."""
     found: str = _told.get(_key(subgraph_json, attrs)) or ""
     return found
 

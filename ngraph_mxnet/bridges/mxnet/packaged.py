@@ -47,7 +47,7 @@ class _File:
 
 @dataclass(frozen=True)
 class Region:
-    """What a region is matched by: its inputs' types, and which of them the fingerprint's parameters are.
+    """The facts that a region is matched by: its inputs' types, and which inputs are the fingerprint's parameters.
 
     Plain data, so that it can be kept for the next process.
     """
@@ -76,7 +76,7 @@ class Region:
 
 
 def is_wanted() -> bool:
-    """Whether there may be a file for a region."""
+    """True if NGRAPH_PACKAGE is set, so that there may be a file for a region."""
     return bool(config.get("NGRAPH_PACKAGE"))
 
 
@@ -108,7 +108,7 @@ def packaged(region: Region, attrs: Mapping[str, str], compile: Callable[[], Any
 
 @functools.cache
 def open_files(paths: str) -> list[_File]:
-    """Those that can be read; a warning tells of others."""
+    """Open the files that can be read. A warning tells of each other file."""
     from ngraph_mxnet import _core
 
     found = []
@@ -156,7 +156,7 @@ Made = tuple[dict[str, Any], list[Executable]]
 
 
 def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
-    """What `make` gives, made once for `key`, which holds all that it depends on.
+    """Return the result of `make`, made once for `key`. The key holds all that the result depends on.
 
     Args:
         small: making takes no time.
@@ -203,7 +203,7 @@ _SMALL_NODES = 16
 
 
 def is_small(symbol_json: str) -> bool:
-    """Whether a graph has so few nodes, variables too, that nothing that is found out of it takes long.
+    """True if a graph has so few nodes, variables included, that nothing takes long to find out of it.
 
     Counted in the text: a region that is on disk is loaded without its JSON being parsed. Graphs within nodes count.
     """

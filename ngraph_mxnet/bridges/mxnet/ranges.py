@@ -19,7 +19,7 @@ from ngraph_mxnet.runtime.ranges import Attempt
 
 @dataclass(frozen=True)
 class Types:
-    """Those of a region's inputs, with symbols for the sizes that have changed; `hint` are the symbols' values now."""
+    """The types of a region's inputs, with symbols for the sizes that have changed. `hint`: the symbols' values now."""
 
     types: tuple[TensorType, ...]
     hint: dict[str, int]
@@ -33,8 +33,8 @@ _lock = ForkSafeLock()
 
 def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequence[int],
              attrs: Mapping[str, str]) -> Types | None:
-    """Of a region that comes with these shapes, and came with others before; None for the first ones, and as
-    `changing_of`."""
+    """Return the types of a region that comes with these shapes, and came with others before. Return None for the first
+    shapes, and where `changing_of` returns None."""
     ranks = tuple(map(len, shapes))
     names = [node.argument for node in parse_symbol(subgraph_json).arguments()] if config.told_axes() else []
     changing = changing_of((attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items()))),
@@ -73,7 +73,8 @@ def add(subgraph_json: str, types: Types, made: Attempt) -> None:
 
 
 def add_named(name: str, types: Mapping[str, TensorType], made: Attempt) -> None:
-    """As `add`, of what is called so, with the types of its arrays by their names."""
+    """Put what became of something called `name` into the log that `report` reads. `types`: those of its arrays, by
+    their names."""
     inputs = [f"{argument}: {type_}" for argument, type_ in types.items() if type_.is_symbolic]
     _verdicts.put((name, tuple(inputs)), RangeVerdict.of(name, inputs, made))
 
@@ -84,6 +85,6 @@ def verdicts() -> list[RangeVerdict]:
 
 
 def forget() -> None:
-    """What came before, for tests."""
+    """Forget all shapes and verdicts so far, for tests."""
     _changing.clear()
     _verdicts.clear()

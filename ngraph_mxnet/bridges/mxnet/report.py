@@ -43,7 +43,7 @@ class CompiledRegion:
 
 @dataclass(frozen=True)
 class Fallback:
-    """What MXNet ran, why, and how many binds or calls of a hybridized block it was."""
+    """A fallback: what MXNet ran, the reason, and how many binds or calls of a hybridized block it was."""
 
     what: str
     reason: str

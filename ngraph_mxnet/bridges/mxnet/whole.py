@@ -43,7 +43,7 @@ class WholeSymbol:
     @staticmethod
     def of_files(model: str | Path, params: str | Path, shapes: Shapes,
                  dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
-        """Of `model-symbol.json` and `model-0000.params`; `shapes` are those of one set.
+        """Load a WholeSymbol from `model-symbol.json` and `model-0000.params`. `shapes` are those of one set.
 
         Raises:
             ModelError: a file can't be read or does not fit.
@@ -55,7 +55,8 @@ class WholeSymbol:
 
     @staticmethod
     def of_block(block: Any, shapes: Shapes, dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
-        """Of a Gluon block, whose inputs are called so, in its order; its parameters' shapes may still be open.
+        """Build a WholeSymbol from a Gluon block. `shapes` names the block's inputs in order. The shapes of its
+        parameters may still be open.
 
         Raises:
             ModelError: it can't be made a symbol, or its parameters have no values.
@@ -131,7 +132,7 @@ def data_inputs(symbol: Symbol, weights: Mapping[str, Any]) -> list[str]:
 
 
 def is_block(model: Any) -> bool:
-    """Whether that is a Gluon block that makes symbols."""
+    """True if `model` is a Gluon block that makes symbols."""
     from mxnet.gluon import HybridBlock
 
     if type(model).__mro__[-2].__name__ == "Block" and not isinstance(model, HybridBlock):
@@ -146,8 +147,8 @@ def _flat(found: Any) -> list[Symbol]:
 
 def draws_of_symbol(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any],
                     backend: str) -> dict[str, Draw]:
-    """As `draws_of`, for the inputs of these shapes; of a symbol that MXNet runs in part, what the regions say that the
-    backend would run."""
+    """Return what `draws_of` says, for the inputs of these shapes. For a symbol that MXNet runs in part, return what
+    the regions say that the backend would run."""
     try:
         return draws_of(graph_of(symbol, shapes, dtypes, {})[0])
     except NGraphError:

@@ -19,7 +19,8 @@ _KINDS: dict[int, str] = {
 
 
 class Attributes:
-    """What is read is remembered, so that an attribute that no rule knows is told and not passed over."""
+    """The attributes of a node. Each read is recorded, so that an attribute that no rule reads is reported instead of
+    ignored."""
 
     def __init__(self, node: onnx.NodeProto) -> None:
         self._found = {attribute.name: attribute for attribute in node.attribute}

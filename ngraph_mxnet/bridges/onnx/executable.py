@@ -93,7 +93,7 @@ class ModelExecutable(Submitting):
         self._programs: OrderedDict[Key, _Stage | DividedModel] = OrderedDict()
         self._divided = Recent(MOST_PROGRAMS)
         self._always: DividedModel | None = None
-        """What runs all shapes, once the model was divided for all of them."""
+        """The divided model that runs all shapes, once the model was divided for all of them."""
         self._quick: Callable[..., list[Any] | None] | None = None
         """The latest program, if it is the whole model; its answer is None to arrays that don't fit it as they are."""
         self._specialised: set[str] = set()
@@ -177,9 +177,9 @@ class ModelExecutable(Submitting):
                            for port in stage.rest.inputs})
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
-        """Where the time goes with these arrays, kernel by kernel: see `Executable.profile`.
+        """Measure where the time goes with these arrays, kernel by kernel: see `Executable.profile`.
 
-        Of a model that is compiled in parts, as shapes depend on the data, it tells of the first.
+        If shapes depend on the data, the model is compiled in parts, and only the first part is measured.
 
         Raises:
             InputError, UnsupportedError, ModelError: as for a call.
@@ -212,10 +212,11 @@ class ModelExecutable(Submitting):
         compile_to_file(path, graphs, self._backend, isas=isas, options=options, metadata=metadata)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
-        """What would run for arrays of these shapes, compiled now; of a model in parts, the first.
+        """Compile and return the program that would run for arrays of these shapes. For a model in parts, return the
+        first part's program.
 
         Raises:
-            UnsupportedError: it begins with what is run between programs.
+            UnsupportedError: the model begins with nodes that are run between programs.
         """
         try:
             stage, _ = self._compiled({name: shape_of(value) for name, value in inputs.items()}, flat_arrays(inputs))
@@ -262,13 +263,14 @@ class ModelExecutable(Submitting):
         return self._cached(shapes, values) if program is None else self._whole_stage(program)
 
     def _whole_stage(self, program: Executable) -> _Stage:
-        """Of a program that is the whole model; two outputs of it may be one value, and have one name there."""
+        """Build the stage of a program that is the whole model. Two outputs of the model may be one value, with one
+        name in the program."""
         outputs: list[tuple[str, Item]] = [(output.name, Value(port.type, None, 0)) for output, port in
                                            zip(self.outputs, program.outputs, strict=True)]
         return _Stage(program, outputs, None)
 
     def _divide(self, cut: CutError) -> DividedModel:
-        """What runs the model in the parts that the cut makes, made once."""
+        """Return the model divided at this cut. A division that is still kept is reused."""
         from ngraph_mxnet.bridges.onnx.runners import DividedModel  # most models are not, and start sooner without
 
         key = cut.key()
@@ -332,7 +334,8 @@ class ModelExecutable(Submitting):
         return import_model(self._model, shapes, values, partly=partly, between=between)
 
     def checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
-        """What a call was given, by name; as it is, where it can be. Raises InputError as a call does."""
+        """Return the arrays of a call by input name, each unchanged where possible. Raises InputError as a call
+        does."""
         return {port.name: self._fitting(port, array)
                 for port, array in zip(self.inputs, in_order(self.inputs, arrays), strict=True)}
 

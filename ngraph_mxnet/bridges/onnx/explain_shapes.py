@@ -1,4 +1,4 @@
-"""Whether an ONNX model is compiled for ranges of sizes, and if not, why."""
+"""A report on whether an ONNX model is compiled for ranges of sizes, and if not, why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model was imported as."""
+"""The import of an ONNX model: its graph, its weights, and the nodes that are left where the graph ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Imported:
     specialised: list[str] = field(default_factory=list)
     """Parameters whose elements, at the call that it was imported for, decided about shapes."""
     outputs: list[tuple[str, Item]] = field(default_factory=list)
-    """What the graph's results are parts of, in their order."""
+    """Names and items whose parts are the graph's results, in the order of the results."""
     rest: Model | None = None
     """The nodes from the one on at which the graph ends, if what is lowered there depends on the data; `outputs` are
     what it reads, beside inputs of the model."""
@@ -67,10 +67,10 @@ class Imported:
 
 
 def inferred_types(model: Model, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, TensorType]:
-    """Those outputs of a node of the model that are tensors of known shapes and of elements that the IR has.
+    """Infer the types of those outputs of a node that are tensors of known shapes and of element types that the IR has.
 
     Args:
-        types: of the node's inputs by name, as far as they are known.
+        types: the known types of the node's inputs, by name.
     """
     known = {tensor.name: tensor for tensor in model.proto.graph.initializer if tensor.name in types}
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -135,11 +135,12 @@ class _Importer:
         self._unfolded: list[onnx.TensorProto] = []
         """Initialisers of the branches whose nodes stand in place of an If."""
         self._may_end = False
-        """Whether the graph can end before what is being lowered: a node of the graph, or of a branch within it."""
+        """True if the graph can end before the node that is being lowered: a node of the graph, or of a branch within
+        the graph."""
         self._is_within = False
-        """Whether what is being lowered is in a subgraph."""
+        """True if the node that is being lowered is in a subgraph."""
         self._has_taken = False
-        """Whether a branch's nodes stand in place of an If."""
+        """True if the nodes of a branch stand in place of an If."""
         self._reason = ""
 
     def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
@@ -287,7 +288,7 @@ class _Importer:
 
     def _unfold(self, node: onnx.NodeProto, branch: onnx.GraphProto, scope: Scope,
                 produced: set[str]) -> list[onnx.NodeProto]:
-        """What stands in place of an If, of which this branch is taken."""
+        """Return the nodes that stand in place of an If whose taken branch is `branch`."""
         unfolded = unfold(node, branch, {*scope, *produced})
         self._has_taken = True
         produced.update(name for part in unfolded.nodes for name in part.output if name)
@@ -346,7 +347,8 @@ class _Importer:
 
     def _applied(self, node: onnx.NodeProto, domain: str, opset: int, inputs: list[Item | None], outputs: int,
                  scope: Scope) -> list[Item | None]:
-        """What the node gives; for the sizes at hand alone where it can't be lowered for a range of them."""
+        """Return the node's outputs. A node that can't be lowered for a range of sizes is lowered for the sizes at hand
+        alone."""
         undo = self._mark()
         try:
             return self._by_rule(node, domain, opset, inputs, outputs, scope)
@@ -445,8 +447,8 @@ class _Importer:
 
 
 def draws_of_model(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, Draw]:
-    """As `draws_of`, of what is compiled before there are data; nothing where that is nothing, or a shape is
-    missing, which whoever draws then says."""
+    """Return `draws_of` for a model that is compiled before there are data. Return an empty dict where the model can't
+    be imported, or a shape is missing; the code that draws reports that."""
     try:
         imported = import_model(model, shapes, partly=True, between=Between())
     except NGraphError:

@@ -1,4 +1,4 @@
-"""What a model says of its inputs, and the types that they have at a call."""
+"""The inputs that a model declares, and the types that they have at a call."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def input_types(model: Model) -> dict[str, InputType]:
 
 
 def dimensions(tensor: onnx.TypeProto.Tensor) -> Dimensions | None:
-    """What the model says of a shape; None if it does not say the rank."""
+    """Return the dimensions that the model declares for a tensor; None if the model declares no rank."""
     return tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
 
 
@@ -161,7 +161,7 @@ class ModelPort:
 
     @property
     def is_open(self) -> bool:
-        """Whether each call brings a shape that the model does not say."""
+        """True if each call brings a shape that the model does not declare."""
         return self.kind != "tensor" or self.shape is None or not all(isinstance(dim, int) for dim in self.shape)
 
 

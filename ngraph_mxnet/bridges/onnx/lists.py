@@ -19,14 +19,14 @@ Direct = Callable[[Attributes, Sequence[Any]], Any]
 
 
 def is_of_lists(node: onnx.NodeProto, domain: str, inputs: Sequence[Item | None]) -> bool:
-    """Whether the node reads or makes a sequence as such."""
+    """True if the node reads or makes sequences as such: an operator on sequences, or an Identity of a sequence."""
     if domain:
         return False
     return node.op_type in _LISTS or (node.op_type == "Identity" and isinstance(inputs[0], TensorSequence))
 
 
 def find_direct(node: onnx.NodeProto, domain: str, opset: int) -> Direct | None:
-    """What runs the node; None if nothing here does."""
+    """Find the function that runs the node on arrays and lists; None if no function here does."""
     if domain or (node.op_type == "Slice" and opset < 10):
         return None
     return _DIRECT.get(node.op_type)

@@ -1,4 +1,4 @@
-"""What the attributes of a Scan say."""
+"""The runners of Loop and Scan nodes, and the axes that the attributes of a Scan give."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScanAxes:
 
 
 def scan_axes(attrs: Attributes, scanned: int, outputs: int, opset: int) -> ScanAxes:
-    """Of a Scan of so many scanned inputs and outputs.
+    """Read the axes of a Scan with `scanned` scanned inputs and `outputs` scan outputs.
 
     Raises:
         ModelError: an attribute has another number of entries.
@@ -73,8 +73,9 @@ class _Body:
             raise type(error)(f"trip {trip}: {error}") from None
 
     def stacked(self, rows: list[np.ndarray], output: int, values: dict[str, Any], axis: int = 0) -> np.ndarray:
-        """What the trips gave for a scan output, along a new axis. Without trips, of the shape that the body would give
-        for `values`, as far as that is known, and else that it declares, with 0 where it declares nothing."""
+        """Stack the rows that the trips gave for a scan output along a new axis. Without trips, return an empty array
+        of the shape that the body would give for `values`, as far as that shape is known. Else the shape is the
+        declared one, with 0 where nothing is declared."""
         name = self._outputs[output].name
         for row in rows:
             if not isinstance(row, np.ndarray):

@@ -24,13 +24,14 @@ from ngraph_mxnet.ir.types import ElementType, Role, TensorType, element_type
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Those that its attributes hold, not those within them."""
+    """Return the subgraphs that the node's attributes hold, without the subgraphs nested in those."""
     return [graph for attribute in node.attribute
             for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)]
 
 
 def names_from_outside(nodes: Iterable[onnx.NodeProto], made: Iterable[str] = ()) -> dict[str, None]:
-    """What the nodes and their subgraphs read that they do not make, and that is not in `made`; in order."""
+    """Return, in order, the names that the nodes and their subgraphs read but do not make, and that are not in
+    `made`."""
     own, found = {*made, ""}, dict[str, None]()
     for node in nodes:
         read = (*node.input, *names_in_subgraphs(node))
@@ -40,12 +41,12 @@ def names_from_outside(nodes: Iterable[onnx.NodeProto], made: Iterable[str] = ()
 
 
 def names_in_subgraphs(node: onnx.NodeProto) -> list[str]:
-    """What a node's subgraphs read of the graphs around them."""
+    """Return the names that a node's subgraphs read from the graphs around them."""
     return [name for graph in subgraphs(node) for name in names_around(graph)]
 
 
 def names_around(graph: onnx.GraphProto) -> list[str]:
-    """What a subgraph reads of the graphs around it."""
+    """Return the names that a subgraph reads from the graphs around it."""
     own = {*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)}
     read = names_from_outside(graph.node, own)
     own.update(name for node in graph.node for name in node.output)
@@ -171,7 +172,7 @@ def _key(domain: str, name: str, overload: str) -> _Name:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    """Those of subgraphs, too."""
+    """Yield the nodes and the nodes of their subgraphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -228,7 +229,7 @@ class Model:
     proto: onnx.ModelProto
     opsets: dict[str, int]
     folder: Path | None
-    """Where external data lie."""
+    """The folder of the external data."""
 
     @property
     def name(self) -> str:
@@ -295,7 +296,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def _node_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
-    """Those of subgraphs, too."""
+    """Yield all names in the nodes: of nodes, operators, domains, values and attributes, subgraphs included."""
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
@@ -330,7 +331,7 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Unfolded:
-    """What takes the place of an If."""
+    """The nodes and initialisers that take the place of an If."""
 
     nodes: list[onnx.NodeProto]
     initializers: list[onnx.TensorProto]
@@ -491,7 +492,8 @@ def _inside(name: str, location: str, folder: Path | None) -> Path:
 
 
 def type_of(value: onnx.ValueInfoProto) -> tuple[str, onnx.TypeProto.Tensor | None]:
-    """What a graph input or output is, `tensor`, `sequence`, `optional` or else, and the type of its tensors."""
+    """Return the kind of a graph input or output, and the type of its tensors; None if it holds no tensors. The kind is
+    `tensor`, `sequence`, `optional` or another."""
     type_ = value.type
     kind = str(type_.WhichOneof("value") or "untyped").removesuffix("_type")
     if type_.HasField("optional_type"):

@@ -1,4 +1,4 @@
-"""What pieces of a model compute themselves instead of being given it."""
+"""The pieces of a divided model, and the values that a piece computes itself instead of being given."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Recomputed:
         return name in self._tensors or name in self._makers
 
     def is_size(self, name: str) -> bool:
-        """Whether it depends on the sizes of values."""
+        """True if the value of this name depends on the sizes of values."""
         return name in self._sizes
 
     def tensor(self, name: str) -> onnx.TensorProto | None:
@@ -76,7 +76,7 @@ Values = Mapping[str, Any]
 
 
 class CompiledModel(Protocol):
-    """What pieces ask of a `ModelExecutable`, which says what its methods do."""
+    """The interface of `ModelExecutable` that pieces use; the methods are described there."""
 
     inputs: tuple[ModelPort, ...]
 
@@ -148,7 +148,7 @@ class Piece:
         return found
 
     def executable(self, arrays: Sequence[Any]) -> CompiledModel:
-        """What runs values of these kinds and dtypes, in the order of `names`."""
+        """Return the executable for values of these kinds and dtypes, in the order of `names`."""
         key = tuple(map(_kind, arrays))
         made = self._made.get(key)
         if made is None:

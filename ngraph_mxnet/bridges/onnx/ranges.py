@@ -54,7 +54,7 @@ MadeTemplate = tuple[Template, Mapping[str, np.ndarray]]
 
 
 class CachedPrograms:
-    """Those of one model on one backend with these options."""
+    """The cached programs of one model on one backend with these options."""
 
     def __init__(self, model: Model, backend: str, options: Mapping[str, Any]) -> None:
         self._model, self._backend, self._options = model, backend, dict(options)
@@ -109,7 +109,7 @@ class CachedPrograms:
 
     @functools.cached_property
     def _facts(self) -> str | None:
-        """What decides about a program beside the model; None if a text can't tell."""
+        """The facts beside the model that decide about a program, as text; None if text can't state them."""
         if not is_plain(self._options):
             return None
         build = build_of(self._backend, self._options.get("devices", ""))
@@ -164,7 +164,7 @@ class CachedPrograms:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether the text of an option tells all: not that of an array, or of an object."""
+    """True if the text of an option says all about its value. The text of an array or of another object does not."""
     if isinstance(value, Mapping):
         return is_plain([*value.keys(), *value.values()])
     if isinstance(value, (list, tuple)):
@@ -232,10 +232,10 @@ class ModelRanges:
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
-        """What runs inputs of these shapes; None where they have to be compiled for themselves.
+        """Return the executable for inputs of these shapes; None where these shapes have to be compiled for themselves.
 
         Raises:
-            CutError: the model has a loop whose trips change with the shapes: it is run between programs.
+            CutError: the model has a loop whose trips change with the shapes; the loop is run between programs.
         """
         if any(not isinstance(shape, tuple) for shape in shapes.values()):
             return None

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes of a model, its intermediate values too."""
+"""The values that ONNX Runtime computes for a model, intermediate values included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What runs a node between programs: a loop by its body's programs, a function by those of its nodes."""
+"""Runners of nodes between programs: a loop runs by the programs of its body, a function by the programs of its
+nodes."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ MOST_FUNCTIONS = 16
 
 def runner_for(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make: Make, reference: Make,
              stable: Stable) -> Runner:
-    """What runs a node of the model.
+    """Return the function that runs a node of the model.
 
     make, reference: compile models, the latter for elements of their inputs.
 
     Raises:
-        UnsupportedError, ModelError: nothing can; the text names the node.
+        UnsupportedError, ModelError: nothing can run the node; the text names the node.
     """
     where = f"node {node.name or next(filter(None, node.output), '?')} {node.op_type}"
     try:
@@ -234,8 +235,9 @@ def _recomputed(model: Model, cut: CutError) -> Recomputed:
 
 
 def first_part(model: Model, cut: CutError) -> Model | None:
-    """What is before the cut, called with what it reads of the model's inputs; it gives what is read behind the cut.
-    None if that is only what the other parts compute themselves."""
+    """Return the model before the cut; None if its outputs would be only values that the other parts compute
+    themselves. Its inputs are those inputs of the whole model that it reads. Its outputs are the values that are read
+    behind the cut."""
     recomputed, nodes, behind = _recomputed(model, cut), cut.nodes[: cut.position], cut.nodes[cut.position :]
     made = {name for node in nodes for name in node.output if name and name not in recomputed}
     later = dict.fromkeys([*names_from_outside(behind), *(value.name for value in model.proto.graph.output)])

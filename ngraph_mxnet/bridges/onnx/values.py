@@ -1,4 +1,4 @@
-"""What a name in a model stands for while it is lowered, beside a tensor of known shape."""
+"""The items that a name in a model can stand for during lowering, beside a tensor of known shape."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def of_sizes_at_hand(b: Builder, items: Sequence[Item | None],
 
 
 def have_symbols(items: Sequence[Item | None], static_value: Callable[[Value], np.ndarray | None]) -> bool:
-    """Whether a size among them is a symbol."""
+    """True if a size among the items is a symbol."""
     values = [value for item in items for value in (item.items if isinstance(item, TensorSequence) else [item])
               if isinstance(value, Value)]
     return any(value.type.is_symbolic or _is_of_symbols(static_value(value)) for value in values)
@@ -162,7 +162,7 @@ class Statics:
         """Whose inputs are among the used ones: each node is walked once, as a loop's trips lengthen one chain."""
         self.most_computed = MOST_ELEMENTS
         self._sizes: dict[Value, np.ndarray] = {}
-        """Those that stand for sizes of which some are symbols: arrays of ints and `Dim`s."""
+        """Values that stand for sizes of which some are symbols: arrays of ints and `Dim`s."""
 
     def add(self, value: Value, array: np.ndarray) -> None:
         """A weight's elements."""
@@ -173,7 +173,7 @@ class Statics:
         self._sizes[value] = np.array(sizes, object)
 
     def fix_sizes(self, nodes: Iterable[Node]) -> None:
-        """Where such a constant is still read, it has to be what it says: the graph is for these sizes."""
+        """Fix each noted size that these nodes still make to its value at hand. The graph is then for these sizes."""
         for node in nodes:
             for value in node.outputs:
                 for size in self._sizes[value].reshape(-1) if value in self._sizes else ():
@@ -239,7 +239,8 @@ class Statics:
 
 
 def _evaluated(node: Node, operands: list[np.ndarray]) -> list[np.ndarray]:
-    """Of sizes that are symbols as far as the reference goes; whatever asks for a value is guarded."""
+    """Evaluate a node by the reference of its op. Sizes stay symbols as far as the reference can compute with them;
+    where it needs a number, a guard is set."""
     if any(array.dtype == object for array in operands) and not node.outputs[0].type.element.is_float:
         if node.op.name == "convert":
             return operands

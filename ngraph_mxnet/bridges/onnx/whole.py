@@ -44,7 +44,7 @@ def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndar
 
 
 def unknown_operators(model: Model) -> list[str]:
-    """Those that have no rule, and that ONNX does not define as functions."""
+    """Return the names of operators in the model that have no rule and that ONNX does not define as functions."""
     return sorted({f"{node.domain + ' ' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
                    for node in _without_rule(model)})
 

@@ -1,4 +1,4 @@
-"""What a data-parallel training step would take on a cluster: the trace of a real step, on links of stated speed."""
+"""Simulation of a data-parallel training step on a cluster: the trace of a real step, on links of stated speed."""
 
 from ngraph_mxnet.distributed.simulation.calibration import Calibration
 from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme, SimulationError

@@ -1,4 +1,4 @@
-"""What was measured of a link and of a rank's CPU, for a `Cluster`.
+"""Measurements of a link and of a rank's CPU, for a `Cluster`.
 
 A JSON object: `"format": "ngraph-mxnet network calibration"`, `"version": 1`, and the fields of `Calibration`.
 """

@@ -14,7 +14,7 @@ from ngraph_mxnet.errors import NGraphError, listed
 Made = TypeVar("Made")
 
 _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-"""What JSON gives for a field that is declared so."""
+"""Python types that JSON gives for a field, by the field's declared type."""
 
 
 class SimulationError(NGraphError, ValueError):
@@ -28,7 +28,7 @@ def require(holds: bool, name: str, found: object, expected: str) -> None:
 
 
 def read(path: str | Path) -> Any:
-    """What the JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
         SimulationError: it can't be read, or is no JSON.
@@ -40,7 +40,7 @@ def read(path: str | Path) -> Any:
 
 
 def read_as(path: str | Path, kind: str, version: int, make: Callable[[Mapping[str, Any]], Made]) -> Made:
-    """What `make` makes of the fields of a file that `write_as` wrote.
+    """Return what `make` makes of the fields of a file that `write_as` wrote.
 
     Raises:
         SimulationError: it can't be read, is of another kind or version, or `make` refuses it; the text has the path.

@@ -1,4 +1,4 @@
-"""What an all-reduce takes: the alpha-beta-gamma model, message by message.
+"""Times of an all-reduce: the alpha-beta-gamma model, message by message.
 
 The ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. Recursive
 halving and doubling, and binomial trees: Thakur, Rabenseifner and Gropp, "Optimization of collective communication
@@ -20,7 +20,7 @@ from ngraph_mxnet.errors import listed
 
 @dataclass(frozen=True)
 class Channel:
-    """What all ranks send their messages on at once.
+    """The links on which all ranks send their messages at once, and the costs of a message.
 
     Attributes:
         links: a message takes as long as on the slowest of them.
@@ -36,7 +36,7 @@ class Channel:
     waiting: float = 0.0
 
     def seconds(self, size: float, reduces: bool) -> float:
-        """Of one message of so many bytes of a gradient."""
+        """Return the seconds of one message that carries `size` bytes of a gradient."""
         sent = size * self.wire
         on_the_wire = max(link.latency_seconds + sent / link.bytes_per_second for link in self.links)
         return self.waiting + on_the_wire + size * (self.per_byte + (self.reducing if reduces else 0.0))
@@ -108,7 +108,7 @@ def _shared(size: float, cluster: Cluster, waiting: float) -> float:
 
 @dataclass(frozen=True)
 class BucketTimes:
-    """Of one bucket; seconds from the step's start, means over the steps.
+    """Times of one bucket, in seconds from the step's start: means over the steps.
 
     Attributes:
         ready: when the last rank has its gradients.
@@ -154,7 +154,7 @@ class Prediction:
 
     @property
     def exposed_share(self) -> float:
-        """Of the step."""
+        """The share of the step that `exposed_seconds` take."""
         return self.exposed_seconds / self.step_seconds
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def without_cpus(cluster: Cluster) -> Cluster:
 
 
 def is_there() -> bool:
-    """Whether `smpirun` is found."""
+    """True if `smpirun` is found."""
     return shutil.which("smpirun") is not None
 
 

@@ -23,7 +23,7 @@ UNCHANGED = "as above"
 
 @dataclass(frozen=True, repr=False)
 class Study(Rendered):
-    """Of one trace. Prints as tables; `to_dict` is for programs.
+    """The predictions for one trace. A study prints as tables; `to_dict` is for programs.
 
     Attributes:
         nodes: of each curve's points.
@@ -76,7 +76,7 @@ class Study(Rendered):
 
 
 def _percent(share: float) -> str:
-    """Of 0 or more, but for rounding."""
+    """Format a share as a percentage. The share is 0 or more, but for rounding."""
     return f"{max(share, 0):.1%}"
 
 

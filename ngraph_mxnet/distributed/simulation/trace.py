@@ -85,12 +85,12 @@ class Trace:
 
     @property
     def compute_seconds(self) -> float:
-        """Of the whole step."""
+        """Seconds that the whole step computes."""
         return self.forward_seconds + self.backward_seconds + self.update_seconds
 
     @property
     def bytes(self) -> int:
-        """Of all gradients."""
+        """Bytes of all gradients."""
         return sum(gradient.bytes for gradient in self.gradients)
 
     @staticmethod
@@ -155,7 +155,7 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """Of the step."""
+        """Seconds of the step."""
         return float(self.updated[-1])
 
 

@@ -1,1 +1,1 @@
-"""What was placed where, as data, in tables and in pictures."""
+"""The plan of a placement, as data, in tables and in pictures."""

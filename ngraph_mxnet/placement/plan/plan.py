@@ -59,7 +59,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 
 def decode_plan(found: Any) -> Plan:
-    """What `encode_plan` gave.
+    """Return the plan that `encode_plan` encoded.
 
     Raises:
         PackageError: it is something else.

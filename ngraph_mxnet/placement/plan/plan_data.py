@@ -76,7 +76,7 @@ class PlanData:
 
     @property
     def overlaps(self) -> bool:
-        """Whether regions of several devices work at once."""
+        """True if regions of several devices work at once."""
         ends = 0.0
         for region in sorted(self.regions, key=lambda r: (r.begin, r.end)):
             if region.begin < ends:

@@ -40,7 +40,7 @@ def headline(plan: PlanData) -> str:
 
 
 def costs_text(plan: PlanData) -> str:
-    """Where the predicted times come from."""
+    """Return the origin of the predicted times, as text: the kind of each device's costs."""
     return "; ".join(f"{name}'s costs are {kind}" for name, kind in zip(plan.devices, plan.kinds, strict=True))
 
 

@@ -1,1 +1,1 @@
-"""What a target says of each node, the regions that result, and their report."""
+"""The verdict of a target on each node, the regions that result, and their report."""

@@ -69,7 +69,7 @@ class Partition:
 
     @property
     def regions(self) -> list[Region]:
-        """Those that run on the backend."""
+        """Return the regions that run on the backend."""
         return [region for region in self.reviewed if region.rejected is None]
 
     def left(self) -> list[Verdict]:
@@ -192,7 +192,7 @@ class _Groups:
         return True
 
     def _indirectly(self, reader: int, target: int) -> bool:
-        """Whether `reader` depends on `target` through a third group."""
+        """True if `reader` depends on `target` through a third group."""
         lowest = self._lowest[target]
         stack, seen = [group for group in self._reads[reader] if group != target], {reader, target}
         while stack:

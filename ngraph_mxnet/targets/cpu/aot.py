@@ -31,7 +31,7 @@ __all__ = ["FAMILIES", "CompileError", "emit_object", "main"]
 
 MICROKERNELS = "microkernels"
 FAMILIES = (*sorted({record.family for record in ALL_KERNELS.values()}), MICROKERNELS)
-"""What `--family` takes."""
+"""The values of the option `--family`."""
 
 _ROOT = Path(__file__).parents[3]
 

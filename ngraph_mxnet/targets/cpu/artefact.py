@@ -70,8 +70,9 @@ def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mappi
 def range_templates(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
                     weights: Mapping[str, np.ndarray], *, threads: int,
                     bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], RangeTemplate]]:
-    """As `artefact_programs`, for all sizes for which the guards hold: those in force, and what is assumed for this
-    instruction set. `symbols`: of the inputs' sizes."""
+    """Yield each instruction set with its guards and its template, which serves all sizes for which the guards hold.
+    The guards are those in force and those assumed for this instruction set. `symbols` are those of the inputs' sizes.
+    All else is as for `artefact_programs`."""
     before = IN_FORCE.get()
     assert isinstance(before, Guards)
     for settings in _settings(isas, threads, bf16, every_algorithm=True):

@@ -282,7 +282,8 @@ class CPUBackend(Backend):
             return CPURange(programs, programs.binder(_core.kernel_address), is_kept=True)
 
     def _settings(self, wanted: Options) -> tuple[Settings, str | None]:
-        """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
+        """Return the settings that a graph is compiled for, and a notice of what was asked for and this CPU lacks. Also
+        issue the notice."""
         from ngraph_mxnet import _core
 
         features = _core.cpu_features()
@@ -317,7 +318,7 @@ class CPUBackend(Backend):
         return fit
 
     def _lowered(self, graph: Graph, wanted: Options, settings: Settings) -> tuple[Module, Lowering, Lowering]:
-        """Of a graph after the passes: its module, and the graphs MAIN and PREPARE lowered."""
+        """Return the module of a graph after the passes, and its graphs MAIN and PREPARE lowered."""
         if settings.generator is None:
             module = chained(graph, wanted)
         else:
@@ -343,7 +344,8 @@ class CPUBackend(Backend):
                                     bf16=wanted.precision == "bf16"))
 
     def _modules_for_file(self, graph: Graph, wanted: Options) -> ModuleFor:
-        """Those of a recipe differ between instruction sets (`quantizing`).
+        """Return a function that gives the module for an instruction set. With a recipe the modules differ between
+        instruction sets (`quantizing`).
 
         Raises:
             ConfigError: int8 is asked for without a recipe.
@@ -375,7 +377,8 @@ class CPUBackend(Backend):
 
 def _programs(graph: Graph, module: Module, main: ProgramBuilder, prepare: ProgramBuilder, settings: Settings,
               notice: str | None, fit: Fit | None) -> Programs:
-    """Of a graph with symbols, those for which the guards hold that are in force."""
+    """Build the Programs of a graph. If the graph has symbols, the Programs are for sizes for which the guards in force
+    hold."""
     whole, symbols = module.flow, graph.symbols()
     results, prepared, first = whole.step(MAIN).outputs, None, None
     if prepare.instructions:

@@ -1,4 +1,4 @@
-"""What nodes cost on the CPU: modelled from a measured peak, or measured."""
+"""The cost of nodes on the CPU: modelled from a measured peak, or measured."""
 
 from __future__ import annotations
 

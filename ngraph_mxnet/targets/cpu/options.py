@@ -46,7 +46,7 @@ class Options:
     chains: bool | None = None
     recipe: Recipe | None = None
     given_recipe: bool = False
-    """Whether it, or the precision that it is for, was asked for by the options, and not by the environment."""
+    """True if the options, and not the environment, asked for the recipe or for the precision that it is for."""
 
     @property
     def computed(self) -> str:

@@ -58,7 +58,7 @@ class HybridBackend(Backend):
         return max(found, key=PRECISIONS.index)
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
-        """What is placed went through these; the devices' own follow."""
+        """Return the passes that run before placement; the devices' own passes follow."""
         return [InlineBodies(), *shared_passes()]
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
@@ -88,8 +88,10 @@ class HybridBackend(Backend):
             raise PackageError(f"package {package.name}: {error}") from error
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
-        """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option
-        `simulate` is 1: then the plan has the simulated time of each region of a simulated device, too.
+        """Return the plan that says where the nodes of `graph`, a verified graph, would be placed.
+
+        Nothing is compiled, unless the option `simulate` is 1; `graph` may be rewritten. With `simulate`, the plan also
+        has the simulated time of each region of a simulated device.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
@@ -137,7 +139,7 @@ def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[No
 
 
 def _with_threads(backend: Backend, options: Mapping[str, Any], threads: Any) -> Mapping[str, Any]:
-    """Those of HYBRID, where a device has any and is told no other number."""
+    """Return `options` with the threads of HYBRID, if the device has that option and `options` sets no other number."""
     return {"threads": threads, **options} if threads is not None and "threads" in backend.options else options
 
 

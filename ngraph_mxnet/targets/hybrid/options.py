@@ -1,4 +1,4 @@
-"""What the backend HYBRID is asked for: its own options, and those that it passes on to its devices.
+"""Options of the backend HYBRID: its own options, and those that it passes on to its devices.
 
 Options come as Python objects, or as text from MXNet.
 """

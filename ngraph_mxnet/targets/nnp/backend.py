@@ -92,7 +92,10 @@ class NNPBackend(Backend):
         return overflowing(graph, samples, self.asked(options)[1])
 
     def beside(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Where NGRAPH_PRECISION is one that this device has not, its own stands in for it."""
+        """Return `options`, with the precision f32 added if the device lacks the precision of NGRAPH_PRECISION.
+
+        f32 stands for the device's own element. A precision in `options` is left as it is.
+        """
         if "precision" not in options:
             try:
                 self.asked(options)
@@ -133,7 +136,7 @@ class NNPBackend(Backend):
 
 
 def _element(device: Device) -> str:
-    """What real numbers are stored in."""
+    """Return the element that real numbers are stored in: f16 if the device's grid has it, else bf16."""
     return "f16" if "f16" in device.grids else "bf16"
 
 
@@ -142,7 +145,7 @@ def _resources(device: Device) -> Resources:
 
 
 def _is_int8(wanted: str, device: Device) -> bool:
-    """Whether products are to be in i8. `f32`, NGRAPH_PRECISION's default, stands for the device's own element."""
+    """True if products are to be in i8. `f32`, NGRAPH_PRECISION's default, stands for the device's own element."""
     known = [_element(device), *(["int8"] if "i8" in device.grids else [])]
     if wanted not in ("f32", *known):
         raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(known)} on {device.name}")

@@ -1,4 +1,6 @@
-"""What one IR node is predicted to take on a device by itself: its tensors in DRAM, the work split over all engines.
+"""Predicted time of one IR node that runs alone on a device.
+
+The node's tensors are in DRAM, and its work is split over all engines.
 
 The formulas are those of the timing simulator (`work.py`); there is no program, so tiles are as even as they can be,
 loads and stores overlap with computing, and each node begins when the one before has ended. All times are simulated.
@@ -29,7 +31,7 @@ from ngraph_mxnet.targets.nnp.simulate.work import (
 
 @dataclass(frozen=True)
 class _Share:
-    """What the busiest engine does: its seconds, and the bytes that go to and from it."""
+    """The work of the busiest engine: its seconds, and the bytes that go to and from it."""
 
     seconds: float
     bytes: float

@@ -108,7 +108,7 @@ class Device:
         self.port = self._rate("network.port")
         self.host_link = Link(*(self[f"host_link.{key}"] for key in ("bandwidth", "latency", "energy")))
         self.shares_memory = bool(self["host_link.shared"])
-        """Whether host and device address one memory, so that nothing has to be copied between them."""
+        """True if host and device address one memory, so that nothing has to be copied between them."""
         self.queues, self.host_queues = int(self["dma.queues"]), int(self["dma.host_queues"])
         self.dma_startup = self["dma.startup"]
         self.native_transpose = "native_transpose" in self.numbers and bool(self["native_transpose"])
@@ -116,7 +116,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """As `load_device` takes it, such as `nnp-i-1100:12W`."""
+        """The name that `load_device` takes, such as `nnp-i-1100:12W`."""
         return f"{self.product}:{self.mode}"
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ class NNPExecutable(Executable):
         places = {value: place for place, value in enumerate((*flow.inputs, *prepare.outputs))}
         self._prepared_of = [places[value] for value in prepare.inputs]
         self._sources = [places[value] for value in main.inputs]
-        """Where each of main's operands is: a place among the inputs, or behind them among what is prepared."""
+        """For each operand of main, its index among the inputs followed by the prepared values."""
         self._weights = [index for index, value in enumerate(flow.inputs) if value.role is Role.WEIGHT]
         changes = changes_of(flow)
         self._known = [changes[value] is not Changes.WITH_CALLS for value in main.inputs]
@@ -86,10 +86,10 @@ class NNPExecutable(Executable):
 
     @staticmethod
     def of(target: str, package: Package) -> NNPExecutable:
-        """What gave the package.
+        """Return the executable that the package was made from.
 
         Raises:
-            PackageError: it is damaged, or of a device that is not known.
+            PackageError: the package is damaged, or its device is not known.
         """
         module, settings = decode_module(package), decode_settings(package.settings)
         try:
@@ -129,7 +129,9 @@ class NNPExecutable(Executable):
         return self._timeline
 
     def report(self) -> Report:
-        """What one call takes on the device: simulated time, utilisation, traffic, energy. Prints with `rich`.
+        """Return a report of one call on the device: simulated time, utilisation, traffic, energy.
+
+        The report prints with `rich`.
 
         Raises:
             ConfigError: precision int8 before the first call.

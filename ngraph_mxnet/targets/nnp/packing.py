@@ -1,4 +1,4 @@
-"""What the device was compiled for and what it runs, as plain data, and back, as parts of a package."""
+"""Conversion of a compilation's settings and versions to plain data, as parts of a package, and back."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, 
 
 
 def decode_settings(found: Any) -> Settings:
-    """What `encode_settings` gave.
+    """Return the settings that `encode_settings` encoded.
 
     Raises:
-        PackageError: it is something else, or there is no such device.
+        PackageError: the data are something else, or there is no such device.
     """
 
     def settings() -> Settings:
@@ -79,10 +79,10 @@ def encode_version(version: Version) -> dict[str, Any]:
 
 
 def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
-    """What `encode_version` gave, of a version of the graph `main`.
+    """Return the version of the graph `main` that `encode_version` encoded.
 
     Raises:
-        PackageError: it is something else.
+        PackageError: the data are something else.
     """
 
     def version() -> Version:

@@ -129,10 +129,10 @@ class NNPReplicas(Executable):
 
     @staticmethod
     def of(target: str, package: Package) -> NNPReplicas:
-        """What gave the package.
+        """Return the replicas that the package was made from.
 
         Raises:
-            PackageError: it is damaged, or of a device that is not known.
+            PackageError: the package is damaged, or its device is not known.
         """
         part = NNPExecutable.of(target, Package.from_plain(package.code[PART]))
         flow, own, count = package.flow, part.module.flow, part.settings.devices
@@ -144,7 +144,7 @@ class NNPReplicas(Executable):
 
     @property
     def program(self) -> Program:
-        """What each device runs."""
+        """The Program that each device runs."""
         return self.part.program
 
     def package(self) -> Package:
@@ -167,7 +167,10 @@ class NNPReplicas(Executable):
 
 
 def _fits(whole: Shared | None, part: Shared | None, count: int) -> bool:
-    """Whether `part` may be a slice of `whole`, for one of so many devices, or the same where there is none."""
+    """True if `part` may be the slice of `whole` that one of `count` devices has.
+
+    An input must be a slice; a weight or a result may also be all of `whole`.
+    """
     if whole is None or part is None or whole.role is not part.role:
         return False
     slices = part.type.rank > 0 and part.type.with_shape((count * part.type.shape[0], *part.type.shape[1:]))

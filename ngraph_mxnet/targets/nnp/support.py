@@ -48,7 +48,7 @@ def _too_large(node: Node, resources: Resources) -> str | None:
 
 
 def stored_bytes(type_: TensorType, resources: Resources) -> int:
-    """What a tensor takes on the device."""
+    """Return the bytes that a tensor takes on the device."""
     element = resources.element if type_.element.is_float else type_.element.name
     return type_.size * ELEMENT_BYTES[element]
 

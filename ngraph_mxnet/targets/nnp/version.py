@@ -1,4 +1,4 @@
-"""What a graph is compiled for, and what it is then: stored, lowered, loaded."""
+"""Settings that a graph is compiled for, and the version that results: stored, lowered, loaded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ Arrays = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compiled for: products in i8 if `narrow`, calibrated on `samples` (arrays for all inputs, weights too) or
-    else on the first call's; `instances` parts of the batch, each on engines of its own; so many `devices`."""
+    """The settings of a compilation.
+
+    Products are in i8 if `narrow`. They are calibrated on `samples` (arrays for all inputs, weights too), or else on
+    the arrays of the first call. The batch is cut into `instances` parts, each on engines of its own. `devices` is the
+    number of devices.
+    """
 
     resources: Resources
     instances: int

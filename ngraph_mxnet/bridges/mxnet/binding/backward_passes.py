@@ -37,7 +37,7 @@ def install() -> None:
 
 
 def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True) -> _Result:
-    """What the backward pass gives; `by_all`: by all variables that have a gradient.
+    """Run a backward pass and return its result. `by_all`: it is by all variables that have a gradient.
 
     Raises:
         UnsupportedError: predict mode's way can't be compiled.
@@ -55,7 +55,7 @@ def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True
 
 
 def _may_move() -> bool:
-    """Whether a backward pass may meet calls which move statistics."""
+    """True if a backward pass may meet calls that move statistics."""
     from ngraph_mxnet import _core
 
     return bool(_core.is_any_moving())

@@ -136,7 +136,7 @@ def _partition_and_bind(
 
 
 def title(symbol: Symbol) -> str:
-    """What messages call a symbol: its first outputs."""
+    """Return the name of a symbol in messages: the names of its first three outputs."""
     names: list[str] = symbol.list_outputs()
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 

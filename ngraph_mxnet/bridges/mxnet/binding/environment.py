@@ -47,7 +47,7 @@ _shown: int | None = None
 
 
 def names_backend(name: object) -> bool:
-    """Whether the text names our backend; the case of its letters does not matter."""
+    """True if the text names our backend. The case of its letters does not matter."""
     return isinstance(name, str) and name.upper() == BACKEND
 
 
@@ -56,8 +56,8 @@ _read: tuple[bytes | None, bool] = (None, False)
 
 
 def requested() -> bool:
-    """Whether the user's environment asks for our backend now. Asked at every call: `os.environ.get` takes 2
-    microseconds, so what is decoded is remembered."""
+    """True if the user's environment asks for our backend now. Every call reads the variable. `os.environ.get` takes 2
+    microseconds, so the decoded value is remembered."""
     global _read
     raw = os.environ._data.get(_NAME)  # type: ignore[attr-defined]
     known, named = _read
@@ -68,7 +68,7 @@ def requested() -> bool:
 
 
 def activated() -> bool:
-    """Whether the activation was done, well or not."""
+    """True if the activation is finished, whether it succeeded or failed."""
     return _activated
 
 
@@ -88,15 +88,15 @@ def problem() -> str | None:
 
 
 def natively(call: Callable[[], Result]) -> Result:
-    """What `call` returns; meanwhile libmxnet binds as if the variable were not set."""
+    """Return the result of `call`. Meanwhile libmxnet binds as if the variable were not set."""
     return _shown_to_libmxnet("", call)
 
 
 def as_written(call: Callable[[], Result]) -> Result:
-    """What `call` returns; meanwhile libmxnet binds each graph as it is; it may have been partitioned by us before.
+    """Return the result of `call`. Meanwhile libmxnet binds each graph as it is, even one that we have partitioned.
 
-    Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that graph is
-    then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.
+    libmxnet's default backend folds batch norm and drops dropout in a graph bound without gradients, even when that
+    graph is then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.
     """
     return _shown_to_libmxnet(BACKEND, call)
 

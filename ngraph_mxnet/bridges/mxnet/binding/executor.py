@@ -181,7 +181,7 @@ class NGraphExecutor(Executor):
         return super().get_optimized_symbol() if twin is None else twin.get_optimized_symbol()
 
     def _runs_twin(self, is_train: bool) -> bool:
-        """Whether the twin, bound or not, is the one to run."""
+        """True if the twin is the executor to run, whether the twin is bound or not."""
         wants_compiled = not (is_train or self._refused or self.monitor is not None)
         return wants_compiled != self.is_compiled
 

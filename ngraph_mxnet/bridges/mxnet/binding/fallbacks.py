@@ -1,4 +1,5 @@
-"""What MXNet runs although it was to be compiled: logged once, counted, and listed by `ngraph_mxnet.report()`."""
+"""The log of fallbacks: what MXNet runs although it was to be compiled. Each fallback is logged once, counted, and
+listed by `ngraph_mxnet.report()`."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ log = FallbackLog()
 
 
 def made_or_refused(what: str, make: Callable[[], Made], *, quiet: bool = False) -> Made | Refusal:
-    """What `make` gives, or why it could not; `quiet` if what is not supported is nothing amiss."""
+    """Return the result of `make`, or a Refusal with the reason why `make` failed. `quiet`: an unsupported model is
+    nothing amiss."""
     try:
         return make()
     except UnsupportedError as error:

@@ -62,7 +62,8 @@ class GluonTraining:
         self.cached_op = block._cached_op
         self._names = block._cached_graph[1].list_inputs()
         self._nothing = Refusal(_title(block), "it has no parameters to train", quiet=True)
-        """Of a loss, for one: less work than what a node on the tape costs."""
+        """The refusal of a block that trains no parameters, such as a loss. Such a block does less work than a node on
+        the tape costs."""
         self._left = _why_left(block)
         self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
         self.count = 0
@@ -72,7 +73,7 @@ class GluonTraining:
         self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds(saved_bytes, was_compiled)
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
-        """What the block returns; a Refusal: why the call is MXNet's."""
+        """Return the outputs of the block, or a Refusal: the reason why MXNet runs the call."""
         if not self._has_parameters:
             return self._nothing
         if self._left is not None and (reason := self._left[autograd.is_training()]) is not None:
@@ -123,7 +124,7 @@ class GluonTraining:
 
 def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
           trained: list[str]) -> Calls | PartedBlock:
-    """As a whole, or else in parts.
+    """Compile calls of the block as a whole, or else in parts.
 
     Raises:
         UnsupportedError: neither can be; the text says why.
@@ -155,22 +156,23 @@ def _why_left(block: HybridBlock) -> dict[bool, Refusal | None] | None:
 
 
 def saved_bytes(made: Calls | PartedBlock | Refusal) -> int:
-    """What a step saves for its backward pass."""
+    """Return the bytes that a step saves for its backward pass."""
     return 0 if isinstance(made, Refusal) else made.saved_bytes
 
 
 def was_compiled(made: Calls | PartedBlock | Refusal) -> bool:
-    """Whether making it took as long as compiling does."""
+    """True if making the calls took as long as compiling does."""
     return not isinstance(made, Calls) or made.was_compiled
 
 
 def wanted() -> bool:
-    """Whether a call under way now is to be tried."""
+    """True if a call made now is to be tried: it is recorded, and NGRAPH_TRAINING is on."""
     return bool(autograd.is_recording() and config.get("NGRAPH_TRAINING"))
 
 
 def on_tape(array: NDArray) -> bool:
-    """Whether a gradient by the array may be wanted: one is attached to it, or it was recorded."""
+    """True if a gradient by the array may be wanted. Such an array has a gradient attached or was recorded, and is
+    float32 or float16."""
     from ngraph_mxnet import _core
 
     if not _core.may_be_recorded(array.handle.value):

@@ -32,7 +32,7 @@ class HeldCachedOp:
     """Calls `op`, of whose inputs those at `parameters` are a block's parameters, and the others data."""
 
     is_direct = False
-    """Whether C++ runs the op's graph past MXNet: see `direct`."""
+    """True if C++ runs the op's graph past MXNet: see `direct`."""
 
     def __init__(self, op: Any, parameters: Sequence[int]) -> None:
         import ngraph_mxnet._core as _core
@@ -45,7 +45,7 @@ class HeldCachedOp:
         self._by_shapes: dict[tuple[Any, ...], Any] = {}
 
     def is_around(self, op: Any) -> bool:
-        """Whether it calls this one."""
+        """True if this object calls `op`."""
         return self._op is op
 
     def make_for_shapes(self, make: Callable[[], Any], data: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ class HeldCachedOp:
             self.end(held)
 
     def holding(self, arrays: list[NDArray]) -> Held | None:
-        """What it holds of a call with these arrays, if it still does."""
+        """Return the held call with these arrays, or None if they are no longer held."""
         with self._lock:
             return next((held for held in self._lists if all(map(is_, arrays, held.arrays))), None)
 

@@ -1,4 +1,5 @@
-"""What signals raise while MXNet calls us back: Ctrl-C, SystemExit from a handler of SIGTERM, an alarm's TimeoutError.
+"""Exceptions that signals raise while MXNet calls us back: Ctrl-C, SystemExit from a handler of SIGTERM, an alarm's
+TimeoutError.
 
 An exception can't pass through libmxnet. What is ours ends there: the graph stays with MXNet, or the call fails with
 an MXNetError. What a signal's handler raises was meant for the program: C++ keeps it (csrc/core/python_runtime.h),
@@ -41,7 +42,8 @@ class _Within(threading.local):
     """Calls of `delivering` functions that this thread is in."""
     told_apart = False
     late: list[BaseException] | None = None
-    """What handlers raise while they are put back. It ends nothing before all are."""
+    """Exceptions that signal handlers raise while the program's handlers are put back. No exception ends that work: all
+    handlers are put back first."""
 
 
 _within = _Within()
@@ -72,7 +74,8 @@ def delivering(function: Function) -> Function:
 
 
 def to_raise(error: BaseException) -> BaseException:
-    """What C++ raises for an exception that it kept, on the thread and at the place where libmxnet has returned."""
+    """Return the exception that C++ raises for an exception that it kept. C++ raises it on the same thread, at the
+    place where libmxnet has returned."""
     return error.raised if isinstance(error, Interruption) and not _within.delivering else error
 
 

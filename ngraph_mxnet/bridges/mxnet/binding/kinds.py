@@ -1,4 +1,4 @@
-"""What is compiled for the calls of a block, by their kind: signature and parameters' arrays."""
+"""A table of what is compiled for the calls of a block, by their kind: signature and parameters' arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ngraph_mxnet.recent import Recent
 MOST_KINDS = 256
 """Kept of one block. Beyond, the one used longest ago is forgotten."""
 MOST_BYTES = 256 << 20
-"""What the steps of a block's kinds save, each once, until those used longest ago are forgotten."""
+"""The most bytes that the steps of a block's kinds save, each step counted once. Beyond, the kinds used longest ago are
+forgotten."""
 AS_LARGE = 16
 """So many kinds as large as the largest are kept, whatever they save."""
 AT_ONCE = 4
@@ -25,8 +26,8 @@ Made = TypeVar("Made")
 
 
 class Kinds(Generic[Made]):
-    """What was made for each kind that is worth it. What is due depends on the calls alone, not on time, so that a
-    program computes the same in each run."""
+    """A table of what was made for each kind of call that is worth it. The calls alone, not time, decide which kind is
+    due. So a program computes the same in each run."""
 
     def __init__(self, bytes_of: Callable[[Made], int], was_compiled: Callable[[Made], bool]) -> None:
         """
@@ -39,7 +40,8 @@ class Kinds(Generic[Made]):
         self._count = 0
 
     def get_or_make(self, kind: Hashable, make: Callable[[], Made]) -> Made | None:
-        """What `make` gives for this kind; None where it is not due. It counts for what is due later, whatever it is.
+        """Return the result of `make` for this kind, or None where the kind is not due. A result counts for
+        what is due later if making it took as long as compiling does.
 
         Raises:
             TypeError: the kind has no hash.

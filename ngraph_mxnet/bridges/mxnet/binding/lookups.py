@@ -1,4 +1,5 @@
-"""What Gluon finds in a hybridized block when it is called: whether a call may go a shorter way than Gluon's.
+"""Lookups of what Gluon finds in a hybridized block when it is called. They tell if a call may go a shorter way than
+Gluon's.
 
 Gluon's way from `Block.__call__` to a cached op looks up functions, attributes, hooks and arrays. A program may replace
 each of them at any time: on the block, its class or a base class, in a parameter, in a list. What one call has found is
@@ -28,30 +29,30 @@ _GLOBALS = ("_flatten", "_gather_type_ctx_info", "_mx_npx", "_regroup")
 
 
 def _of_class(kind: type, name: str) -> Any:
-    """What instances of the class get by this name if they have nothing of their own."""
+    """Return what instances of the class get by this name if they have no such attribute of their own."""
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), _NOWHERE)
 
 
 def _is_plain(kind: type, state: tuple[str, ...]) -> bool:
-    """Whether an instance's attributes of these names are what its `__dict__` has."""
+    """True if an instance's attributes of these names are those in its `__dict__`."""
     return (_of_class(kind, "__getattribute__") is object.__getattribute__
             and not any(hasattr(type(_of_class(kind, name)), "__set__") for name in state))
 
 
 def accepts_block(kind: type) -> bool:
-    """Whether a call of such a block goes to our `_call_cached_op` by Gluon's own `forward`."""
+    """True if a call of a block of this class goes to our `_call_cached_op` by Gluon's own `forward`."""
     return (_of_class(kind, "forward") in _FORWARDS and _is_plain(kind, _BLOCK_STATE)
             and _of_class(kind, "_call_cached_op") is ours)
 
 
 def accepts_parameter(kind: type) -> bool:
-    """Whether such a parameter gives its array as Gluon's own do."""
+    """True if a parameter of this class gives its array as Gluon's own parameters do."""
     return (all(_of_class(kind, name) is method for name, method in _PARAMETERS_METHODS.items())
             and _is_plain(kind, _PARAMETER_STATE))
 
 
 def are_plain(parameters: Collection[Parameter]) -> bool:
-    """Whether each gives its array as Gluon's own do."""
+    """True if each parameter gives its array as Gluon's own parameters do."""
     return (all(map(accepts_parameter, {*map(type, parameters)}))
             and not any(name in vars(parameter) for parameter in parameters for name in _PARAMETERS_METHODS))
 
@@ -61,7 +62,7 @@ def accepts_op(kind: type) -> bool:
 
 
 ours: Any = None
-"""What stands in the place of `HybridBlock._call_cached_op`."""
+"""The function that replaces `HybridBlock._call_cached_op`."""
 
 
 def of_call(block: HybridBlock, arguments: int) -> Any:

@@ -50,7 +50,7 @@ class LossTraining:
         self.count = 0
 
     def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
-        """What the loss returns; None: the call is MXNet's."""
+        """Return the output of the loss, or None if MXNet runs the call."""
         if self._mode_of() is None or not all(type(arg) is NDArray for arg in args) or not self._is_wanted(block):
             return None
         ours = tuple(self._is_ours(arg.handle.value) for arg in args)
@@ -74,8 +74,8 @@ class LossTraining:
         return outputs[0]
 
     def _state_of(self, block: losses.Loss) -> list[Any]:
-        """What the graph depends on: the loss's attributes, or if it is hybridized, only those that it had when its
-        graph was made."""
+        """Return what the graph depends on: the loss's attributes. The graph of a hybridized loss is fixed when its
+        cached op is made, so the cached op stands for the attributes."""
         state = block.__dict__
         return [block._cached_op] if block._active else [state[name] for name in self._names]
 
@@ -119,7 +119,7 @@ def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[boo
 
 
 def _first_call(block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
-    """What the loss returns; None: the call is MXNet's."""
+    """Return the output of a loss that is called for the first time, or None if MXNet runs the call."""
     kept = of_block(block)
     kept.loss = LossTraining(block)
     result: NDArray | None = kept.loss.call(block, args)

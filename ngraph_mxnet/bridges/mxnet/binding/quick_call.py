@@ -53,17 +53,17 @@ def call(self: Block, *args: Any) -> Any:
 
 
 class Remembered:
-    """What a block was called with, and has not changed since."""
+    """The state of a block at one call, to test if a later call is the same."""
 
     def __init__(self, block: HybridBlock, count: int) -> None:
         """`count`: of the arguments."""
         self.same = lookups.of_call(block, count).same
-        """Whether a block and arguments are as in that call."""
+        """A predicate: True if a block and arguments are as in that call."""
         self._by_environment = block._backend is None
         self._count = count
 
     def fits(self, block: HybridBlock, args: tuple[Any, ...]) -> bool:
-        """Whether a call with these arguments is as that one."""
+        """True if a call with these arguments is the same as the remembered call."""
         return self.same(block, args) and not (self._by_environment and not environment.requested())
 
 
@@ -97,7 +97,7 @@ class QuickCall(Remembered):
         return _regroup([NDArray(ctypes.c_void_p(handle)) for handle in handles], block._out_format)
 
     def made_for(self, block: HybridBlock, op: HeldCachedOp, args: tuple[Any, ...]) -> bool:
-        """Whether it is what would be made now."""
+        """True if this object equals what would be made now."""
         return self._op is op and len(args) == self._count and self.same(block, args)
 
 

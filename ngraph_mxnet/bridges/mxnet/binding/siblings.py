@@ -24,7 +24,7 @@ Executor = Any
 
 
 class Siblings:
-    """Those that one executor keeps."""
+    """The siblings that one executor keeps."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[Shapes, Executor]] = []

@@ -1,4 +1,5 @@
-"""What is remembered of a program's objects: beside them, where neither `vars` nor a copy or a pickle finds it."""
+"""Tables of facts about a program's objects. The tables lie beside the objects, where neither `vars` nor a copy or a
+pickle finds them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class SideTable(Generic[Kept]):
         return self.by_id.get(id(owner))
 
     def get_or_put(self, owner: Any, kept: Kept) -> Kept:
-        """What is kept of the owner, which is `kept` from now on if there was nothing."""
+        """Return what is kept of the owner. If nothing was kept, keep `kept` from now on."""
         number = id(owner)
         found = self.by_id.setdefault(number, kept)
         if found is kept:
@@ -64,7 +65,7 @@ class Beside(Generic[Kept]):
 
 
 class OfBlock:
-    """What is remembered of a Gluon block; None: nothing of that kind.
+    """The facts remembered of a Gluon block. An attribute is None where there is no such fact.
 
     Attributes:
         bodies: a `CompiledBodies`.

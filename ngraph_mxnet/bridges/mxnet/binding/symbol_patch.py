@@ -148,7 +148,8 @@ def reason_for_native(
 
 
 def wants_gradient(grad_req: Any) -> bool:
-    """Whether a `grad_req` asks for any gradient; what is not understood does, so that MXNet judges it."""
+    """True if a `grad_req` asks for any gradient. A `grad_req` of an unknown type counts as asking, so that MXNet
+    judges it."""
     if isinstance(grad_req, str):
         return grad_req != "null"
     if isinstance(grad_req, Mapping):

@@ -27,10 +27,11 @@ class Training:
         self.step: TrainingStep | PartedStep | None = None
         self._tried = False
         self.ran = False
-        """Whether the last forward was one of ours."""
+        """True if the last forward pass ran the compiled step."""
 
     def wanted(self, executor: Executor) -> bool:
-        """Whether the next forward is to be tried; the step is compiled when it is first wanted."""
+        """True if the next forward pass is to be tried with the compiled step. The step is compiled when it is first
+        wanted."""
         if not config.get("NGRAPH_TRAINING"):
             return False
         if not self._tried:
@@ -49,7 +50,8 @@ class Training:
         return self.step.outputs if self.ran else None
 
     def backward(self, executor: Executor, heads: Any, is_train: bool) -> bool:
-        """Whether it was done: the last forward was one of `forward`."""
+        """Run the backward pass of the compiled step. Return False, and do nothing, if the last forward pass was not
+        one of `forward`."""
         if not self.ran or self.step is None:
             return False
         self.step.backward(_listed(executor, heads), is_train)
@@ -61,7 +63,8 @@ class Training:
 
 
 def _listed(executor: Executor, heads: Any) -> list[NDArray]:
-    """What `backward` is given, which may be more or fewer than the outputs; KeyError or TypeError as MXNet's."""
+    """List the head gradients that `backward` is given, at most one for each output. The caller may give more or fewer.
+    KeyError and TypeError are raised as by MXNet."""
     if heads is None:
         return []
     if isinstance(heads, NDArray):
@@ -76,7 +79,8 @@ def _listed(executor: Executor, heads: Any) -> list[NDArray]:
 
 
 def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
-    """As a whole, or else in parts."""
+    """Compile the executor's training step as a whole, or else in parts. Return a Refusal if neither is possible or no
+    gradient is wanted."""
     from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
     symbol = executor._symbol
@@ -106,7 +110,7 @@ def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
 
 
 def _requests(requests: Any, names: Sequence[str]) -> dict[str, str]:
-    """What is wanted of each argument's gradient."""
+    """Return the request for each argument's gradient, by the argument's name."""
     if isinstance(requests, str):
         return dict.fromkeys(names, requests)
     if isinstance(requests, dict):

@@ -18,7 +18,8 @@ from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 _states: WeakSet[Parameter] = WeakSet()
-"""Of all blocks whose backward passes MXNet has run so, or may yet run."""
+"""Auxiliary states of all blocks whose backward passes write uncounted: MXNet has run such a pass, or may yet run
+one."""
 
 
 def add_recorded(block: HybridBlock) -> None:

@@ -29,7 +29,7 @@ stock_call = Updater.__call__
 stock_states = Updater.sync_state_context
 
 MOST_PROGRAMS = 4
-"""Of one updater, for sets of parameters that take turns."""
+"""The most programs of one updater, for sets of parameters that take turns."""
 MOST_CHANGES = 32
 """More sets than that are not compiled for: each would take longer than it saves."""
 
@@ -178,7 +178,8 @@ def _rule(updater: Updater, index: Any, gradients: Any, weights: Any) -> Rule:
 
 
 def _states(updater: Updater, indices: Sequence[Any], weights: Sequence[NDArray]) -> list[Any]:
-    """Those of all parameters, made or brought to their device where that was not done."""
+    """Return the states of all parameters. Make each missing state, and bring each other one to its device where that
+    was not done."""
     states, synced = updater.states, updater.states_synced
     for index, weight in zip(indices, weights, strict=True):
         if index not in states:
@@ -215,7 +216,7 @@ def bound_program(rule: Rule, optimizer: Optimizer, flags: tuple[str, ...], rows
 
 
 def _run(bound: _Bound, rule: Rule, optimizer: Optimizer, flags: tuple[str, ...]) -> bool:
-    """Whether the update is on its way; else no count has changed."""
+    """Start the update. Return True if the update is on its way; otherwise no count has changed."""
     global _ran
     counts, before = optimizer._index_update_count, optimizer.num_update
     counted = [(index, counts.get(index)) for index in bound.indices]

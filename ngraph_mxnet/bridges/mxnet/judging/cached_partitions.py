@@ -24,7 +24,7 @@ Made = tuple[Partition, str | None]
 
 
 def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> Made:
-    """What `make` gives, made once for such a graph and `facts`, with this graph's names.
+    """Return the result of `make` with this graph's names. The result is made once for such a graph and `facts`.
 
     `facts` are what the partitioning depends on beside the graph.
     """

@@ -56,7 +56,7 @@ Check = Callable[[SymbolNode, Builder, Sequence[Value]], "str | None"]
 
 @dataclass(frozen=True)
 class Mode:
-    """What operators are judged for.
+    """The purpose that operators are judged for.
 
     Attributes:
         rules: those that they lower by.

@@ -101,7 +101,7 @@ def _distinct(names: list[str], variables: list[int]) -> list[str]:
 
 
 def name_of(place: int) -> str:
-    """What stands for the name of the node there."""
+    """Return the text that stands for the name of the node at this place."""
     return f"{_MARK}{place}{_MARK}"
 
 

@@ -78,7 +78,8 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
 
 def _partitioned(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, data: Collection[str],
                  left: Mapping[int, str]) -> tuple[Partitioned, dict[int, str]]:
-    """What comes of it if the operators numbered `left` stay with MXNet, and why others have to that are inlined."""
+    """Partition the graph while the operators numbered `left` stay with MXNet. Return the result, and for each inlined
+    operator that has to stay, by number, the reason."""
     graph = typed.whole
     reasons, numbers = judge_graph(graph, backend, left=left)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
@@ -105,7 +106,8 @@ def _partitioned(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, d
 
 def _review(nameless: NamelessGraph, cut: Cut, nodes: tuple[tuple[str, str], ...], backend: Backend,
             data: Sequence[int]) -> Region:
-    """What the region is, and whether it is rejected. The IR that it was lowered to waits for the compilation."""
+    """Return the region with its cost, and the reason if the region is rejected. Otherwise the IR that it was lowered
+    to waits for the compilation."""
     graph = cut.graph
     types = argument_types(graph)
     assert types is not None  # a node that reads an unknown type is in no region

@@ -31,7 +31,7 @@ _NATIVE = {"MXNDArraySave": 0, "MXSymbolSaveToFile": 1}
 """Functions of libmxnet, and which of their arguments is the file's name."""
 _METHODS = ((Trainer, "save_states"), (Module, "save_optimizer_states"))
 _stock: dict[tuple[Any, str], _Save] = {}
-"""What is replaced now."""
+"""The functions that are replaced now, by owner and name."""
 
 
 class _SaveError(Exception):

@@ -17,7 +17,7 @@ from ngraph_mxnet.bridges.mxnet.kvstore import store
 from ngraph_mxnet.bridges.mxnet.kvstore.store import NAME, NGraphKVStore
 
 OTHER_NAMES = ("dist_sync", "dist_device_sync", "dist_sync_device")
-"""Of MXNet's own stores, that are ours with NGRAPH_KVSTORE=1."""
+"""Names of MXNet's own stores. With NGRAPH_KVSTORE=1 these stores are ours."""
 
 _stock_init = Trainer.__init__
 _stock_allreduce = Trainer._allreduce_grads
@@ -124,8 +124,8 @@ def _initialize(kvstore: Any, param_arrays: Sequence[Any], arg_params: dict[str,
 
 
 def _trained(kvstore: NGraphKVStore, key: Any, weights: Sequence[NDArray]) -> Sequence[NDArray]:
-    """What an update of these weights writes to: of row_sparse ones the store has all rows, they those that they
-    need."""
+    """Return the arrays that an update of these weights writes to. For row_sparse weights that is the store's array,
+    which has all rows. The weights themselves have only the rows that they need."""
     return weights if weights[0].stype == "default" else [kvstore.kept(key)]
 
 

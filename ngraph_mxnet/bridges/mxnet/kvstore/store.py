@@ -35,7 +35,7 @@ from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.version import __version__
 
 STORAGE = "row_sparse"
-"""Of such arrays, as MXNet names it."""
+"""The storage type of row_sparse arrays, as MXNet names it."""
 
 
 def rows_of(key: Any, array: RowSparseNDArray) -> Rows:
@@ -77,7 +77,7 @@ def copy(source: NDArray, targets: Sequence[NDArray]) -> None:
 
 
 def _check_range(key: Any, ids: np.ndarray, array: NDArray) -> None:
-    """Of ids that rise."""
+    """Raise MXNetError if row ids, which rise, are beyond the array's rows."""
     if len(ids) and not 0 <= ids[0] <= ids[-1] < array.shape[0]:
         raise MXNetError(f"{key} has {array.shape[0]} rows, found the row ids {ids[0]} to {ids[-1]}")
 
@@ -100,7 +100,7 @@ _PATIENCE = 3
 
 
 class Sums:
-    """Of the same gradients in each step, of all ranks.
+    """The sums of the same gradients in each step, over all ranks.
 
     Args:
         world: the job.
@@ -242,7 +242,7 @@ class NGraphKVStore(KVStoreBase):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Of `optimizer` only.
+        """True if the capability is `optimizer`, the only one of this store.
 
         Raises:
             ValueError: MXNet asks for something that it does not know either.
@@ -352,7 +352,7 @@ class NGraphKVStore(KVStoreBase):
                 copy(rows, [target])
 
     def kept(self, key: Any) -> NDArray:
-        """What the store has kept of `key`: of row_sparse weights this is what is trained.
+        """Return the array that the store has kept of `key`. For row_sparse weights, training changes this array.
 
         Raises:
             MXNetError: there is none.
@@ -377,7 +377,7 @@ class NGraphKVStore(KVStoreBase):
                        "halves what goes between hosts", NAME, compression_params)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Of this rank; they are the same in all."""
+        """Write the optimizer states of this rank to a file. All ranks have the same states."""
         write_file(fname, [self._own_updater().get_states(dump_optimizer)])
 
     def load_optimizer_states(self, fname: str) -> None:
@@ -422,7 +422,7 @@ class NGraphKVStore(KVStoreBase):
         return sums.sum(gradients)
 
     def _sum(self, row: Sequence[NDArray]) -> NDArray:
-        """Of dense arrays that come alone: nothing is made ready for their next sum."""
+        """Sum dense arrays that come alone. Nothing is made ready for their next sum."""
         total = over_devices(row).asnumpy()
         data = total.astype(summed_dtype(total.dtype))
         self._world.sum(data)
@@ -494,7 +494,8 @@ def _settings() -> dict[str, str]:
 
 
 def _hyperparameters(optimizer: opt.Optimizer | None) -> dict[str, float]:
-    """Those that are numbers. They may change with each step, and with them the weights, in all ranks alike."""
+    """Return the optimizer's hyperparameters that are numbers. They may change with each step, in all ranks alike, and
+    the weights change with them."""
     if optimizer is None:
         return {}
     numbers = {name: value for name, value in vars(optimizer).items() if isinstance(value, (bool, int, float))}

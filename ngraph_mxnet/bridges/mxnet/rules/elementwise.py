@@ -120,7 +120,7 @@ def zeros_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 @moves("ones_like", operands=1, ignored=["dtype"])
 def ones_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """As zeros_like."""
+    """Return ones of the input's type. MXNet reads no dtype here, as for `zeros_like`."""
     (x,) = inputs
     return b.broadcast(scalar(b, 1, x), shape=x.shape)
 

@@ -22,7 +22,7 @@ def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 
 
 def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs) -> Value:
-    """What the attributes of a FullyConnected ask for."""
+    """Build the dense layer that the attributes of a FullyConnected ask for."""
     units, flatten = attrs.int("num_hidden"), attrs.bool("flatten", True)
     if weight.type.rank != 2 or weight.shape[0] != units:
         raise UnsupportedError(f"num_hidden={units} does not fit the weight {weight.type}")
@@ -193,7 +193,8 @@ def deconvolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 
 def _padding(attrs: Attrs, sizes: Ints, stride: Ints, reach: Ints) -> tuple[Ints, Ints]:
-    """What is cut off at each side, and what is added at the end; `target_shape` decides both if it is set.
+    """Return the sizes that are cut off at each side, and those that are added at the end. `target_shape` decides both
+    if it is set.
 
     (DeconvolutionParam::InferPad in MXNet's src/operator/nn/deconvolution-inl.h.)
     """

@@ -77,7 +77,7 @@ def _unquantized(b: Builder, inputs: list[Value], node: SymbolNode) -> Outputs |
 
 @dataclass
 class _Body:
-    """What a fused node does: the attributes of each operator in its graph."""
+    """The content of a fused node: the attributes of each operator in its graph."""
 
     product: Attrs
     batch_norm: Attrs | None = None
@@ -125,7 +125,7 @@ def _activated(b: Builder, x: Value, op: str, attrs: Attrs, own: Value, with_sum
 
 
 def _unsigned(body: _Body, position: int) -> bool:
-    """Whether nothing negative is left after an activation, so that the result is uint8."""
+    """True if an activation leaves nothing negative, so that the result is uint8."""
     return body.kinds[position] in ("Activation", "clip")
 
 
@@ -198,7 +198,7 @@ def _folded(b: Builder, attrs: Attrs, weight: Value, bias: Value | None,
 
 
 def _result_is_unsigned(body: _Body, attrs: Attrs, with_sum: bool) -> bool:
-    """Whether the result is uint8 (MXNet's IsOutputUInt8). With a sum, only the activation behind it counts."""
+    """True if the result is uint8 (MXNet's IsOutputUInt8). With a sum, only the activation behind the sum counts."""
     before = attrs.bool("with_act", attrs.bool("with_relu", False))
     after = attrs.bool("with_postsum_act", attrs.bool("with_postsum_relu", False))
     if len(body.kinds) != before + after:

@@ -1,4 +1,4 @@
-"""What MXNet's int8 operators share: numbers of 8 bits, and the range of reals that they stand for.
+"""The numbers that MXNet's int8 operators share: 8 bits each, with the range of reals that they stand for.
 
 A tensor travels with two others of one element each, the least and the greatest real. Its scale is the reach of its
 type over the larger magnitude of these two; there is no zero point. (src/operator/quantization/quantization_utils.h of
@@ -27,8 +27,8 @@ QUANTIZED = Types(("f32", "i8", "u8", "i32"), in_f32=())
 
 CALIBRATED = ("min_calib_range", "max_calib_range")
 REACH = {"i8": 127.5, "u8": 255.5}
-"""What the larger end of the range becomes before it is rounded: half a step more, so that the last integer stands for
-a whole step of reals, as the others do."""
+"""The value of the range's larger end before rounding. It is half a step more, so that the last integer stands for a
+whole step of reals, as the others do."""
 REACH_I32 = 2.0**31
 
 Range = tuple[Value, Value]
@@ -81,7 +81,8 @@ def product_range(b: Builder, element: ElementType, size: Value, weight_size: Va
 
 
 def out_element(attrs: Attrs, default: str, calibrated: tuple[float, float] | None) -> ElementType:
-    """What the attribute `out_type` names; `auto` is unsigned where calibration found nothing negative."""
+    """Return the element type that the attribute `out_type` names. The type `auto` is unsigned where calibration found
+    nothing negative."""
     kind = attrs.choice("out_type", default, ("int8", "uint8", "auto"))
     if kind == "auto":
         return u8 if calibrated is not None and calibrated[0] >= 0 else i8

@@ -85,7 +85,8 @@ def moments(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 def dtype_of(x: Value, attrs: Attrs) -> ElementType:
-    """What the attribute `dtype` says, float32 for float16; without it that of `x`, or int64 for bool."""
+    """Return the element type that the attribute `dtype` names. The default is the type of `x`, or int64 for bool.
+    Float32 replaces float16."""
     own = x.type.element
     element = attrs.element("dtype", i64 if own is boolean else own)
     return f32 if element is f16 else element

@@ -27,7 +27,7 @@ def flatten(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 @dataclass(frozen=True)
 class ReshapeCodes:
-    """What the numbers in a new shape mean beside sizes and -1, which stands for what is left (once).
+    """The meaning of the numbers in a new shape, beside sizes and -1. The number -1 stands for what is left (once).
 
     `copy`: the input's size; `rest`: all its remaining sizes; `merge`: the product of two; `split`: one as the next two
     numbers, of which one may be -1; `drop`: a size of 1 goes.
@@ -185,7 +185,8 @@ def _squeezed(shape: Shape, attrs: Attrs) -> Shape:
 
 
 def _at_least(rank: int, shape: Shape) -> Shape:
-    """As NumPy adds axes: before a vector to make a matrix, around it to make rank 3."""
+    """Return the shape with axes added as NumPy adds them: before a vector to make a matrix, around a vector to make
+    rank 3."""
     if rank == 3 and len(shape) == 2:
         return (*shape, 1)
     if rank == 3 and len(shape) == 1:
@@ -251,7 +252,7 @@ def move_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
-    """As NumPy's moveaxis."""
+    """Move axes as NumPy's moveaxis does."""
     rank = len(x.shape)
     origins = [normal_axis(axis, rank) for axis in source]
     places = [normal_axis(axis, rank) for axis in destination]

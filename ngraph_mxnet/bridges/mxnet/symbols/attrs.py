@@ -44,7 +44,7 @@ class Attrs:
         self._where = where
 
     def unread(self) -> dict[str, str]:
-        """What is set and was never read."""
+        """Return the attributes that are set and were never read."""
         return {key: value for key, value in self._raw.items() if key not in self._read}
 
     def ignore(self, *names: str) -> None:
@@ -52,11 +52,11 @@ class Attrs:
         self._read.update(names)
 
     def has(self, name: str) -> bool:
-        """Whether it is set, to other than None."""
+        """True if the attribute is set to something other than None."""
         return self._raw.get(name, "None") != "None"
 
     def is_none(self, name: str) -> bool:
-        """Whether it is written as None, where that is not its default."""
+        """True if the attribute is written as None, where None is not its default."""
         self._read.add(name)
         return self._raw.get(name) == "None"
 
@@ -356,11 +356,11 @@ class Halves:
 
     @property
     def used(self) -> bool:
-        """Whether there are any. Then the graph may have conversions that no one reads."""
+        """True if there are any such values. Then the graph may have conversions that no node reads."""
         return bool(self._wide)
 
     def has_wide(self, value: Value) -> bool:
-        """Whether `value` exists in float32 already."""
+        """True if `value` exists in float32 already."""
         return value in self._wide
 
     def widened(self, b: Builder, value: Value) -> Value:

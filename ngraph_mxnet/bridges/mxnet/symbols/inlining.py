@@ -74,7 +74,7 @@ class While:
 
     @staticmethod
     def of(node: SymbolNode, attrs: Attrs | None = None) -> While:
-        """As `Foreach.of`."""
+        """Read a `_while_loop` from its node, as `Foreach.of` reads a loop."""
         attrs = attrs or Attrs(node.attrs, node.origin)
         condition = _body(node, 0, attrs.ints("cond_input_locs"), 1)
         body = _body(node, 1, attrs.ints("func_input_locs"), attrs.int("num_outputs"))
@@ -95,7 +95,7 @@ class Cond:
 
     @staticmethod
     def of(node: SymbolNode, attrs: Attrs | None = None) -> Cond:
-        """As `Foreach.of`."""
+        """Read a `_cond` from its node, as `Foreach.of` reads a loop."""
         attrs = attrs or Attrs(node.attrs, node.origin)
         locs = [attrs.ints(name) for name in ("cond_input_locs", "then_input_locs", "else_input_locs")]
         counts = 1, attrs.int("num_outputs"), attrs.int("num_outputs")
@@ -103,8 +103,8 @@ class Cond:
 
 
 def is_open(node: SymbolNode) -> bool:
-    """Whether MXNet infers no shape of the node's results, but finds it when it runs: of `_while_loop` and `_cond`, and
-    of a loop with such a node in its body."""
+    """True if MXNet finds the shapes of the node's results only when the node runs. That holds for `_while_loop` and
+    `_cond`, and for a loop with such a node in its body."""
     if node.op in (WHILE, COND):
         return True
     return node.op == FOREACH and any(map(is_open, node.body().operators()))
@@ -151,7 +151,7 @@ class Inlined:
     reasons: dict[int, str]
 
     def edge(self, edge: Edge) -> Edge:
-        """What stands for an edge of the original."""
+        """Return the edge that stands for an edge of the original graph."""
         inlined = self.outputs.get(edge.node)
         return inlined[edge.output] if inlined else replace(edge, node=self.nodes[edge.node][-1])
 
@@ -192,7 +192,7 @@ def inlined(graph: SymbolGraph) -> SymbolGraph:
 
 
 def expansion(node: SymbolNode) -> SymbolGraph:
-    """What an open node computes, as a graph of its inputs.
+    """Return the graph that an open node computes, with the node's inputs as its variables.
 
     Raises:
         ModelError, UnsupportedError: as `inlined`, without the node's name.

@@ -102,7 +102,7 @@ class _Inference:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What MXNet says against a graph."""
+    """Turn MXNet's error about a graph into an UnsupportedError."""
     from mxnet.base import MXNetError
 
     try:

@@ -1,4 +1,4 @@
-"""What a symbol says about sparse arrays: variables that are stored so, and gradients that come so."""
+"""Sparse arrays of a symbol: variables that are stored sparse, and gradients that come sparse."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def sparse_gradients(graph: SymbolGraph) -> list[str]:
 
 
 def why_left(names: Iterable[str]) -> dict[str, str]:
-    """Of parameters with sparse gradients: why MXNet runs what reads them."""
+    """Return, for each named parameter with a sparse gradient, the reason why MXNet runs what reads the parameter."""
     return {name: f"the gradient of {name} is sparse" for name in names}

@@ -1,4 +1,4 @@
-"""What a caller says about a symbol's inputs, checked before anything is made of it."""
+"""Checks of what a caller says about a symbol's inputs, before anything is made of it."""
 
 from __future__ import annotations
 
@@ -75,14 +75,15 @@ def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> l
 
 
 def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """Of outputs behind `while_loop` and `cond` MXNet infers none."""
+    """Infer the shapes of all inputs, by name. The inference is partial, because MXNet infers no shape of outputs
+    behind `while_loop` and `cond`."""
     arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
 
 
 def is_whole(shape: Sequence[int] | None) -> bool:
-    """Whether all of it is known: MXNet marks dimensions that it does not know with 0, and with -1 where 0 is a size
+    """True if the whole shape is known. MXNet marks an unknown dimension with 0, or with -1 where 0 is a size
     (`mx.util.is_np_shape`)."""
     import mxnet as mx
 

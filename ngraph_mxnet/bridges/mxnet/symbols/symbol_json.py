@@ -58,7 +58,7 @@ class SymbolNode:
 
     @property
     def is_computed(self) -> bool:
-        """Whether it is a variable of a region that stands for what another part of the model computes."""
+        """True if the node is a variable of a region that stands for what another part of the model computes."""
         return self.attrs.get("isArg") == "False" and self.attrs.get("isAux") == "False"
 
     def placed(self, index: int, inputs: Iterable[Edge]) -> SymbolNode:

@@ -53,7 +53,7 @@ def read_params(path: Path) -> dict[str, NDArray]:
 
 
 def read_weights(path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, NDArray]:
-    """Those of these names and shapes; a label, which inference does not read, may be missing.
+    """Read the weights of these names and shapes. A label, which inference does not read, may be missing.
 
     Raises:
         ModelError: the file can't be read, or lacks one, or has it in another shape.

@@ -31,7 +31,7 @@ _BLOCKS = 16
 
 def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool) -> tuple[dict[str, Any], list[Executable]]:
-    """What `TrainingProgram` is made of: its attributes as plain data, and the forward and backward programs.
+    """Compile the content of a `TrainingProgram`: its attributes as plain data, and the forward and backward programs.
 
     Raises:
         UnsupportedError: it can't be trained as a whole; the text says why.
@@ -42,7 +42,7 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
 
 def compile_step_for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                            recorded: bool) -> tuple[dict[str, Any], list[Template]]:
-    """As `compile_step`, with symbols among the types' sizes; guards are in force.
+    """Compile as `compile_step` does, for types with symbols among their sizes. Guards are in force.
 
     Raises:
         UnsupportedError: as `compile_step`.
@@ -129,7 +129,8 @@ def _prepared(graph: Graph) -> Graph:
 
 
 def _repeated(halves: Split, numbers: Collection[int], begin: int) -> dict[str, int]:
-    """What is saved, from the result `begin` on, and is one of these results, by name: it is given once."""
+    """Remove saved values, from the result `begin` on, that are also one of the results `numbers`. Return the numbers
+    of those results by the saved values' names."""
     results = halves.forward.results
     first = {results[number]: number for number in sorted(numbers, reverse=True)}
     pairs = list(zip(halves.saved, results[begin:], strict=True))

@@ -1,4 +1,4 @@
-"""What a training step writes beside outputs and gradients."""
+"""The graph of a training step, with what the step writes beside outputs and gradients."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
 
 def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
                 wishes: Sequence[Value]) -> Iterator[tuple[Statistic, Value]]:
-    """Those that a backward pass moves, with the batch's."""
+    """Yield the statistics that a backward pass moves, each with the batch's value."""
     found: set[str] = set()
     active = dependence(b.graph.nodes, wishes)
     for node in symbol.operators():
@@ -94,7 +94,7 @@ def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
 
 def _gammas(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
             wishes: Sequence[Value]) -> Iterator[tuple[Gamma, Value]]:
-    """Those that are overwritten, with the ones, each once."""
+    """Yield each gamma that is overwritten, once, with the ones that overwrite it."""
     found: set[str] = set()
     active = dependence(b.graph.nodes, wishes)
     for node in symbol.operators():

@@ -139,7 +139,7 @@ def _compiled(judged: Judged, cut: Cut) -> tuple[Trained | None, Region]:
 
 
 def work(graph: SymbolGraph, types: Mapping[str, TensorType]) -> Cost:
-    """Of a forward pass in training.
+    """Return the cost of a forward pass in training.
 
     Raises:
         UnsupportedError: a node can't be lowered.
@@ -276,7 +276,7 @@ class _Region:
 
 
 class PartedStep:
-    """As `TrainingStep`.
+    """A training step that runs in parts, with the interface of `TrainingStep`.
 
     Attributes:
         outputs: the symbol's, new ones after each forward.
@@ -321,7 +321,7 @@ class PartedStep:
 
 
 def _reads_head(parted: Parted, head: Edge) -> bool:
-    """Whether the gradient of this output is read."""
+    """True if the gradient of this output is read."""
     for one in parted.trained:
         if head in one.cut.outputs:
             return one.cut.outputs.index(head) in one.program.heads

@@ -52,7 +52,7 @@ class PlannedStep:
 
 
 class Planned:
-    """What has such memory."""
+    """The owner of a training step's memory."""
 
     def __init__(self, name: str, forward: int, backward: int, saved: int) -> None:
         self._name, self._bytes = name, (forward, backward, saved)
@@ -67,7 +67,7 @@ _all: WeakSet[Planned] = WeakSet()
 
 
 def planned_steps() -> tuple[PlannedStep, ...]:
-    """Of the steps that there are, the largest first."""
+    """Return the memory of each existing training step, the largest first."""
     return tuple(sorted((planned.step() for planned in list(_all)), key=lambda step: (-step.total, step.name)))
 
 
@@ -76,7 +76,7 @@ Types = Mapping[str, TensorType]
 
 
 def read_of_forward(facts: Facts, results: Sequence[Port]) -> dict[str, TensorType]:
-    """What the backward half reads of the forward one's results, by name, and its head gradients."""
+    """Return the types of what the backward half reads, by name: results of the forward half, and head gradients."""
     types = [port.type for port in results]
     saved = types[len(types) - len(facts["saved"]):]
     return {**dict(zip(facts["saved"], saved, strict=True)),
@@ -134,7 +134,7 @@ class StepPackage:
 
 
 MOST_KEPT = 32
-"""Of so many symbols that have trained the templates are kept; those used longest ago go first."""
+"""The number of trained symbols whose templates are kept. Those used longest ago go first."""
 _templates = Recent(MOST_KEPT)
 """Lists of them by what found out which sizes change."""
 _lock = ForkSafeLock()
@@ -203,7 +203,7 @@ class Half:
         self.native = executable.native
 
     def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
-        """What runs it on these arrays as an operator of MXNet's engine: a `_core.BoundGraph`.
+        """Return a `_core.BoundGraph`, which runs the graph on these arrays as an operator of MXNet's engine.
 
         Raises:
             UnsupportedError: it can't.
@@ -265,8 +265,9 @@ class TrainingProgram:
                                self.saved_bytes)
 
     def predicting(self) -> tuple[Half, dict[int, str]]:
-        """What goes back in predict mode after the same forward half, where that is another way than `backward`: a
-        half that computes forward, too, whose results are the gradients; and its `heads`.
+        """Return the half that goes back in predict mode after the same forward half, and its `heads`. It serves where
+        predict mode goes back in another way than `backward`. The half computes forward, too, and its results are the
+        gradients.
 
         Raises:
             UnsupportedError: it can't be compiled.

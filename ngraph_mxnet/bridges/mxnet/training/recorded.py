@@ -17,7 +17,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
 MOST_STEPS = 8
-"""Of one program: so many calls may wait for their backward."""
+"""The most steps of one program: so many calls may wait for their backward pass."""
 
 _PARAMETER, _ARGUMENT, _STEP, _HEAD = range(4)
 """Kinds of sources: see csrc/mxnet/recorded_steps.h."""
@@ -99,7 +99,7 @@ class RecordedSteps:
             self._predicts = True
 
     def _add(self) -> bool:
-        """Whether there is a step more."""
+        """Add a step. Return False, and add none, if there are MOST_STEPS already."""
         with self._lock:
             if self.made >= MOST_STEPS:
                 return False
@@ -119,7 +119,7 @@ class RecordedSteps:
 
 
 _moving: WeakSet[RecordedSteps] = WeakSet()
-"""Those that move statistics, which go back in another way in predict mode."""
+"""The recorded steps that move statistics. They go back in another way in predict mode."""
 
 
 def prepare_predicting() -> None:
@@ -145,7 +145,7 @@ Sources = dict[str, tuple[int, int]]
 
 
 def _sources(program: TrainingProgram, arguments: Sequence[str], parameters: Arrays) -> Sources:
-    """Of what the forward half reads, and of the moving statistics, by name."""
+    """Return the sources of what the forward half reads, and of the moving statistics, by name."""
     given = {name: (_ARGUMENT, place) for place, name in enumerate(arguments)}
     given |= {name: (_PARAMETER, place) for place, name in enumerate(parameters)}
     return given | ({STATE: (_STEP, 0)} if STATE in program.forward.inputs else {})

@@ -71,11 +71,12 @@ def why_not_trained(op: str) -> str | None:
 
 _TRAINING: dict[str, Rule] = {}
 _PREDICTING: dict[str, Rule] = {}
-"""Those that go back in another way when `backward` is in predict mode, after a forward pass in training mode."""
+"""The rules of operators that go back in another way when `backward` is in predict mode, after a forward pass in
+training mode."""
 _STATISTICS = ("BatchNorm", "_contrib_BatchNormWithReLU")
 """Operators whose outputs 1 and 2 are the batch's mean and biased variance; inputs 3 and 4 are the moving ones."""
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-"""Of mshadow_op.h."""
+"""Constants of mshadow_op.h."""
 
 
 def find_training_rule(op: str) -> Rule | None:
@@ -91,18 +92,18 @@ def find_training_rule(op: str) -> Rule | None:
 
 
 def find_predicting_rule(op: str) -> Rule | None:
-    """As `find_training_rule`, but what goes back is that of `backward` in predict mode: MXNet's batch norm then takes
-    the moving statistics for constants; a mask of dropout stays."""
+    """Return the rule as `find_training_rule` does, for a `backward` in predict mode. MXNet's batch norm then takes the
+    moving statistics for constants; a mask of dropout stays."""
     return find_training_rule(op) and (_PREDICTING.get(canonical(op)) or find_training_rule(op))
 
 
 def fixes_gamma(node: SymbolNode) -> bool:
-    """Whether MXNet's forward pass writes ones into the node's gamma."""
+    """True if MXNet's forward pass writes ones into the node's gamma."""
     return canonical(node.op) in _STATISTICS and Attrs(node.attrs, node.origin).bool("fix_gamma", True)
 
 
 def updates_statistics(node: SymbolNode, attrs: Attrs) -> bool:
-    """Whether a training step moves the node's moving mean and variance."""
+    """True if a training step moves the node's moving mean and variance."""
     return canonical(node.op) in _STATISTICS and not attrs.bool("use_global_stats", False)
 
 
@@ -138,7 +139,7 @@ def _softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: Sym
 
 
 def _same(op: str, b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """As at inference."""
+    """Lower the operator as at inference."""
     rule = find_rule(op)
     assert rule is not None
     attrs.ignore(*rule.ignored)
@@ -249,7 +250,7 @@ def _dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) ->
 
 @_in_training("RNN", ignored=["lstm_state_clip_min", "lstm_state_clip_max", "lstm_state_clip_nan"])
 def _rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
-    """What a layer gives to the next one is dropped with probability `p`."""
+    """Lower an RNN. Dropout with probability `p` applies to what a layer gives to the next layer."""
     rate = attrs.float("p", 0.0)
     return recurrent_layers(b, inputs, attrs, lambda x: dropped(b, x, rate))
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Statistic:
-    """What moves with each backward pass in training mode through its batch norm: as in MXNet, where forward passes
-    write no statistics, and a backward pass those of the nodes that it comes through, whatever the gradient is there.
+    """A statistic that moves with each backward pass in training mode through its batch norm. As in MXNet, forward
+    passes write no statistics. A backward pass writes those of the nodes that it comes through, whatever the gradient
+    is there.
 
     Attributes:
         name: the variable, which becomes itself * momentum + the batch's * (1 - momentum).

@@ -1,4 +1,4 @@
-"""What random numbers of training steps follow from: `mx.random.seed`, and how many steps were taken since.
+"""The source of random numbers in training steps: `mx.random.seed`, and the number of steps taken since.
 
 As in MXNet, each device has a state of its own, a seed for all devices gives each another one, and without a call the
 seed is 0. The numbers are others than MXNet's own.
@@ -87,7 +87,7 @@ Arrays = Mapping[str, NDArray]
 
 
 class RandomState:
-    """What a program's random numbers follow from, if it draws any."""
+    """The state that a program's random numbers follow from, if the program draws any."""
 
     def __init__(self, program: TrainingProgram, device: Context) -> None:
         self._device = device
@@ -101,7 +101,7 @@ class RandomState:
 
 
 class TrainingStep:
-    """What runs in the place of an executor's forward and backward.
+    """A compiled step that runs in the place of an executor's forward and backward.
 
     Attributes:
         outputs: the symbol's, written by each forward.
@@ -185,7 +185,8 @@ class TrainingStep:
 
 
 def _ran(done: bool) -> None:
-    """What ran forward goes back, also while the profiler is on: nobody else has the forward pass's masks.
+    """Check that the backward pass of a compiled forward pass ran, also while the profiler is on. Nobody else has the
+    forward pass's masks.
 
     Raises:
         MXNetError: it did not.

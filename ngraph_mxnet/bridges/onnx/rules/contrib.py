@@ -26,12 +26,13 @@ from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i32, u8
 
 _EPSILON = 1e-12
-"""What normalisations here add to the variance unless they say else."""
+"""The number that normalisations here add to the variance, unless an attribute gives another."""
 
 
 @rule("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=MICROSOFT)
 def gelu(b: Builder, call: Call) -> Value:
-    """Of x, or of x and a bias: by erf; Fast by tanh; Quick is x sigmoid(alpha x)."""
+    """Lower Gelu of x, or of x plus a bias. Gelu and BiasGelu use erf, FastGelu uses tanh.
+    QuickGelu is x sigmoid(alpha x)."""
     x, bias = call.input(0), call.optional(1)
     if bias is not None:
         x = b.add(x, bias)
@@ -221,8 +222,8 @@ class _Gates:
     scale: Value
 
     def product(self, b: Builder) -> Callable[[int, Value, Value], Value]:
-        """What multiplies the weight of a direction by rows of whole numbers, with their scale. Up to 2^24 float32 sums
-        them without rounding."""
+        """Return a function of a direction, rows of whole numbers and the rows' scale: the scaled product of the rows
+        and the direction's weight. Float32 sums whole numbers up to 2^24 without rounding."""
         parts = [[b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
                   for value in (self.whole, self.scale)] for number in range(self.whole.shape[0])]
 
@@ -234,7 +235,8 @@ class _Gates:
 
 
 def _gates(b: Builder, call: Call, position: int, scales: int) -> _Gates:
-    """Of input `position`; the scale is input `scales`, and the zero point stands behind it."""
+    """Read the gates' weight from input `position`, its scale from input `scales`, and its zero point from the input
+    after that."""
     weight = call.input(position)
     if weight.type.rank != 3:
         raise ModelError(f"input {position}: found {weight.type}, expected directions, rows and the gates' columns")
@@ -253,8 +255,9 @@ def _gates(b: Builder, call: Call, position: int, scales: int) -> _Gates:
 
 
 def _rounding(b: Builder, like: Value) -> Callable[[Value], tuple[Value, Value]]:
-    """What makes of a tensor the numbers that 8 bits hold of it, by the range of all its elements, less the zero point;
-    and their scale. It is `dynamically_quantized` in fewer nodes, as it is repeated for each step."""
+    """Return a function that quantises a tensor to 8 bits by the range of all its elements. The function gives the
+    quantised numbers less the zero point, and their scale. The function has fewer nodes than `dynamically_quantized`,
+    because each step repeats them."""
     nought, levels, smallest = (scalar(b, number, like) for number in (0, 255, float(np.finfo(np.float32).tiny)))
 
     def rounded(x: Value) -> tuple[Value, Value]:

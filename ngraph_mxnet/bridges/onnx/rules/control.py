@@ -63,7 +63,7 @@ def if_(b: Builder, call: Call) -> list[Item]:
 
 @dataclass(frozen=True)
 class _Branch:
-    """What lowering a branch gives; no results where there is an error."""
+    """The result of lowering a branch; there are no results where there is an error."""
 
     name: str
     results: list[Item]
@@ -140,7 +140,8 @@ def loop(b: Builder, call: Call) -> list[Item]:
 
 
 def _require_short(b: Builder, call: Call, begin: int, done: int, trips: int) -> None:
-    """Of so many trips some are done, whose nodes begin at a place of the graph."""
+    """Raise BetweenError if a loop that may run between programs would unroll to more than MOST_UNROLLED nodes. `done`
+    of `trips` trips are lowered; their nodes begin at `begin`."""
     nodes = (len(b.graph.nodes) - begin) * trips // done
     if call.runs_between and nodes > MOST_UNROLLED:
         raise BetweenError(f"its trips come to {nodes} nodes, more than {MOST_UNROLLED}")

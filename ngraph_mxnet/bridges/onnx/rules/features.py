@@ -91,7 +91,7 @@ class _Trees:
     yes: np.ndarray
     no: np.ndarray
     missing: np.ndarray
-    """Whether NaN goes where the comparison is true."""
+    """Flags that are True where NaN goes to the side of a true comparison."""
     members: dict[int, np.ndarray]
     depth: int
 

@@ -1,4 +1,4 @@
-"""What picks elements by numbers, orders them, or holds sequences of tensors."""
+"""Rules for operators that pick elements by index, order elements, or hold sequences of tensors."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _biases(b: Builder, layer: _Layer) -> tuple[Value | None, Value | None]:
 
 
 def _is_fused(layer: _Layer) -> bool:
-    """Whether the IR's `rnn` computes the same."""
+    """True if the IR's `rnn` computes the same as the layer."""
     if layer.coupled or layer.products is not None:
         return False
     plain = layer.lengths is None and layer.peepholes is None and layer.clip is None

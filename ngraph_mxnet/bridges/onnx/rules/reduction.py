@@ -78,7 +78,7 @@ def _of_nothing(b: Builder, op: str, x: Value) -> Value:
 
 
 def _in_floats(b: Builder, op: str, x: Value) -> Value:
-    """Of integers the truncated result in float32."""
+    """Apply the op. For integers, compute in float32 and truncate the result."""
     return b.apply(op, x) if x.type.element.is_float else converted(b, b.apply(op, b.convert(x, element=f32)), x)
 
 

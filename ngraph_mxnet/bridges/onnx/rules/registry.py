@@ -50,9 +50,10 @@ class Call:
     """Lowers a subgraph in place, its inputs bound to values."""
     to_array: Callable[[onnx.TensorProto], np.ndarray]
     may_end: bool
-    """Whether the graph can end before the node, so that what decides about it is computed first; not in a loop."""
+    """True if the graph can end before the node, so that values that decide about the node are computed first. False in
+    a loop."""
     runs_between: bool
-    """Whether the node may be run between programs instead: BetweenError asks for that."""
+    """True if the node may be run between programs instead; a rule asks for that with BetweenError."""
     decision: Callable[[Value], np.ndarray | None]
     """Gives the elements of a condition that decides what is lowered; None if they are better computed first."""
     mark: Callable[[], Callable[[], None]]

@@ -25,7 +25,7 @@ _MOST_ROWS = 1 << 16
 _TIE = 1e-6
 """So near a place has to be to the middle of two elements to count as there, as in ONNX Runtime."""
 _FIXED_POINT = float(1 << 22)
-"""What the weights of filters are whole numbers of, for bytes."""
+"""The fixed-point scale of filter weights for bytes: a weight times this number is whole."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class _Axis:
     out: int
     scale: float
     by_scale: bool
-    """Whether the scale was given, else the size."""
+    """True if the scale was given, False if the size was."""
     region: tuple[float, float] = (0.0, 1.0)
 
     @property
     def length(self) -> float:
-        """What the size is rounded from."""
+        """The output size before rounding: the size in the data times the scale."""
         return _times(self.size, self.scale)
 
 
@@ -65,8 +65,9 @@ class _Method:
 
 
 def _places(coordinates: str, axis: _Axis) -> np.ndarray:
-    """Where in the data each output lies, as ONNX's Resize defines its coordinate transformations: f32, computed in
-    float32 step by step as ONNX Runtime does, so that what lies between two elements goes to the same one."""
+    """Return the place in the data of each output, as ONNX's Resize defines its coordinate transformations. The places
+    are f32, computed in float32 step by step as ONNX Runtime does. So a place between two elements goes to the same
+    element as there."""
     require_table((axis.out,), 4)
     f = np.float32
     at, scale, end = np.arange(axis.out, dtype=f), f(axis.scale), f(axis.size - 1)
@@ -163,7 +164,7 @@ def resize(b: Builder, call: Call) -> Value:
 
 @rule("Upsample")
 def upsample(b: Builder, call: Call) -> Value:
-    """What Resize was before opset 10."""
+    """Lower Upsample, which Resize replaced in opset 10."""
     x = call.input(0)
     mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
     scales = np.array(call.attrs.floats("scales"), np.float32) if call.opset < 9 else call.static(1, "scales")
@@ -363,7 +364,7 @@ def _read(axis: _Axis, corners: bool) -> int | None:
 
 
 def _is_nearest_of_images(axis: _Axis, method: _Method) -> bool:
-    """Whether output i of R is element floor(i S / R)."""
+    """True if output i of R is element floor(i S / R) of the S elements."""
     if axis.scale >= 0.5 and are_same(axis.out, scaled(axis.size, axis.scale)):
         out = int(_ANY * axis.scale)  # i S // R is 2 i for R = S // 2 whether S is even or odd
         axis = _Axis(axis.number, _ANY, out, axis.scale, False)

@@ -17,8 +17,8 @@ _REFUSED = None
 
 @dataclass(frozen=True)
 class Check:
-    """What a kernel's calls are held against. `written` and `kept` are sums of 1 << the tensor's number; `code` is the
-    first byte of its code."""
+    """The check that each call of a kernel must pass. `written` and `kept` are sums of 1 << the tensor's number. `code`
+    is the place of the first byte of the check's code."""
 
     tensors: int
     ints: int

@@ -143,7 +143,7 @@ class Trace:
         return self._answered[slot]
 
     def computed(self, op: Op, left: Any, right: Any) -> Any:
-        """What a step gives. What sums and products begin with, and a flag that is none, take no step."""
+        """Return the result of a step. Adding 0, multiplying by 1 and AND with the int 0 take no step."""
         if isinstance(right, int) and (op, right) in ((Op.ADD, 0), (Op.MULTIPLY, 1)):
             return left
         if op is Op.AND and isinstance(right, int) and right == 0:

@@ -41,7 +41,7 @@ class Description:
 
 
 def has_steps(op: OpDef) -> bool:
-    """Whether elementwise steps compute the op, each an expression of a kernel or a conversion."""
+    """True if elementwise steps compute the op. Each step is an expression of a kernel or a conversion."""
     return op.name in EXPRESSIONS or op.name in ("convert", "scale_shift")
 
 
@@ -206,7 +206,7 @@ def _has_types(node: Node) -> bool:
 
 
 def _images(graph: Graph) -> set[Value]:
-    """What is likely to be in the blocked layout, in which rows are not contiguous."""
+    """Return the values that are likely to be in the blocked layout, in which rows are not contiguous."""
     found: set[Value] = set()
     for node in graph.nodes:
         if _makes_images(node) or (_is_elementwise(node) and any(v in found for v in node.inputs)):

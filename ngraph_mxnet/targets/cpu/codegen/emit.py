@@ -191,7 +191,7 @@ class _Kernel:
         return self._compute(step, [self.values[a] for a in step.args])
 
     def _in_loop(self, number: int, phase: int) -> bool:
-        """Whether a phase's loop has work for the step: it stores it, keeps it or adds it up."""
+        """True if the loop of the phase has work for the step: it stores, keeps or adds up the step's value."""
         if number in self.kernel.stores and self._stored_by_element(number) and self.phase[number] == phase:
             return True
         step = self.kernel.steps[number]

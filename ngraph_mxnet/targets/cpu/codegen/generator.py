@@ -103,7 +103,8 @@ def _added(names: tuple[str, ...], isa: Isa) -> Code:
 
 @functools.cache
 def _sources() -> str:
-    """What beside the descriptions decides the code: our sources and the compilers' versions."""
+    """Return the text that decides the code beside the descriptions: a hash of our sources, and the compilers'
+    versions."""
     from importlib.metadata import version
 
     hasher = hashlib.sha256()

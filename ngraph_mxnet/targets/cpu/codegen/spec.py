@@ -1,4 +1,4 @@
-"""What a generated kernel computes, as data: the loops, the tensors and their strides, the steps in order.
+"""The description of a generated kernel, as data: the loops, the tensors and their strides, the steps in order.
 
 The text of a description (`repr`) identifies the kernel in the cache.
 """
@@ -39,7 +39,7 @@ class Step:
 
 
 REDUCTIONS = {"reduce_sum": ("f64", 0.0), "reduce_mean": ("f64", 0.0), "reduce_max": ("f32", -inf)}
-"""What accumulates all elements of a row, and from which number on."""
+"""The reductions over all elements of a row: the accumulator's element type and its initial value."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ read_attention_few = reader(ATTENTION_FEW)
 
 @inline
 def six_rows(rows, step, first, last):
-    """Where six rows start; what lies behind the last row repeats it."""
+    """Return pointers to six rows from row `first` on. Pointers behind row `last` repeat that row."""
     return (shift(rows, min(first, last) * step), shift(rows, min(first + 1, last) * step),
             shift(rows, min(first + 2, last) * step), shift(rows, min(first + 3, last) * step),
             shift(rows, min(first + 4, last) * step), shift(rows, min(first + 5, last) * step))
@@ -328,7 +328,7 @@ def _sum_of_rows(weights, matrix, step, count, width, target):
 
 @kernel("attention_few")
 def attention_few(tensors, ints, floats, begin, end):
-    """As `attention`, a query at a time, with keys and values where they lie: few queries do not pay for packing.
+    """Compute `attention` one query at a time, with keys and values where they lie. Few queries do not pay for packing.
 
     tensors: queries, keys, values, mask, output; elements of a row are contiguous, also of the mask unless its stride
     says 0. floats: scale, fill. Tasks: (outer, inner).

@@ -70,8 +70,8 @@ def _all_transposed(left, left_step, keys, right, right_step, columns, count, ta
 
 @inline
 def _of_scores(weights, slopes, size, padded, scale, mask, mask_step, kind, zeroed):
-    """Of one row in `slopes`, which holds the gradients of the weights: those of the products. What lies between
-    `size` and `padded` gets 0."""
+    """Turn one row of `slopes` from the gradients of the weights into the gradients of the products. Elements between
+    `size` and `padded` become 0."""
     if kind == 1 and zeroed:
         for i in range(size):
             slopes[i] = select(mask[i * mask_step] != 0, slopes[i], np.float32(0))

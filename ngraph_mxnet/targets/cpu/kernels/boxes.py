@@ -17,7 +17,8 @@ _AT_ONCE = 64
 
 @inline
 def _before(scores, stride, a, b):
-    """Whether row a comes before row b: by falling score, equal ones in order."""
+    """True if row a comes before row b. Rows are in the order of falling score, and rows of equal score keep their
+    order."""
     x, y = scores[a * stride], scores[b * stride]
     return x > y or (x == y and a < b)
 

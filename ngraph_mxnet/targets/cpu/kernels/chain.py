@@ -98,13 +98,14 @@ _MINIMUM, _minimum = CHAIN_STEPS["minimum"], _binary("minimum")
 
 @inline
 def _repeats(ints, source, size):
-    """Whether it is one element that stands for all."""
+    """True if the operand is one element that stands for all."""
     return source & CHAIN_MEMORY != 0 and ints[_COUNTS + source % CHAIN_INPUTS] != size
 
 
 @inline
 def _source(tensors, registers, ints, source, size, at):
-    """Where the operand's elements from `at` on lie. Any number leads to memory of the call's own."""
+    """Return a pointer to the operand's elements from `at` on. Any number `source` leads to memory of the call's
+    own."""
     if source & CHAIN_MEMORY == 0:
         return shift(registers, source % CHAIN_REGISTERS * CHAIN_CHUNK)
     number = source % CHAIN_INPUTS

@@ -305,7 +305,7 @@ _ROUNDS = (
     (4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
 )
 _COLUMN = (0, 2, 1, 3, 4, 6, 5, 7)
-"""Where the rounds leave each column."""
+"""The number of the row in which the rounds leave each column."""
 
 
 def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:

@@ -102,7 +102,7 @@ def zero_halo(tensors, ints, floats, begin, end):
 
 @kernel("fill_halo")
 def fill_halo(tensors, ints, floats, begin, end):
-    """As `zero_halo`, with one more number: the word that stands there in place of zero."""
+    """Fill halos like `zero_halo`, with a word in place of zero. The ints have one more number: that word."""
     p = read_fill_halo(ints, floats)
     _fill_halo(tensors, p, begin, end, int32(p.word))
 

@@ -181,7 +181,8 @@ def layer_norm(tensors, ints, floats, begin, end):
 
 @inline
 def _head_sums(source, head, gamma, size, centre, spread, of_gamma, of_beta):
-    """Of a row the sums of g = head gamma and of g z, z = (x - centre) spread; head z and head are added to vectors."""
+    """Return the sums over a row of g = head gamma and of g z, where z = (x - centre) spread. Add head z to the vector
+    `of_gamma`, and head to the vector `of_beta`."""
     whole = size // 16 * 16
     centres, spreads = splat(centre), splat(spread)
     sums, weighted = splat(0.0), splat(0.0)

@@ -20,7 +20,7 @@ _RUN = 8
 """Neighbours that are sorted by insertion before runs are merged."""
 
 _before = inline(lambda x, y: (x < y) | ((y != y) & (x == x)))
-"""Whether x comes before y, ascending: NaN is the greatest."""
+"""A predicate, true if x comes before y in ascending order. NaN is the greatest."""
 _goes_first = inline(lambda x, y, descending: _before(y, x) if descending else _before(x, y))
 
 
@@ -91,7 +91,8 @@ def _key(bits, descending):
 
 @kernel("argsort_digits_f32")
 def argsort_digits(tensors, ints, floats, begin, end):
-    """As argsort, by four passes over the digits of keys, the last one first; each keeps the order of the one before.
+    """Compute `argsort` by four passes over the digits of keys, the last digit first. Each pass keeps the order of the
+    pass before.
 
     tensors: data (contiguous), output int64 [outer][inner][2 * size + DIGITS], of which the first `size` are the
     result and the others a workspace. Tasks: (outer, inner).
@@ -130,7 +131,7 @@ def argsort_digits(tensors, ints, floats, begin, end):
 
 @inline
 def _comes_first(x, i, y, j, descending):
-    """Whether x at position i comes before y at position j, if equal elements stay in the order of positions."""
+    """True if x at position i comes before y at position j. Equal elements stay in the order of positions."""
     return _goes_first(x, y, descending) or (i < j and not _goes_first(y, x, descending))
 
 

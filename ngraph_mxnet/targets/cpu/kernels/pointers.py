@@ -1,4 +1,4 @@
-"""What kernels do beyond plain Numba: raw pointers, bit tricks and calls to libm.
+"""The operations that kernels need beyond plain Numba: raw pointers, bit tricks and calls to libm.
 
 All are Numba intrinsics: a few LLVM instructions each, without bounds checks, wraparound or exceptions.
 """

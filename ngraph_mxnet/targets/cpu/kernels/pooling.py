@@ -68,8 +68,8 @@ def _columns(p, left):
 
 @inline
 def _row_of_windows(p, task):
-    """Where a task's image and its row of the output begin; then the first slice its windows reach, negative in the
-    padding, with `_taps`, and the same of rows."""
+    """Return where a task's image and its row of the output begin. Then return the first slice that its windows reach,
+    with `_taps`, and the same of rows. The first slice and the first row are negative in the padding."""
     row, block = task // p.c16, task % p.c16
     slice_, oh = row // p.out_h, row % p.out_h
     image, od = slice_ // p.out_d, slice_ % p.out_d
@@ -118,7 +118,7 @@ def _mean(p, total, inside, count):
 
 @inline
 def _scaled_mean(p, total, inside, count):
-    """Of bytes, whose sum is exact: where the scale is 1, halves are halves."""
+    """Return the scaled mean of bytes, whose sum is exact. Where the scale is 1, halves are halves."""
     whole = total - splat(np.float32(p.zero_point * inside))
     return whole / splat(np.float32(count)) * splat(np.float32(p.scale))
 

@@ -166,7 +166,7 @@ def _tanh_slopes(x, p, before, h, c, slopes, first, last, units):
 
 def _training_cell(units_of: Callable) -> Callable:
     def cell(tensors, ints, floats, begin, end):
-        """As the cell without `training`, and the step's slopes (see the op `rnn_training`)."""
+        """Compute the cell as without `training`, and also the step's slopes (see the op `rnn_training`)."""
         p = read_training(ints, floats)
         parts = (p.units + p.chunk - 1) // p.chunk
         for task in range(begin, end):

@@ -1,4 +1,4 @@
-"""What makes weights of the sums of the weight gradient microkernels."""
+"""The kernel that makes weights of the sums of the weight gradient microkernels."""
 
 from __future__ import annotations
 

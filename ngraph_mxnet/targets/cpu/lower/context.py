@@ -1,4 +1,5 @@
-"""What is around images in memory: zeros, or what stands for them."""
+"""The context in which a graph is lowered: the settings, the views of values, and the halos of zeros or a fill around
+images."""
 
 from __future__ import annotations
 
@@ -130,25 +131,26 @@ def block_parts(plain: PlainView, blocked: BlockedView) -> list[Part]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
+    """The settings that a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
 
     isa: Isa
     threads: int
     generator: Generator | None = None
     winograd: bool = True
-    """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
+    """True if Winograd's algorithm may compute 3x3 convolutions."""
     bf16: bool = False
     """Contractions of the main graph in bf16."""
     vnni: bool = False
     """Contractions of u8 may be those that need VNNI."""
     halves: bool = False
-    """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
+    """True if the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
     every_algorithm: bool = False
-    """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
+    """True if a Program for a range of sizes also has the algorithms that are the best for some sizes, but not for
+    most."""
 
     as_planned: bool = True
-    """Whether who makes a value stores it as its readers want it: in a concat's place, in bytes, bf16 or fours. If not,
-    each node is lowered by itself."""
+    """True if the producer of a value stores it as its readers want it: in a concat's place, in bytes, bf16 or fours.
+    If False, each node is lowered by itself."""
 
     @property
     def instruction_set(self) -> InstructionSet:
@@ -213,15 +215,15 @@ class Lowering:
         (self._narrow if view.type.element is BF16 else self._blocked)[value] = view
 
     def has_blocked(self, value: Value) -> bool:
-        """Whether the value lives in the blocked layout already."""
+        """True if the value lives in the blocked layout already."""
         return value in self._blocked or value in self._narrow
 
     def is_at_hand(self, value: Value) -> bool:
-        """Whether the value is somewhere, be it as bytes that readers widen."""
+        """True if the value is stored anywhere, even only as bytes that readers widen."""
         return self.has_blocked(value) or value in self._plain or value in self.quantized or value in self.fours
 
     def views(self, value: Value) -> list[View]:
-        """Where the value is by now, in any layout."""
+        """Return the views where the value is stored by now, in any layout."""
         return [views[value] for views in (self._plain, self._blocked, self._narrow) if value in views]
 
     def alias(self, value: Value, source: Value) -> None:
@@ -311,7 +313,7 @@ class Lowering:
         return found if context is self else replace(found, writers=[])
 
     def is_prepared(self, value: Value) -> bool:
-        """Whether `packed` rearranges the value at prepare time."""
+        """True if `packed` rearranges the value at prepare time."""
         return self.prepare is not None and self._home(value)[0] is self.prepare
 
     def _home(self, value: Value) -> tuple[Lowering, Value]:
@@ -331,7 +333,8 @@ class Lowering:
         return plain_view(value.type, self.builder.constant(value.node.attrs["value"]))
 
     def is_last_reader(self, node: Node, value: Value) -> bool:
-        """Whether nobody but this node reads the value, nor anything else in its memory: it may be overwritten."""
+        """True if only this node reads the value, and nothing else reads the value's memory. The memory may then be
+        overwritten."""
         view = self.plain(value)
         views = [*self._plain.values(), *self._blocked.values(), *self._narrow.values()]
         readers = sum(other.inputs.count(value) for other in self.graph.nodes)
@@ -364,7 +367,7 @@ class Lowering:
                            self.layout.fill.get(value, 0))
 
     def _element_of(self, value: Value) -> ElementType:
-        """Of what `stored` gives."""
+        """Return the element type of the view that `stored` gives."""
         return BF16 if value in self._stored_narrow else value.type.element
 
     def destination(self, concat: Value) -> BlockedView:

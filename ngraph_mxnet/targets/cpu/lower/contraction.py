@@ -39,13 +39,13 @@ Gate = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Activation:
-    """What follows the clamp. `op` is one of `microkernels.variants.ACTIVATIONS`."""
+    """The activation that follows the clamp. `op` is one of `microkernels.variants.ACTIVATIONS`."""
 
     op: str = "none"
     gate: Gate = (0.0, 0.0, 1.0, 0.0)
-    """Of a hard swish."""
+    """The slope, offset, scale and shift of a hard swish."""
     slopes: Value | float = 1.0
-    """Of prelu: one for each channel, or one for all."""
+    """The slopes of a prelu: one for each channel, or one for all."""
 
 
 NO_ACTIVATION = Activation()
@@ -53,7 +53,7 @@ NO_ACTIVATION = Activation()
 
 @dataclass(frozen=True)
 class Linear:
-    """What a vector of the graph becomes: times a number, plus a number."""
+    """The linear map of a vector of the graph: times a number, plus a number."""
 
     times: float = 1.0
     plus: float = 0.0
@@ -148,7 +148,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Input:
-    """What a contraction reads: a view, its geometry in bytes, and how its channels are walked."""
+    """The input of a contraction: a view, its geometry in bytes, and how its channels are walked."""
 
     kind: Kind
     view: View
@@ -193,7 +193,7 @@ def block_bytes(view: BlockedView | None) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to the sums before they are stored."""
+    """The operations on the sums before they are stored."""
 
     bias: Value | None = None
     residual: Value | None = None
@@ -207,7 +207,7 @@ class Epilogue:
     factor: Value | None = None
     addend: Value | None = None
     residual_affine: Affine | None = None
-    """Of a residual that is u8."""
+    """The affine map of a residual that is u8."""
     stored: tuple[Affine | None, ...] = ()
     """How results are stored as u8."""
 
@@ -218,7 +218,8 @@ class Epilogue:
 
 
 def with_activation(ctx: Lowering, node: Node) -> tuple[list[Value], Activation]:
-    """What the convolution makes that computes its only reader too, and what that is."""
+    """Merge the only reader of a convolution into it. Return the reader's outputs, and the activation that makes
+    them."""
     reader = ctx.activations[node]
     ctx.merged.add(reader)
     name, attrs = reader.op.name, reader.attrs
@@ -346,7 +347,7 @@ def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: I
 
 
 def channel_blocks(ctx: Lowering, value: Value, becomes: Linear = AS_IT_IS) -> View:
-    """What there is of each channel, padded with zeros to whole blocks."""
+    """Return the vector `value`, one element per channel, padded with zeros to whole blocks."""
     return _in_tiles(ctx, value, packed_channels(value.type.size, groups=1, oc_tile=BLOCK), becomes)
 
 
@@ -395,7 +396,7 @@ class Packing:
     first: int = 0
     contiguous: bool = True
     spec: tuple[Any, ...] = ()
-    """What sets the arrangement apart from others of the value with these numbers."""
+    """Extra numbers that set the arrangement apart from others of the same value with the same parameters."""
 
     @staticmethod
     def of_convolution(ctx: Lowering, weights: Value, groups: int) -> Packing:

@@ -121,7 +121,7 @@ def _places(view: BlockedView, rows: AxisPhase, columns: AxisPhase, steps: tuple
 
 
 def has_depth(node: Node) -> bool:
-    """Whether the convolution is more than one of each slice by itself."""
+    """True if the convolution is more than a separate convolution of each slice."""
     if node.outputs[0].type.rank < 5:
         return False
     attrs, step = node.attrs, node.attrs["data_dilations"]
@@ -209,7 +209,7 @@ def volume_convolution(ctx: Lowering, node: Node, source: Input, packing: Packin
 
 
 def _rows(packing: Packing, run: _Run, geometry: Geometry) -> Packing:
-    """Of consecutive taps on the depth axis, as rows of the kernel."""
+    """Return the packing of consecutive taps on the depth axis, as rows of the kernel."""
     rows = geometry.kernel[0]
     return replace(packing, shape=(*packing.shape[:2], run.taps * rows, packing.shape[3]),
                    first=packing.first + run.tap * rows * packing.strides[2])

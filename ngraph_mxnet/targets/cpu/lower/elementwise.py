@@ -23,7 +23,7 @@ def _check_arithmetic(node: Node) -> str | None:
 
 
 def _has_own_kernel(node: Node) -> bool:
-    """Whether the op runs in float32 as it is; others are computed in a wider type."""
+    """True if the op runs in float32 as it is. Other ops are computed in a wider type."""
     return node.inputs[0].type.element.name == "f32" and node.op.name in KERNELS
 
 

@@ -68,7 +68,8 @@ def chain(ctx: Lowering, node: Node) -> bool:
 
 
 def _is_dense(ctx: Lowering, value: Value) -> bool:
-    """Whether the value is at hand without gaps, or is not made of blocks of channels, which would be turned first."""
+    """True if the value is at hand without gaps, or is not in blocks of channels. Blocks of channels would be turned
+    first."""
     views = [as_plain(view) if isinstance(view, BlockedView) else view for view in ctx.views(value)]
     return not ctx.has_blocked(value) or any(isinstance(view, PlainView) and view.is_contiguous for view in views)
 

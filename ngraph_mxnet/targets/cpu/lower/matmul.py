@@ -33,7 +33,7 @@ class Axis(NamedTuple):
     out: int
 
     def joins(self, inner: Axis) -> bool:
-        """Whether this dimension and the one inside it are one longer dimension."""
+        """True if this dimension and the one inside it form one longer dimension."""
         mine, others = (self.a, self.b, self.out), (inner.a, inner.b, inner.out)
         return all(are_same(stride, other * inner.size) for stride, other in zip(mine, others, strict=True))
 
@@ -151,7 +151,7 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
 
 
 class _Numbers(NamedTuple):
-    """What sizes and strides alone tell of a product."""
+    """The part of a product that follows from sizes and strides alone."""
 
     choice: TileChoice
     pixels: Any
@@ -159,7 +159,7 @@ class _Numbers(NamedTuple):
     params: Params
     """But for the clamps."""
     matrix_bytes: int
-    """Of a packed matrix b."""
+    """Bytes of one packed matrix b."""
 
 
 @cached(1024)  # chains of layers ask for the same again and again

@@ -248,8 +248,9 @@ def converted(ctx: Lowering, view: PlainView, element: ElementType) -> PlainView
 
 
 def _between(source: ElementType, element: ElementType) -> ElementType | None:
-    """What a conversion without a kernel goes through: float16 has only those from and to float32, and integers that
-    are rare those from and to int64, uint64 also to and from floating point."""
+    """Return the type that a conversion without a kernel goes through, or None. float16 has only the conversions from
+    and to float32. Rare integers have only those from and to int64. uint64 also has conversions to and from floating
+    point."""
     if f16 in (source, element):
         return None if f32 in (source, element) else f32
     if element is boolean and source in _RARE:
@@ -282,7 +283,7 @@ def _less_half(ctx: Lowering, view: PlainView) -> PlainView:
 
 
 def written(ctx: Lowering, view: PlainView, element: ElementType, *, ordered: bool = False) -> PlainView:
-    """What was computed of such operands, as `element`."""
+    """Convert a result that was computed of such operands to `element`. `ordered` is as for `read`."""
     return converted(ctx, _less_half(ctx, view) if ordered and element is u64 else view, element)
 
 

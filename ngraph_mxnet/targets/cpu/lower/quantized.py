@@ -44,7 +44,7 @@ from ngraph_mxnet.targets.cpu.planning.view import (
 )
 
 _MOST_TAPS = (1 << 24) // (255 * 128)
-"""Of a depthwise convolution, whose sums are float32's."""
+"""The most taps of a depthwise convolution, whose sums are in float32."""
 
 
 def _check_convolution(node: Node) -> str | None:
@@ -168,7 +168,7 @@ def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:
 
 @lowers("quantize")
 def quantize(ctx: Lowering, node: Node) -> None:
-    """What was not stored as u8 by who computes it."""
+    """Quantize the data, unless the producer has already stored the result."""
     if ctx.views(node.output):
         return
     data, affine = node.inputs[0], affine_of(node)

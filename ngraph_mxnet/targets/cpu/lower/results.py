@@ -52,8 +52,8 @@ def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> boo
 
 
 def _stays_inside(ctx: Lowering, each: Instruction, buffer: Buffer) -> bool:
-    """Whether the instruction touches no byte beside the buffer's, does not want it aligned, and keeps nothing there
-    that it relies on."""
+    """True if the instruction touches no byte outside the buffer, does not want the buffer aligned, and keeps nothing
+    there that it relies on."""
     record = KERNELS.get(each.name)
     if record is None:
         return False
@@ -68,7 +68,7 @@ def _stays_inside(ctx: Lowering, each: Instruction, buffer: Buffer) -> bool:
 
 
 def _told(ctx: Lowering, each: Instruction) -> Any:
-    """What the reach of the kernel asks for: its variant and tables, or the bytes of an element."""
+    """Return what the kernel's reach function asks for: the variant and the tables, or the bytes of an element."""
     if each.name not in CONTRACTIONS:
         return KERNELS[each.name].element_bytes[each.name]
 

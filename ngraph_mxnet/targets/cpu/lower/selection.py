@@ -1,4 +1,4 @@
-"""What picks elements: gathers, orders, boxes, random masks."""
+"""Lowering of ops that pick elements: gathers, orders, boxes, random masks."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, behind: Calla
     is where `behind` says."""
 
     def place(number: int) -> int:
-        """Of the step that comes so late."""
+        """Return the position of the step that is computed after `number` others."""
         return steps - 1 - number if reverse else number
 
     if not is_symbolic(steps):
@@ -207,7 +207,7 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
     filled = list(other.writers)
 
     def step(t: int, arriving: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
-        """What comes to the step before it, through the product and past it."""
+        """Emit one step. Return what comes to the step before it: through the product, and past the product."""
         head, made, beside, after = _step(heads, t), _again(_step(of_x, t)), _again(_step(other, t)), None
         if projection is not None:
             beside.writers.extend(filled)
@@ -490,7 +490,7 @@ def task_rows(rows: int, columns: int) -> int:
 
 
 def _share(size: int, most: int, unit: int) -> int:
-    """What each of as few parts as may be has, in whole units."""
+    """Split `size` into as few parts as possible of at most `most`. Return the size of a part, in whole units."""
     parts = -(-size // most)
     return -(-size // parts // unit) * unit
 

@@ -32,7 +32,7 @@ def resample(ctx: Lowering, node: Node) -> None:
 
 
 def _taps(node: Node) -> list[AxisTaps]:
-    """Of rows and columns."""
+    """Return the taps of rows and columns."""
     sizes, attrs = node.inputs[0].shape[2:], node.attrs
     pairs = zip(sizes, attrs["sizes"], strict=True)
     if node.op.name == "resize":

@@ -33,7 +33,7 @@ def quantize(ctx: Lowering, data: Value, target: Value, affine: Affine) -> None:
 
 
 def convolution(ctx: Lowering, node: Node, geometry: Geometry) -> tuple[Input, Packing, Geometry]:
-    """What the contraction reads, in place of the node's data, weights and geometry."""
+    """Return what the contraction reads in place of the node's data, weights and geometry."""
     data, weights = node.inputs[:2]
     view = ctx.fours[data]
     image, _, row, pixel = view.strides

@@ -32,7 +32,7 @@ _CACHE = 4 << 20
 _FEWEST_TILES = 96
 """In a strip, so that the sums are read seldom."""
 _CHUNK_TILES = 96
-"""Of a chunk of the kernel at most; see `lower/weight_gradient.py`."""
+"""The most tiles in a chunk of the kernel; see `_products`."""
 _MOST_BLOCKS = 16
 _SUMS = 256 * 1024
 _PIXEL = 4 * BLOCK
@@ -89,7 +89,7 @@ def _buffer(ctx: Lowering, numbers: int) -> View:
 
 
 def _transform(strip: Strip, source: BlockedView, size: tuple[int, int], origin: int, tiles: int) -> Params:
-    """Of a strip to matrices that have room for so many tiles."""
+    """Return the parameters that transform a strip to matrices that have room for `tiles` tiles."""
     return INPUT(
         strip_rows=strip.count, tile_rows=strip.tile_rows, tile_columns=strip.tile_columns, first_row=strip.first,
         blocks=source.blocks, **by_name("rows columns", size), origin=origin, row_step=1, column_step=1,
@@ -120,7 +120,7 @@ def _even(count: int, most: int) -> int:
 
 
 _CHUNK_PIXELS = 96
-"""Of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
+"""Pixels of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
 
 _LEAST_TASKS = 32
 """Below so many, the pixels are cut into copies: a number that does not depend on the threads, as the sums do not."""

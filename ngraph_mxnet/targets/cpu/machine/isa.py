@@ -9,9 +9,9 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 
 Isa = Literal["avx512", "avx2", "baseline"]
-"""Of kernels."""
+"""The instruction set of kernels."""
 InstructionSet = Literal["avx512", "avx_vnni", "avx2", "baseline"]
-"""Of programs; see `kernels_of`."""
+"""The instruction set of programs; see `kernels_of`."""
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -29,7 +29,7 @@ def available(features: Mapping[str, bool]) -> list[InstructionSet]:
 
 
 def supported(features: Mapping[str, bool]) -> list[Isa]:
-    """Those of them that have kernels of their own."""
+    """Return the instruction sets with kernels of their own that a CPU with `features` runs, best first."""
     return list(dict.fromkeys(map(kernels_of, available(features))))
 
 
@@ -39,13 +39,13 @@ def kernels_of(instruction_set: InstructionSet) -> Isa:
 
 
 def has_vnni(instruction_set: InstructionSet, features: Mapping[str, bool]) -> bool:
-    """Whether programs for it may call the kernels that need VNNI (`microkernels.variants.VNNI`)."""
+    """True if programs for the instruction set may call the kernels that need VNNI (`microkernels.variants.VNNI`)."""
     return instruction_set == "avx_vnni" or (instruction_set == "avx512" and bool(features.get("avx512vnni")))
 
 
 def halves_avx512(features: Mapping[str, bool]) -> bool:
-    """Whether the CPU has AVX-512 and computes it in halves, as Zen 4 does: one multiply-add of 512 bits a cycle, where
-    others do two. Such a CPU is AMD's (sse4a) and none of its next generation."""
+    """True if the CPU has AVX-512 and computes it in halves, as Zen 4 does. It does one multiply-add of 512 bits a
+    cycle, where others do two. Such a CPU is AMD's (sse4a) and none of its next generation."""
     return bool(features.get("avx512f") and features.get("sse4a") and not features.get("avx512vp2intersect"))
 
 
@@ -55,7 +55,8 @@ def choose_isa(features: Mapping[str, bool], option: str | None = None) -> Isa:
 
 
 def choose_instruction_set(features: Mapping[str, bool], option: str | None = None) -> InstructionSet:
-    """What the option `isa` asks for, else NGRAPH_CPU_ISA; `auto` is the best that the CPU runs.
+    """Return the instruction set that the option `isa` asks for, else NGRAPH_CPU_ISA. `auto` is the best that the CPU
+    runs.
 
     Raises:
         ConfigError: the CPU lacks the instruction set that is asked for.

@@ -1,4 +1,4 @@
-"""What this machine can do at best, measured: multiply-adds in registers, and copying of memory.
+"""The peak of this machine, measured: multiply-adds in registers, and copying of memory.
 
 Both are made to be right on a busy machine too: many short measurements, of which the best counts.
 """

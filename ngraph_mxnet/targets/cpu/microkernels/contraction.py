@@ -139,7 +139,7 @@ def _decode(e: Emitter, p: _Scalars, task: ir.Value) -> _Task:
 
 
 def _weights(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> ir.Value:
-    """Those of a task."""
+    """Return a pointer to the weights of a task."""
     b = e.builder
     panel = b.mul(p.ints["steps"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
     group = e.at(p.operands[Operand.WEIGHTS], b.mul(task.group, p.ints["weight_group_stride"]))
@@ -254,7 +254,8 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
 
 
 def _ahead(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, tile: ir.Value) -> ir.Value:
-    """What tile number `tile` prefetches: the tiles share the next block of weights, which follows this one."""
+    """Return the address that tile number `tile` prefetches. The tiles share the next block of weights, which follows
+    this one."""
     b = e.builder
     block = b.mul(p.ints["step_block"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
     part = b.mul(tile, b.mul(p.ints["step_block"], ir.Constant(I64, prefetch_bytes(variant))))

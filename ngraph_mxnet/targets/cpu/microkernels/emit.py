@@ -265,13 +265,13 @@ class Emitter:
         return fused(self.builder.fmul(value, opened), scale, shift)
 
     def sloped(self, value: ir.Value, slopes: ir.Value) -> ir.Value:
-        """Where a value is above 0 the value, else the value times the slope; NaN stays NaN."""
+        """Return the value where it is above 0, and the value times the slope elsewhere. NaN stays NaN."""
         zero = ir.Constant(value.type, [0.0] * value.type.count)
         return self.builder.select(self.builder.fcmp_ordered(">", value, zero), value,
                                    self.builder.fmul(value, slopes))
 
     def equals(self, value: ir.Value, number: int) -> ir.Value:
-        """Whether an i64 is that number."""
+        """Compare an i64 with a number for equality."""
         return self.builder.icmp_signed("==", value, ir.Constant(I64, number))
 
     def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None], step: int = 1) -> None:

@@ -208,7 +208,7 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
 
 
 def _elements(kernel: str, ints: Sequence[int]) -> str:
-    """Of the operands that may be bf16 or u8."""
+    """Return the element types of the operands that may be bf16 or u8."""
     variant, flags = CONTRACTIONS[kernel], ints[_FLAGS]
     return _elements_of(variant.u8, variant.bf16, variant.kind == "k1", flags)
 
@@ -256,7 +256,7 @@ QUANTIZED_CONTRACTION = Kernels(
     floats=f"{_FLOATS} residual_scale least most zero_point zero_point2", tasks=_tasks,
     reach=contraction_reach, aligned=_quantized_aligned, elements=_elements,
 )
-"""Those of u8: what they share with `CONTRACTION` has the same places."""
+"""The record of contractions of u8. Parameters that it shares with `CONTRACTION` have the same places."""
 _FLAGS = CONTRACTION.ints.index("flags")
 
 _INTS = {**dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1}

@@ -46,7 +46,6 @@ class TableRecipe:
 
     @property
     def nbytes(self) -> int:
-        """Of the table."""
         raise NotImplementedError
 
 
@@ -156,7 +155,7 @@ _MODES = ("nearest", "bilinear", "corners")
 
 @dataclass(frozen=True)
 class AxisTaps:
-    """Of one axis: both tables, and how many weights each output has."""
+    """The taps of one axis: both tables, and the number of weights of each output."""
 
     first: np.ndarray | TableRecipe
     weights: np.ndarray | TableRecipe
@@ -185,7 +184,7 @@ class WeightRecipe(TableRecipe):
 
 
 def taps_of_resize(size: int, out: int, mode: str, corners: bool) -> AxisTaps:
-    """What `resize` reads."""
+    """Return the taps that `resize` reads."""
     if not is_symbolic(size) and not is_symbolic(out):
         return of_arrays(*resize_taps(size, out, mode, corners))
     numbers = size, out, _MODES.index("corners" if corners and mode == "bilinear" else mode), 1 + (mode == "bilinear")
@@ -193,7 +192,7 @@ def taps_of_resize(size: int, out: int, mode: str, corners: bool) -> AxisTaps:
 
 
 def taps_of_means(size: int, out: int) -> AxisTaps:
-    """What `adaptive_avg_pool` reads."""
+    """Return the taps that `adaptive_avg_pool` reads."""
     if not is_symbolic(size) and not is_symbolic(out):
         return of_arrays(*adaptive_taps(size, out))
     numbers = size, out, -1, ceil_divided(size, out) + 1

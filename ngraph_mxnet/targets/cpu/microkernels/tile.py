@@ -1,4 +1,4 @@
-"""What a register tile of a contraction needs to know."""
+"""The register tile of a contraction: the values that it needs, and its code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["TileValues", "emit_byte_epilogue", "emit_tile", "inline_activation",
 
 @dataclass(frozen=True)
 class TileValues:
-    """What a tile needs to know; pointers are already moved to its image, group and output block."""
+    """The values that a tile needs. Pointers are already moved to its image, group and output block."""
 
     input: ir.Value
     weights: ir.Value
@@ -53,7 +53,8 @@ class TileValues:
     """Its number, see `variants.ACTIVATIONS`."""
     has_output2: ir.Value
     is_narrow: Sequence[ir.Value]
-    """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
+    """Flags for output, residual and second output: the tensor is bf16, or u8. The flags mean something to such
+    variants only."""
     floats: ir.Value
 
 
@@ -179,7 +180,7 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
 
 
 def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
-    """Of what the tile has stored."""
+    """Apply an activation function to what the tile has stored."""
     for block in range(variant.blocks):
         base = e.at(v.output, v.out_block_stride) if block else v.output
 
@@ -210,7 +211,8 @@ def _unroll(variant: Variant, pixels: int) -> int:
 
 
 def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
-    """Where the tile's pixels start; for constant strides only every fourth pixel."""
+    """Return pointers to the start of the tile's pixels. For constant strides there is one for every fourth pixel
+    only."""
     zero = ir.Constant(I64, 0)
     if not variant.rows:
         indices = [ir.Constant(I64, m) for m in range(pixels)]
@@ -225,7 +227,7 @@ def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) ->
 def _step_pointers(
     e: Emitter, v: TileValues, variant: Variant, starts: Sequence[ir.Value], offset: ir.Value, pixels: int
 ) -> list[ir.Value]:
-    """Where each pixel's value of this step lies."""
+    """Return pointers to each pixel's value of this step."""
     moved = [e.at(start, offset) for start in starts]
     if not variant.rows:
         return moved
@@ -324,7 +326,8 @@ def _joined(e: Emitter, values: Sequence[ir.Value], bias: Sequence[ir.Value]) ->
 
 def _add_shorts(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
                 sums: Sequence[ir.Value]) -> list[ir.Value]:
-    """As `_add_products` for weights of i16, of which two rows hold a four of input channels, eight outputs each."""
+    """Add products like `_add_products`, for weights of i16. Two rows of weights hold a four of input channels, eight
+    outputs each."""
     values = list(sums)
     for four in range(unroll // 2):
         rows = [e.load(e.at(weights, 64 * (2 * four + half)), WORDS, 64) for half in (0, 1)]
@@ -337,8 +340,8 @@ def _add_shorts(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, pl
 
 def _add_bytes(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
                sums: Sequence[ir.Value]) -> list[ir.Value]:
-    """As `_add_products` for short sums, two fours of input channels at a time. Of a pixel the two halves of the
-    outputs have a sum each; they come one after the other, for the registers' sake."""
+    """Add products like `_add_products`, for short sums, two fours of input channels at a time. The two halves of a
+    pixel's outputs have a sum each. The halves come one after the other, for the registers' sake."""
     values = list(sums)
     for four in range(0, unroll, 2):
         for half in (0, 1):
@@ -391,7 +394,7 @@ def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, 
 
 
 def _bias(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
-    """What sums begin at."""
+    """Return the bias vectors that the sums begin at."""
     bias = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
     return [bias[i // pixels] for i in range(variant.blocks * pixels)]
 

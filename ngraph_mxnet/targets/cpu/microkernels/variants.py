@@ -22,7 +22,7 @@ VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
 
 ACTIVATIONS = {name: number for number, name in enumerate("none hard_swish prelu silu gelu sigmoid tanh".split())}
-"""What may follow the sums of a convolution's kernel, and the number of each."""
+"""The activations that may follow the sums of a convolution's kernel, and the number of each."""
 FIRST_CALLED = ACTIVATIONS["silu"]
 """From this on they are functions of what is stored (`activations.py`)."""
 

@@ -307,7 +307,7 @@ class _Depthwise(_Kernel):
         super().__init__(module, isa, record, multiply_add, lanes)
         self.side = side
         self.rows = side if side == 3 else 1
-        """Of taps, whose sums are in registers together."""
+        """The number of rows of taps whose sums are in registers together."""
 
     def task(self, number: ir.Value) -> None:
         n, b, e = self.n, self.e.builder, self.e

@@ -147,7 +147,7 @@ _MOST_SAMPLES = 1 << 12
 
 
 def _images(p: Any, size: int, images: int) -> list[Span]:
-    """What is touched of the blocked input and output; the latter has `images` images."""
+    """Return the spans that are touched of the blocked input and output. The output has `images` images."""
     return [blocked_span("input", size, (p.n, p.in_n), (p.c16, p.in_c16), (p.h, p.in_row), (p.w, BLOCK)),
             blocked_span("output", size, (images, p.out_n), (p.c16, p.out_c16), (p.out_h, p.out_row), (p.out_w, BLOCK))]
 

@@ -1,4 +1,4 @@
-"""What kernels take, declared once and by name; importing this needs no compiler.
+"""The parameters of kernels, declared once and by name; importing this module needs no compiler.
 
 All that knows a kernel's parameters asks its record: the kernel reads them by name (`kernels.pointers.reader`), the
 lowering fills them by name, what comes from disk is held against it, and dumps print the names.

@@ -53,7 +53,7 @@ ARG = Kernels(
 
 
 def around(shape: Sequence[int], axis: int) -> dict[str, int]:
-    """What lies before an axis, its size, and what lies behind it."""
+    """Return the product of the sizes before an axis, the size of the axis, and the product of the sizes behind it."""
     axis %= len(shape)
     return {"outer": prod(shape[:axis]), "size": shape[axis], "inner": prod(shape[axis + 1:])}
 

@@ -11,7 +11,7 @@ from ngraph_mxnet.targets.cpu.params.reduction import around
 from ngraph_mxnet.targets.cpu.params.strided import LOOPS
 
 SCATTER_CODES = numbered("add mul max min")
-"""What the kernels `scatter_<f32, f64, i64>` do with an element and the update for it, and their numbers."""
+"""The operations of the kernels `scatter_<f32, f64, i64>` on an element and the update for it, and their numbers."""
 _SIZES = (1, 2, 4, 8)
 
 
@@ -63,7 +63,8 @@ LOOKUP = Kernels(
                         for name, at, last in (("a", 7, 1), ("b", 12, 256), ("o", 17, 1))],
     elements="a:u8 b:u8 o:u8",
 )
-"""Of the strided convention: bytes, where each one's table begins, and what stands there for the byte."""
+"""The record of a table lookup, on the strided convention. `a` holds bytes, and `b` is where each byte's table begins.
+`o` gets what stands in the table for the byte."""
 
 
 def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False) -> Params:

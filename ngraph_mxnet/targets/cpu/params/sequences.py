@@ -26,7 +26,7 @@ _MASK_BYTES = {1: 1, 2: 4}
 
 
 def _tiles(p: Any) -> int:
-    """Of keys."""
+    """Return the number of tiles of keys."""
     tiles = -(-p.keys // BLOCK)
     if p.keys > MOST_KEYS or -(-p.rows // SIX) * SIX * tiles * BLOCK > MOST_SCORES:
         raise ValueError(f"{p.rows} queries by {p.keys} keys do not fit in a task")
@@ -34,13 +34,13 @@ def _tiles(p: Any) -> int:
 
 
 def _strided(p: Any, size: int, operand: str, prefix: str, rows: int, last: int) -> Span:
-    """Of an operand with a stride for each head and row."""
+    """Return the span of an operand with a stride for each head and row."""
     strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
     return span(operand, size, *zip((p.outer, p.inner, rows), strides, strict=True), last=last)
 
 
 def _fits(rows: int, key_rows: int, width: int) -> bool:
-    """Whether a task's scores by blocks of keys, and its sums, have room."""
+    """True if there is room for a task's scores by blocks of keys, and for its sums."""
     rows = -(-rows // SIX) * SIX
     return (rows <= MOST_ROWS and key_rows <= MOST_BLOCK_KEYS and rows * key_rows <= MOST_SCORES
             and rows * -(-width // BLOCK) * BLOCK <= MOST_NEAR)
@@ -89,8 +89,9 @@ ATTENTION_GRADIENT = Kernels(
          "h_outer h_inner h_row mask_outer mask_inner mask_row mask_column",
     sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner, reach=_attention_gradient_reach,
 )
-"""As of attention; a task is a matrix, which goes through its queries `rows` at a time. What it writes is contiguous.
-Both packed operands are as keys are for attention, of depth and of width."""
+"""The record of attention's gradient, with parameters as of attention. A task is a matrix, and goes through the
+matrix's queries `rows` at a time. The outputs are contiguous. Both packed operands are packed like the keys of
+attention, with depth and with width."""
 
 ATTENTION = Kernels(
     "attention", tensors="queries keys values mask? >output",
@@ -112,7 +113,8 @@ ATTENTION_FEW = Kernels(
          "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
     sizes=6, floats="scale fill", tasks=lambda p: p.outer * p.inner, reach=_few_reach,
 )
-"""As of attention; keys are not packed, and a task is a matrix."""
+"""The record of attention for few queries, with parameters as of attention. Keys are not packed, and a task is a
+matrix."""
 
 
 CHUNK = 128

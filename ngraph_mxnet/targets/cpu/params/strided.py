@@ -186,7 +186,7 @@ CHAIN_OUTPUTS = 4
 CHAIN_MEMORY = 16
 """Added to the number of an input that a step reads, and of an output that it writes; the others are registers."""
 CHAIN_STEP_INTS = 4
-"""Of each step: the op, its operands (twice the same where it has one), the target."""
+"""Ints of each step: the op, its operands (twice the same where the op has one), the target."""
 
 _INPUTS = [f"i{number}" for number in range(CHAIN_INPUTS)]
 _OUTPUTS = [f"o{number}" for number in range(CHAIN_OUTPUTS)]

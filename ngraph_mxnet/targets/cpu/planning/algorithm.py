@@ -21,7 +21,7 @@ ALGORITHMS = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
 
 @dataclass(frozen=True)
 class _Rates:
-    """What one core does in a microsecond."""
+    """The rates of one core, in a microsecond."""
 
     multiply_adds: float
     transforms: dict[int, tuple[float, float]]
@@ -38,7 +38,7 @@ _RATES: dict[Isa, _Rates] = {
     "baseline": _Rates(20e3, {2: (0.090, 0.077), 4: (0.30, 0.28)}),
 }
 _HALVES = _Rates(57e3, {2: (0.030, 0.024), 4: (0.075, 0.070)}, exchanged=4.5e3)
-"""Those of avx512 on a CPU that computes it in halves, measured on Zen 4, whose cores may lie on two dies."""
+"""The rates of avx512 on a CPU that computes it in halves, measured on Zen 4, whose cores may lie on two dies."""
 _PACKED = 4e3
 """Bytes of weights that one core packs in a microsecond, where they change with every call."""
 _BYTES = 30e3
@@ -85,7 +85,7 @@ class _Line:
 
     @staticmethod
     def of(each: float, constant: float) -> _Line:
-        """Of microseconds."""
+        """Build a line from microseconds."""
         return _Line(round(each * 1e6), round(constant * 1e6))
 
 
@@ -178,7 +178,7 @@ class Cut:
     total: int
     """Rows of tiles of all images."""
     rows: int
-    """Of a strip."""
+    """Rows of tiles of a strip."""
 
     @property
     def count(self) -> int:

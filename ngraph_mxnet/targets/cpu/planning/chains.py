@@ -40,7 +40,7 @@ def _is_step(node: Node) -> bool:
 
 
 def _is_large_step(node: Node) -> bool:
-    """Of a large tensor, with which nothing is broadcast but numbers."""
+    """True if the node is a step on a large tensor, with which nothing is broadcast but single numbers."""
     size = node.output.type.size if len(node.outputs) == 1 else 0
     return not is_symbolic(size) and size >= LARGE and _is_step(node) and all(
         v.shape == node.output.shape or v.type.size == 1 for v in node.inputs)

@@ -24,7 +24,7 @@ def gradients() -> RewritePass:
 
 
 def becomes_others(node: Node) -> bool:
-    """Whether the pass makes something of the node that runs."""
+    """True if the pass turns the node into something that runs."""
     return node.op.name in GRADIENTS and node.inputs[0].type.element in GRADIENTS[node.op.name][1]
 
 
@@ -49,7 +49,7 @@ def without_kernel(node: Node) -> str | None:
 
 
 def slices_met(node: Node) -> list[range]:
-    """Of a weight gradient: for each tap of the depth axis, the slices of the head gradient where it meets data."""
+    """Return the slices of the head gradient where each tap of the depth axis of a weight gradient meets data."""
     (data, head), attrs = node.inputs, node.attrs
     if data.type.rank < 5:
         return [range(1)]
@@ -87,7 +87,8 @@ def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
 
 
 def _of_transposed(node: Node, rw: Rewriter) -> Answer:
-    """Of data with zeros between its elements: the gradient by the weights of the convolution that goes the other way.
+    """Rewrite the weight gradient of data with zeros between its elements. It becomes the gradient by the weights of
+    the convolution that goes the other way.
 
     Tap k meets element i of the data at r = i * step - k * dilation + pad. With the taps counted from the end this is
     the sum for a convolution of the head gradient, in strides of `step`, whose result has the data's places.
@@ -249,7 +250,7 @@ def _is_zero(rw: Rewriter, value: Value) -> bool:
 
 
 def _number(rw: Rewriter, value: Value) -> float | None:
-    """What all elements are, if a constant says so."""
+    """Return the number that all elements equal, or None if no constant says so."""
     node = rw.producer(value, "constant", "broadcast")
     if node is not None and node.op.name == "broadcast":
         node = rw.producer(node.inputs[0], "constant")
@@ -333,7 +334,7 @@ def _spread_of(node: Node, variance: Value, rw: Rewriter) -> Value:
 
 
 def _window(rw: Rewriter, data: Value, begin: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Value:
-    """What the windows meet at one tap: so many places from `begin` on, in steps."""
+    """Slice out the data that the windows meet at one tap: `sizes` places from `begin` on, in steps of `strides`."""
     lead = data.type.shape[:2]
     ends = [first + max(size - 1, 0) * step + min(size, 1)
             for first, size, step in zip(begin, sizes, strides, strict=True)]

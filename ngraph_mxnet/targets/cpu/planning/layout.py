@@ -136,7 +136,7 @@ def plan_activations(graph: Graph, *, narrow: bool = False) -> dict[Node, Node]:
 
 
 def _follows(value: Value, reader: Node, inline: bool) -> bool:
-    """Whether a convolution's kernel computes the reader of its result: `inline`, before that is stored."""
+    """True if a convolution's kernel computes the reader of its result. `inline`: before that result is stored."""
     name = reader.op.name
     if name == "prelu":
         slopes = reader.inputs[1]
@@ -157,7 +157,7 @@ def convolution_halo(node: Node) -> Halo:
 
 
 def gradient_halo(node: Node) -> Halo:
-    """What a weight gradient wants around its data: the convolution's padding."""
+    """Return the halo that a weight gradient wants around its data: the convolution's padding."""
     begin, end = (0, *node.attrs["pads_begin"])[-2:], (0, *node.attrs["pads_end"])[-2:]
     return Halo(begin[0], end[0], begin[1], end[1])
 

@@ -1,4 +1,4 @@
-"""What is stored in bf16 and in bytes."""
+"""The plan of the values that are stored in bf16 and in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 
 def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool], has_recipe: bool = False) -> str | None:
-    """What to tell who wants a precision that there is not; None where there is."""
+    """Return a notice that the wanted precision is not available, or None if it is."""
     if wanted in OF_THE_NNP:
         return f"NGRAPH_PRECISION={wanted}: only the backend NNP has it. The CPU computes in float32."
     if wanted == "int8" and not has_recipe:
@@ -54,14 +54,15 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
 
 
 def _may_store(node: Node) -> bool:
-    """Whether the node has a kernel that stores float32 results in bf16: no product of bytes has."""
+    """True if the node has a kernel that stores float32 results in bf16. No product of bytes has such a kernel."""
     if any(value.type.element is not f32 for value in node.outputs) or node.op.multiplies_bytes:
         return False
     return node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift") or is_blocked_concat(node)
 
 
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
-    """Whether `node` takes its operand `at` in bf16; `narrow` has all values behind the node that are stored so."""
+    """True if `node` takes its operand `at` in bf16. `narrow` has all values behind the node that are stored in
+    bf16."""
     if node.op.multiplies_bytes:
         return False
     if node.op.kind == "convolution":
@@ -83,7 +84,7 @@ class Affine(NamedTuple):
 
     @property
     def floats(self) -> tuple[float, float]:
-        """As kernels take them."""
+        """Return the scale and the zero point as the floats that kernels take."""
         return self.scale, float(self.zero_point)
 
 
@@ -98,7 +99,7 @@ def affine_of(node: Node) -> Affine | None:
 
 
 def _may_store_bytes(node: Node) -> bool:
-    """Whether the node has a kernel that stores its result as u8; a mean only where its data are blocked."""
+    """True if the node has a kernel that stores its result as u8. A mean has one only where its data are blocked."""
     if node.op.name == "avg_pool" or is_global(node, "reduce_mean"):
         return True
     if node.op.name == "scale_shift":

@@ -1,4 +1,4 @@
-"""Where a tensor lives: views that give a logical tensor its place and layout in a buffer.
+"""The places of tensors: views that give a logical tensor its place and layout in a buffer.
 
 Two layouts (see docs/cpu.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
 innermost. Strides here are in elements, offsets in bytes.
@@ -91,14 +91,15 @@ class BlockedView(View):
     halo: Halo = Halo()
     pixel: int = BLOCK
     fill: int = 0
-    """What stands in the halo: 0, or a u8."""
+    """The number in the halo: 0, or a u8."""
 
     @property
     def blocks(self) -> int:
         return blocks_of(self.type.shape)
 
     def is_in(self, place: BlockedView) -> bool:
-        """Whether it begins where `place` does, with elements of the same type: a part of a tensor is in its place."""
+        """True if the view begins where `place` does, with elements of the same type. A part of a tensor is then in its
+        place."""
         return (self.buffer is place.buffer and are_same(self.offset, place.offset)
                 and self.type.element is place.type.element)
 

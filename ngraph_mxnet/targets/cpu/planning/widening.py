@@ -22,7 +22,7 @@ _CONCERNED = frozenset({f16, f64}) | _EXACT_IN_F32
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
 _SUMS = {"integer_convolution": "convolution", "integer_matmul": "matmul"}
-"""Those that become sums of others (`passes/quantized_fusion.py`), which are of float32 at the worst."""
+"""The ops that become sums of others (`passes/quantized_fusion.py`). Those sums are of float32 at the worst."""
 
 
 def unlowered(node: Node) -> str | None:
@@ -53,7 +53,7 @@ def widening() -> RewritePass:
 
 
 def runs_widened(node: Node) -> bool:
-    """Whether the pass makes something of the node that runs."""
+    """True if the pass turns the node into something that runs."""
     if _is_double_softmax(node):
         return True
     if not _narrow(node):

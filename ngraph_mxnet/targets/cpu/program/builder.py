@@ -83,7 +83,7 @@ class ProgramBuilder:
     constants: list[np.ndarray | TableRecipe] = field(default_factory=list)
     prepared_bytes: int = 0
     pieces: list[Buffer] = field(default_factory=list)
-    """Those of the prepared buffer, in order."""
+    """Pieces of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     touching: dict[Buffer, list[Instruction]] = field(default_factory=lambda: defaultdict(list))
     """The instructions that have a buffer as an operand."""
@@ -132,8 +132,9 @@ class ProgramBuilder:
         return self._constants[key]
 
     def each(self, count: int, make: Callable[[int], Each]) -> Iterator[Each]:
-        """What `make` gives for 0, 1, ..; for a count that is symbolic only once, for the symbol that counts. What is
-        emitted for it is then a loop, in which the first instruction waits for the last one of the time before."""
+        """Yield the results of `make` for 0, 1, and so on. For a symbolic count, call `make` only once, with the symbol
+        that counts. The instructions emitted for that symbol are a loop. The loop's first instruction waits for the
+        last one of the previous iteration."""
         if not is_symbolic(count):
             yield from map(make, range(count))
             return
@@ -147,8 +148,8 @@ class ProgramBuilder:
 
     @contextmanager
     def only_if(self, condition: int) -> Iterator[None]:
-        """What is emitted within does nothing where the condition, of symbols, does not hold. What others read is
-        emitted before."""
+        """Make the instructions emitted within do nothing where `condition`, of symbols, does not hold. Instructions
+        whose results others read must be emitted before."""
         before, self._condition = self._condition, both(self._condition, condition)
         try:
             yield
@@ -219,7 +220,7 @@ class ProgramBuilder:
 
 
 class SizeOp(IntEnum):
-    """What a step computes; `csrc/core/sizes.h` has the same numbers."""
+    """The operation of a step that computes a size; `csrc/core/sizes.h` has the same numbers."""
 
     NUMBER = 0
     ADD = 1

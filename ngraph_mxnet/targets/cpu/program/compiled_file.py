@@ -39,15 +39,15 @@ class FilePort:
     dtype: str
     shapes: tuple[str, ...]
     shape: tuple[int, ...] | None
-    """Where there is one set and no range; each call brings others."""
+    """The shape, if there is one set and no range. Otherwise each call brings other shapes, and this is None."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{' or '.join(self.shapes)}"
 
 
 class CompiledFile(Submitting):
-    """What holds of `Executable` holds here: results are the caller's own, inputs are never written to, calls from
-    several threads are safe.
+    """A compiled file, with the promises of `Executable`: results are the caller's own, inputs are never written to,
+    calls from several threads are safe.
 
     Attributes:
         inputs, outputs: see `FilePort`.
@@ -101,7 +101,7 @@ class CompiledFile(Submitting):
         raise ConfigError(f"{self.path} does not tell which nodes its kernels compute: profile the model itself")
 
     def at(self, *shapes: Sequence[int]) -> NativeExecutable:
-        """What runs inputs of these shapes.
+        """Return the executable that runs inputs of these shapes.
 
         Raises:
             InputError: the file is not for them.
@@ -135,7 +135,7 @@ def _port(name: str, element: str, shape: Sequence[int]) -> Port:
 
 
 def _joined(sets: Sequence[Sequence[Port]], ranges: Sequence[Sequence[tuple[str, str, str]]]) -> tuple[FilePort, ...]:
-    """Of all sets of shapes and ranges, which have the same names and elements."""
+    """Join the ports of all sets of shapes and ranges, which have the same names and elements."""
     if sets:
         names = [(port.name, str(port.type.element.numpy)) for port in sets[0]]
     else:

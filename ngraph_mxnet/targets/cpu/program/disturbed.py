@@ -31,7 +31,7 @@ _KEPT_ORDER = 0.3
 
 
 def disturb(builder: ProgramBuilder, symbol: Callable[[str], str]) -> None:
-    """What NGRAPH_DISTURB asks for, done to a Program whose instructions are all emitted.
+    """Disturb a Program, whose instructions are all emitted, as NGRAPH_DISTURB asks.
 
     Args:
         symbol: of a kernel.
@@ -108,7 +108,7 @@ def shuffled(instructions: Sequence[Instruction], draw: random.Random) -> list[I
 
 
 def _units(instructions: Iterable[Instruction]) -> Iterable[list[Instruction]]:
-    """Those of a loop together, all others alone."""
+    """Yield the instructions of a loop together, and all others alone."""
     unit: list[Instruction] = []
     for each in instructions:
         if unit and (each.loop is None or each.loop is not unit[-1].loop):

@@ -1,4 +1,4 @@
-"""Whether a Program may write a result over one of its inputs."""
+"""The check that decides if a Program may write a result over one of its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Program is made of: kernel calls, and the pieces of memory that they work on."""
+"""The parts of a Program: kernel calls, and the pieces of memory that they work on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Instruction:
     exact: bool = False
     loop: Loop | None = None
     carried: list[Instruction] = field(default_factory=list)
-    """Those of the loop's time before that it waits for."""
+    """Instructions of the loop's previous iteration that this instruction waits for."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What runs a graph, as plain data: a package of the CPU.
+"""The Programs that run a graph, as plain data: a package of the CPU.
 
 It names kernels of the kernel library; nothing in it is code. Importing this module imports no compiler.
 """
@@ -32,10 +32,10 @@ from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"
 _MOST_THREADS = 1 << 16
 _HEADER_BYTES = 4096
-"""What a file of prepared weights takes beside them."""
+"""Bytes that a file of prepared weights takes beside the weights."""
 _SEAL_KEY_BYTES = 64
 _DAMAGES = (ArithmeticError, AttributeError, LookupError, NGraphError, RuntimeError, TypeError, ValueError)
-"""What is raised for content that is damaged; a C++ cast raises RuntimeError."""
+"""The exceptions that damaged content raises; a C++ cast raises RuntimeError."""
 
 Address = Callable[[str], int]
 
@@ -55,7 +55,8 @@ class Programs:
     prepare: Program | None
     threads: int
     notice: str | None = None
-    """What was asked for and this CPU lacks, or a recipe: every process that uses the program warns of it."""
+    """A notice of what was asked for but is missing, on this CPU or for want of a recipe. Every process that uses the
+    program warns of it."""
     precision: str = "f32"
     """In what its convolutions and matrix products compute."""
     quantised: str | None = None
@@ -126,7 +127,8 @@ class Programs:
 
     @staticmethod
     def of(package: Package) -> Programs:
-        """What gave the package. What its numbers refer to is checked when it is bound.
+        """Return the Programs that gave the package. What the package's numbers refer to is checked when the Programs
+        are bound.
 
         Raises:
             PackageError: it is damaged, or this CPU does not run it.
@@ -157,7 +159,7 @@ class Programs:
         return found
 
     def _cached_weights(self) -> CachedWeights | None:
-        """Where `_core.Executable` keeps prepared weights."""
+        """Return where `_core.Executable` keeps prepared weights, or None if it keeps none."""
         store = open_store() if config.get("NGRAPH_CACHE_WEIGHTS") and self.prepare else None
         if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
             return None
@@ -192,7 +194,8 @@ def program_flow(inputs: tuple[Shared, ...], results: tuple[Shared, ...], names:
 
 @dataclass(frozen=True)
 class CachedWeights:
-    """What `_core.Executable` needs to keep prepared weights; csrc/core/cached_weights.h says what each is for."""
+    """The data that `_core.Executable` needs to keep prepared weights; csrc/core/cached_weights.h says what each is
+    for."""
 
     prefix: str
     key: bytes
@@ -244,7 +247,8 @@ def _bound(ports: Sequence[Port], specs: Sequence[tuple[str, Sequence[int]]]) ->
 
 
 def load(package: Package) -> NativeExecutable | CPURange:
-    """What runs the package of a graph that the CPU compiled, for a range of sizes if it has symbols.
+    """Load the package of a graph that the CPU compiled, and return what runs it. If the graph has symbols, this serves
+    a range of sizes.
 
     Raises:
         PackageError: it is damaged, or an instruction is not such as its kernel declares.

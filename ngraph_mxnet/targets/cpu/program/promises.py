@@ -1,4 +1,5 @@
-"""What lowering proves of a Program while it emits it: plans promise, and this holds them to what instructions do.
+"""The proofs about a Program while lowering emits it. Plans promise, and this module holds the promises to what
+instructions do.
 
 For each instruction, of the views that it reads and writes:
 
@@ -45,16 +46,16 @@ class _Region(NamedTuple):
     strides: tuple[int, ...]
     run: int
     bytes: int
-    """Those at different places."""
+    """The number of bytes at different places."""
 
     def covers(self, other: _Region) -> bool:
-        """Whether all bytes of the other are its own, as far as that is plain."""
+        """True if all bytes of the other region are known to be in this one. False proves nothing."""
         if self.first > other.first or other.last > self.last:
             return False
         return self.bytes == self.last - self.first or self == other
 
     def meets(self, other: _Region) -> bool:
-        """Whether both have a byte."""
+        """True if the two regions share a byte, or if that is too hard to tell."""
         if self.last <= other.first or other.last <= self.first:
             return False
         if self.covers(other) or other.covers(self):
@@ -70,8 +71,8 @@ class _Region(NamedTuple):
             return True
 
     def _blocks_to(self, other: _Region) -> int | None:
-        """Of parts of one blocked tensor, which differ in their blocks of channels alone: how many blocks the other's
-        first is behind its own; None of others."""
+        """Return how many blocks the other's first block is behind this one's first. Return None unless both are parts
+        of one blocked tensor that differ in their blocks of channels alone."""
         mine, its, block, between = self.shape, other.shape, self.strides[1], other.start - self.start
         if mine[0] != its[0] or mine[2:] != its[2:] or between % block:
             return None
@@ -84,8 +85,8 @@ class _Region(NamedTuple):
 
 
 def _region(view: View) -> _Region | None:
-    """Where the view is in its buffer; None where a loop's index says it, or the view's type is that of the whole of
-    which it is a part."""
+    """Return where the view is in its buffer. Return None where a loop's index says it, or where the view's type is
+    that of the whole of which it is a part."""
     size, shape = view.type.element.size, view.type.shape
     counts: tuple[int, ...]
     steps: tuple[int, ...]
@@ -124,9 +125,9 @@ _Use = tuple[Instruction, View]
 
 
 class _Memory:
-    """What instructions did with a buffer, the latest last. `view` is what was written last; `alike`: all that was
-    written shares its writers; else `ends`: first and last byte of what is written; `gone`: who wrote what others have
-    written over. Most have nothing but a view that is written and read."""
+    """The record of what instructions did with a buffer, the latest last. `view` is what was written last. `alike`: all
+    that was written shares its writers. Otherwise `ends` holds the first and the last byte of what is written. `gone`:
+    the writers of what others have written over. Most buffers have nothing but a view that is written and read."""
 
     border: tuple[Instruction, ...] = ()
     alike = True
@@ -139,7 +140,7 @@ class _Memory:
 
 
 class Promises:
-    """Those of one Program. `before`: of the Program whose results are the prepared buffer."""
+    """The promises of one Program. `before`: the promises of the Program whose results are the prepared buffer."""
 
     def __init__(self, before: Promises | None = None) -> None:
         self._before = before
@@ -273,7 +274,7 @@ class Promises:
         return self._regions[view]
 
     def _missing(self, reader: Instruction, wanted: Iterable[Instruction]) -> list[Instruction]:
-        """Those of `wanted` that may still run when the reader does."""
+        """Return the instructions of `wanted` that may still run when the reader does."""
         left = set(wanted).difference(reader.waits, (reader,))
         if not left:
             return []

@@ -26,7 +26,8 @@ class Stored:
 
 
 class StoredValues:
-    """Those that the Program stores at all: not what it computes on the way, or another kernel takes in registers."""
+    """The values that the Program stores. Values that it computes on the way, or that another kernel takes in
+    registers, are missing."""
 
     def __init__(self, views: Sequence[tuple[Node, int, Sequence[View]]], steps: Sequence[Instruction],
                  outputs: Sequence[TensorType]) -> None:
@@ -67,7 +68,7 @@ class StoredValues:
 
 
 def array_at(view: View, start: int) -> np.ndarray:
-    """What a view shows of a buffer at this address, as the logical tensor; f32 of what is stored in bf16."""
+    """Return what a view shows of a buffer at the address `start`, as the logical tensor. bf16 becomes f32."""
     shape, size = view.type.shape, view.type.element.size
     if view.type.size == 0:
         return np.empty(shape, view.type.element.numpy)

@@ -16,7 +16,7 @@ LEAST_PER_THREAD = 4096
 
 @dataclass(frozen=True)
 class Label:
-    """What a span shows: see `csrc/core/trace.h`."""
+    """The data that a span shows: see `csrc/core/trace.h`."""
 
     name: str
     category: str
@@ -46,14 +46,14 @@ class Spans:
 
     @staticmethod
     def take() -> Spans:
-        """What the executor recorded, which is then forgotten."""
+        """Return what the executor recorded, which is then forgotten."""
         from ngraph_mxnet import _core
 
         labels, events, dropped = _core.trace_take()
         return Spans([Label(*label) for label in labels], events, dropped)
 
     def chrome_events(self) -> list[Event]:
-        """As events of a Chrome trace."""
+        """Convert the spans to events of a Chrome trace."""
         pid = os.getpid()
         return [_chrome(self.labels[event["label"]], event, pid) for event in self.events]
 

@@ -1,4 +1,4 @@
-"""What a Program computes, as it is told: kernels, numbers, listings."""
+"""The facts that reports tell of a Program: kernels, numbers, listings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Contraction:
     calls: int
     """Instructions: matrices of a batch, strips of an image."""
     parameters: str = field(compare=False)
-    """What the first of them gives the kernel, by name."""
+    """Parameters that the first of the instructions gives the kernel, by name."""
 
 
 def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
@@ -83,7 +83,7 @@ def _describe(instruction: Instruction, before: str) -> Contraction | None:
 
 
 def lowered(main: Lowering, builder: ProgramBuilder) -> Lowered:
-    """What `main` made of its graph, by its builder, which is planned."""
+    """Describe what `main` made of its graph. `builder` is the builder of `main`, and is planned."""
     nodes = main.graph.nodes
     spans: dict[Buffer, list[Instruction]] = {}
     calls = []
@@ -138,7 +138,7 @@ def _program(name: str, program: Any, prepared: int) -> list[str]:
 
 
 def _operand(space: int, index: int, offset: int) -> str:
-    """As in `input 1`, `arena+64`; inputs, outputs and constants have numbers."""
+    """Format an operand, as in `input 1`, `arena+64`. Inputs, outputs and constants have numbers."""
     name = Space(space).name.lower()
     numbered = Space(space) in (Space.INPUT, Space.OUTPUT, Space.CONSTANT)
     place = f"{name} {index}" if numbered else name

@@ -1,4 +1,4 @@
-"""Where the time of a model's forward pass goes, kernel by kernel, as the executor runs it: branches at once and all.
+"""The time of a model's forward pass, kernel by kernel, as the executor runs it: branches at once and all.
 
 A kernel's time is that of all threads together, divided by their number: so the kernels and the time outside of them
 add up to the whole, and a kernel's rate compares with the peak of all threads.
@@ -53,7 +53,8 @@ def profiled(forward: Callable[[], Any], rounds: int, isa: Isa, threads: int, me
 
 
 def seconds_by_origin(forward: Callable[[], Any], threads: int, rounds: int) -> dict[str, float]:
-    """What the kernels of each node take, by its origin; as `profiled`, without the machine's peak."""
+    """Return the seconds that the kernels of each node take, by the node's origin. Measure as `profiled` does, without
+    the machine's peak."""
     _require_recorder()
     found: dict[str, float] = defaultdict(float)
     for row in measure(forward, threads, rounds).rows:

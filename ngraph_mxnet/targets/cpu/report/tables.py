@@ -18,7 +18,8 @@ from ngraph_mxnet.targets.cpu.report.facts import Contraction, ProfileData, Row,
 
 @dataclass(frozen=True, repr=False)
 class Explained(Rendered):
-    """What each of some graphs compiles to. `threads`: as many as a call asks for before experience says otherwise."""
+    """The facts about what each of some graphs compiles to. `threads`: as many as a call asks for before experience
+    says otherwise."""
 
     kernels: list[list[Contraction]]
     memory: list[MemoryUse]
@@ -26,7 +27,7 @@ class Explained(Rendered):
 
     @classmethod
     def of(cls, compiled: Sequence[Any]) -> Explained:
-        """What there is to say of these `targets.cpu.backend.CPUExecutable`s."""
+        """Collect the facts about these `targets.cpu.backend.CPUExecutable`s."""
         return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled],
                    [each.threads for each in compiled])
 

@@ -36,7 +36,7 @@ class Format:
 
     @property
     def is_float(self) -> bool:
-        """Whether it stands for a real number by itself; an i8 does with a scale only."""
+        """True if an element stands for a real number by itself; an i8 does so only with a scale."""
         return self.name == "bf16" or self.storage.kind == "f"
 
     def to_float32(self, stored: np.ndarray) -> np.ndarray:
@@ -69,7 +69,11 @@ def _f16_to_float32(stored: np.ndarray) -> np.ndarray:
 
 
 def _float32_to_f16(values: np.ndarray) -> np.ndarray:
-    """As for bf16 where f16 is normal; beneath, the sum with 0.5, whose last place is f16's smallest number, rounds."""
+    """Round float32 values to f16.
+
+    Where f16 is normal, bits are dropped as for bf16. Smaller values are added to 0.5, and the addition rounds: the
+    last place of 0.5 in float32 is f16's smallest number.
+    """
     bits = values.view(np.uint32)
     sign = (bits >> np.uint32(16)) & np.uint32(0x8000)
     magnitude = bits & np.uint32(0x7FFFFFFF)

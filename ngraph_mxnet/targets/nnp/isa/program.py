@@ -1,4 +1,4 @@
-"""What the simulated device runs: instructions over boxes of buffers in its memories.
+"""Programs of the simulated device: instructions over boxes of buffers in its memories.
 
 One `Program` is read twice: the functional simulator executes it in order, the timing simulator lets its units
 overlap as far as `after` allows.
@@ -78,7 +78,7 @@ class Tile:
         return self.buffer.element
 
     def overlaps(self, other: Tile) -> bool:
-        """Whether the two tiles share an index of one buffer; tiles of other buffers never do, here."""
+        """True if the two tiles share an index of one buffer. Tiles of different buffers never overlap by this test."""
         return self.buffer == other.buffer and all(
             a < b + m and b < a + n
             for a, n, b, m in zip(self.begin, self.shape, other.begin, other.shape, strict=True)
@@ -196,8 +196,10 @@ def attributes(instruction: Instruction) -> dict[str, Any]:
 
 
 def operands(instruction: Instruction) -> dict[str, Tile]:
-    """What a `convolution` or `matmul` reads: `data` and `weights`, and of `bias`, `scale`, `residual` and
-    `accumulators` those that it has."""
+    """Return the tiles that a `convolution` or `matmul` reads, by name.
+
+    The names are `data` and `weights`, and those of `bias`, `scale`, `residual` and `accumulators` that it has.
+    """
     attrs, names = instruction.attrs, ["data", "weights"]
     names += [name for name in ("bias", "scale", "residual") if attrs.get(f"has_{name}", False)]
     if attrs.get("accumulate", False):
@@ -293,7 +295,7 @@ def _transpose(instruction: Instruction, attrs: Mapping[str, Any], device: Devic
 
 
 def _product(instruction: Instruction, attrs: Mapping[str, Any], device: Device, shape: Shape, features: int) -> None:
-    """What `convolution` and `matmul` share; the result has `shape`, and bias and scale have `features` elements."""
+    """Check what `convolution` and `matmul` share: the result has `shape`; bias and scale have `features` elements."""
     tiles = operands(instruction)
     _count("writes", instruction.writes, 1, "")
     (written,), element = instruction.writes, tiles["data"].element

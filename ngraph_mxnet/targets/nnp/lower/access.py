@@ -27,7 +27,7 @@ class Box(NamedTuple):
         return all(a <= b and b + m <= a + n for a, n, b, m in sides)
 
     def meet(self, other: Box) -> Box | None:
-        """What both have; None if nothing."""
+        """Return the intersection of the two boxes; None if it is empty."""
         begin = tuple(map(max, self.begin, other.begin))
         end = (min(a + n, b + m) for a, n, b, m in zip(self.begin, self.shape, other.begin, other.shape, strict=True))
         shape = tuple(e - b for b, e in zip(begin, end, strict=True))
@@ -96,7 +96,10 @@ def ways(node: Node) -> dict[int, Way]:
 
 
 def read(node: Node, box: Box) -> Read:
-    """What the node reads and writes for `box` of its first output, which is cut along axes of `ways` only."""
+    """Return the boxes that the node reads and writes for `box` of its first output, and its attributes for `box`.
+
+    `box` is cut only along axes of `ways`.
+    """
     table = ways(node)
     inputs = [full(value.shape) for value in node.inputs]
     outputs = [full(value.shape) for value in node.outputs]
@@ -149,7 +152,10 @@ def _window(node: Node, box: Box, axis: int, reach: int, inputs: list[Box], attr
 
 
 def granule(node: Node, axis: int) -> int:
-    """What a cut of `axis` must be a multiple of: for channels of a grouped convolution, whole groups."""
+    """Return the number that a cut of `axis` must be a multiple of.
+
+    Channels of a grouped convolution are cut into whole groups; the number is 1 otherwise.
+    """
     if node.op.kind == "convolution" and axis == 1 and node.attrs["groups"] > 1:
         return node.inputs[1].shape[0] // node.attrs["groups"]
     return 1

@@ -1,4 +1,4 @@
-"""What one engine does for one node: tiles in, instructions, tiles out."""
+"""Lowering of nodes to the instructions of each engine: tiles in, instructions, tiles out."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, on_grid
 
 
 class Job:
-    """What one engine computes of a node, `box` of its first output: operands that stay, tiles that come and go.
+    """The part of a node that one engine computes: `box` of its first output.
 
-    `scale` is what an i8 product's sums are multiplied with. `shared` operands are read by other engines, too.
+    Some operands stay in the engine's memory; tiles come and go. The sums of an i8 product are multiplied by `scale`.
+    `shared` operands are read by other engines, too.
     """
 
     def __init__(self, places: Places, quantization: Quantization, node: Node, engine: str, box: Box,
@@ -151,7 +152,7 @@ class Job:
             self.places.emit(f"{self.engine}.vector", "vector", writes, reads, attrs)
 
     def _alike(self) -> bool:
-        """Whether the result is stored as operand 0 is."""
+        """True if the result has the stored element and the scale of operand 0."""
         (value, *_), result = self.node.inputs, self.node.output
         return (self.places.element(value) == self.places.element(result)
                 and self.scales.get(value) == self.scales.get(result))
@@ -327,7 +328,7 @@ class Lowering:
                 self.places.gather(result, full(result.shape), whole(buffer), unit)
 
     def _scale(self, node: Node) -> Value:
-        """What an i8 product's sums are multiplied with, for each channel of the output."""
+        """Return the value that holds, for each channel of the output, the factor of an i8 product's sums."""
         if node not in self._scales:
             channels = node.output.shape[1 if node.op.kind == "convolution" else -1]
             self._scales[node] = Value(TensorType(f32, (channels,)))

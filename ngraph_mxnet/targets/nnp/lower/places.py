@@ -26,7 +26,7 @@ ALIGNMENT = 64
 
 
 class DeviceMemoryError(NGraphError):
-    """What a node needs at once is more than the device has; the text names the node and the sizes."""
+    """An error: a node needs more memory at once than the device has. The text names the node and the sizes."""
 
 
 class Allocator:
@@ -105,7 +105,7 @@ def _guess(usual: Any, unit: str, meaning: str, *others: Any) -> Any:
 
 @dataclass(frozen=True)
 class Guesses:
-    """What lowering takes for granted. No result depends on them, but the simulated time does."""
+    """Assumptions of lowering. No result depends on the assumptions, but the simulated time does."""
 
     engine_seconds: float = _guess(
         2e-6, "s", "places.py: what it costs to spread a node over all engines; over half of them, half. Small nodes "
@@ -324,11 +324,11 @@ class Places:
         self.add(value, piece)
 
     def read_later(self, value: Value) -> bool:
-        """Whether a node behind the present one, or the caller, reads the value."""
+        """True if a node after the current node, or the caller, reads the value."""
         return any(number > self.now for number in self.readers.get(value, ()))
 
     def alone(self, key: Key, holds: int) -> bool:
-        """Whether nothing has the storage but one piece and `holds` who hold it."""
+        """True if only one piece and `holds` holders share the storage."""
         return self._refs[key] == 1 + holds
 
     def drop(self, value: Value) -> None:

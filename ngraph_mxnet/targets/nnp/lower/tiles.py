@@ -83,7 +83,10 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, re
 
 
 def _multiples(node: Node, columns: int) -> dict[int, int]:
-    """What tiles' sizes along an axis should be multiples of: the grid's columns for output channels."""
+    """Return by axis the number that tiles' sizes should be multiples of; axes where it is 1 are missing.
+
+    For output channels of a contraction it is the grid's columns, rounded up to whole granules.
+    """
     channels = {1} if node.op.kind == "convolution" else {len(node.outputs[0].shape) - 1}
     if not node.op.contraction:
         channels = set()

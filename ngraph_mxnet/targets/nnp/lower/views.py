@@ -16,7 +16,7 @@ from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
 
 
 def is_view(node: Node, quantization: Quantization) -> bool:
-    """Whether the node moves nothing by itself: its operands are stored as its result is."""
+    """True if the node moves no data by itself: its operands are stored as its result is."""
     elements, scales = quantization.elements, quantization.scales
     name = node.op.name
     if name not in VIEWS or not all(

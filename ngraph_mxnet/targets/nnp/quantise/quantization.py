@@ -60,7 +60,7 @@ class Quantization:
 
 
 def on_grid(node: Node) -> bool:
-    """Whether the grid runs the node; the vector unit does the rest."""
+    """True if the grid runs the node; the vector unit does the rest."""
     if not node.op.contraction or len(node.outputs) != 1 or not node.output.type.element.is_float:
         return False
     return all(step == 1 for step in node.attrs.get("data_dilations", ()))

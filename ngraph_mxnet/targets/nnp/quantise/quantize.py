@@ -38,7 +38,7 @@ from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 METHODS = ("minmax", "mse")
 """How the scale of an activation is chosen, of `quantise.methods.METHODS`; symmetric, so that -128 is spare."""
 _LEVELS = 128
-"""Of magnitudes: 0 to 127."""
+"""Number of magnitudes: 0 to 127."""
 
 
 def quantize(

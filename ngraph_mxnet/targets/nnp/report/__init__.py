@@ -1,1 +1,1 @@
-"""What the simulation found, in tables: time, energy, accuracy, serving."""
+"""Results of the simulation in tables: time, energy, accuracy, serving."""

@@ -1,4 +1,4 @@
-"""What a simulated run took: tables for people, a dict for programs, a Chrome trace. Every time in it is simulated."""
+"""Reports of a simulated run: tables for people, a dict for programs, a Chrome trace. Every time is simulated."""
 
 from __future__ import annotations
 
@@ -278,5 +278,5 @@ def summary(calls: list[Calls]) -> Table:
 
 
 def _print_at_exit() -> None:
-    """What all calls of this process would have taken."""
+    """Print to stderr the simulated time and energy that all calls of this process would have taken."""
     Console(stderr=True, width=None if sys.stderr.isatty() else 160).print(summary(list(_calls.values())))

@@ -62,7 +62,10 @@ def variations(device: Device) -> Iterator[Variation]:
 
 
 def sensitivity(device: str, measure: Callable[[Device], float]) -> list[Sensitivity]:
-    """What `measure`, such as the time of a program, becomes with each variation; the largest changes first."""
+    """Return the relative result of `measure`, such as the time of a program, with each variation of the device.
+
+    The largest changes come first.
+    """
     usual = load_device(device)
     base = measure(usual)
     found = [Sensitivity(each, measure(load_device(device, each.overrides)) / base) for each in variations(usual)]
@@ -71,9 +74,9 @@ def sensitivity(device: str, measure: Callable[[Device], float]) -> list[Sensiti
 
 def lowering_sensitivity(version: Version, settings: Settings,
                          measure: Callable[[Program], float]) -> list[Sensitivity]:
-    """What `measure` becomes when the graph is lowered anew with another guess; the largest changes first.
+    """Return the relative result of `measure` with each other guess of lowering; the largest changes first.
 
-    Most guesses change no instruction; then nothing is measured.
+    The graph is lowered anew for each guess. Most guesses change no instruction; then nothing is measured.
     """
     resources, base, found = settings.resources, measure(version.program), list[Sensitivity]()
     for what, other in places.variations(resources.guesses):

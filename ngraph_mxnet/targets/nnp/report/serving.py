@@ -14,8 +14,11 @@ from ngraph_mxnet.errors import NGraphError
 
 @dataclass(frozen=True)
 class Served:
-    """What came of a run: the latency of each request in simulated seconds, in order of arrival, and how many
-    batches of each size were run (`counts[b - 1]` of size b)."""
+    """The result of a run.
+
+    `latencies` has the simulated seconds of each request, in order of arrival. `counts[b - 1]` is the number of batches
+    of size b.
+    """
 
     latencies: np.ndarray
     counts: np.ndarray

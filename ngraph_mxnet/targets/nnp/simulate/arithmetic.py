@@ -1,4 +1,4 @@
-"""What the matrix grid computes, defined in NumPy. `products.py` computes the same bit for bit, faster.
+"""Definition of the matrix grid's arithmetic in NumPy. `products.py` computes the same bit for bit, faster.
 
 * int8: products are added in int32, which wraps; so no order matters, and no tiling.
 * f16 and bf16: each product is rounded to float32 (it is exact, but for what float32 can't represent), and the

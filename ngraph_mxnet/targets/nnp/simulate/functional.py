@@ -223,7 +223,10 @@ def _vector(step: _Step) -> None:
 
 
 def widened(stored: np.ndarray, element: str, scale: float | None) -> np.ndarray:
-    """What the vector unit computes with: contiguous float32 of floats and of i8 with a scale; integers as they are."""
+    """Return the contiguous array that the vector unit computes with.
+
+    Floats other than f64, and i8 with a scale, become float32. Integers and f64 stay as they are.
+    """
     if element == "i8" and scale is not None:
         return dequantized(stored, scale)
     format = FORMATS[element]

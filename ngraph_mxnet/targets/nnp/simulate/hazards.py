@@ -30,12 +30,12 @@ class _Access:
     high: int
 
     def meets(self, other: _Access) -> bool:
-        """Whether the boxes, both of one buffer, overlap."""
+        """True if the boxes, both of one buffer, overlap."""
         return all(a < b + m and b < a + n for a, n, b, m in zip(
             self.tile.begin, self.tile.shape, other.tile.begin, other.tile.shape, strict=True))
 
     def contains(self, other: _Access) -> bool:
-        """Whether the other box, of the same buffer, lies within this one."""
+        """True if the other box, of the same buffer, lies within this one."""
         return all(a <= b and b + m <= a + n for a, n, b, m in zip(
             self.tile.begin, self.tile.shape, other.tile.begin, other.tile.shape, strict=True))
 
@@ -230,7 +230,7 @@ def check(program: Program) -> None:
 
 
 def share(a: Tile, b: Tile) -> bool:
-    """Whether the two tiles share a byte."""
+    """True if the two tiles share a byte."""
     if a.memory != b.memory:
         return False
     if a.buffer == b.buffer:

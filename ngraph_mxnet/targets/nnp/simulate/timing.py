@@ -137,7 +137,7 @@ _SAME = 1e-12
 
 @dataclass
 class Timeline:
-    """What the simulation found: simulated seconds, bytes, joules.
+    """The result of a simulation: simulated seconds, bytes, joules.
 
     `start` and `end` are by instruction; `busy` is by unit; `traffic` is bytes read and written by memory; `carried` is
     bytes by port or link, as `work.route` names them; `most` is the most bytes in use at once by memory; `energy` is by

@@ -1,4 +1,4 @@
-"""What one instruction costs where it runs alone: cycles of the grid and the vector unit, bytes that a transfer moves.
+"""Cost of one instruction that runs alone: cycles of the grid and the vector unit, bytes that a transfer moves.
 
 The grid keeps a block of `channels` x `positions` sums and takes `depth` input channels at one kernel tap a cycle: a
 dimension that is no multiple of the grid's wastes the rest. For each cycle it reads a block's weights again; a row of
@@ -25,9 +25,9 @@ Route = tuple[tuple[str, float], ...]
 
 @dataclass
 class Demand:
-    """What an instruction asks of the device: `seconds` that its unit takes by itself, and `moved` bytes over `route`
-    after these, if it is a transfer.
+    """The load of an instruction on the device.
 
+    Its unit takes `seconds` by itself. A transfer then moves `moved` bytes over `route`.
     `traffic` is the bytes read and written by memory; `macs` and `operations` are the arithmetic done, by element type.
     """
 
@@ -97,7 +97,7 @@ def vector_seconds(device: Device, counts: Mapping[str, float], element_bytes: i
 
 
 def demand_of(instruction: Instruction, device: Device) -> Demand:
-    """What the instruction costs on `device` where it runs alone."""
+    """Return the cost of the instruction on `device` where it runs alone."""
     if instruction.op == "barrier":
         return Demand(0.0)
     kind = device.unit_kind(instruction.unit)

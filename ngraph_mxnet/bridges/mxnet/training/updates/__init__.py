@@ -1,1 +1,2 @@
-"""What an optimizer does to its parameters in a step, compiled: formulae, MXNet's optimizers, and programs of both."""
+"""Compiled updates: what an optimizer does to its parameters in a step. The modules are formulae, MXNet's optimizers,
+and programs of both."""

@@ -14,9 +14,10 @@ from ngraph_mxnet.ir import Builder, Value
 
 Numbers = Mapping[str, Value]
 Flags = Collection[str]
-"""What is so at every step: names of branches of a formula."""
+"""The facts that hold at every step: names of branches of a formula."""
 Formula = Callable[[Builder, Value, Value, Sequence[Value], Numbers, Flags], list[Value]]
-"""Of (builder, weight, gradient, states, numbers, flags): the new weight, and the new states in their order."""
+"""A function of (builder, weight, gradient, states, numbers, flags). It returns the new weight, and the new states in
+their order."""
 
 
 def _clipped(b: Any, x: Value, n: Numbers, limit: str = "clip") -> Value:
@@ -140,6 +141,6 @@ def lamb(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Num
 
 
 def _norm(b: Any, x: Value) -> Value:
-    """Of shape (1,)."""
+    """Return the Euclidean norm of `x`, of shape (1,)."""
     total = b.reduce_sum(b.square(x), axes=tuple(range(x.type.rank)))
     return b.sqrt(b.reshape(total, shape=(1,)))

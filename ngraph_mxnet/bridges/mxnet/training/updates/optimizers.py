@@ -17,7 +17,7 @@ from ngraph_mxnet.errors import UnsupportedError
 
 F = np.float32
 Numbers = Mapping[str, Any]
-"""Of one step, by name: of Python's and NumPy's float32."""
+"""The numbers of one step, by name: Python's numbers and NumPy's float32."""
 
 _METHODS = ("_get_lr", "_get_lrs", "_get_wd", "_get_wds", "_set_current_context", "_update_count", "create_state",
             "create_state_multi_precision", "update", "update_multi_precision")
