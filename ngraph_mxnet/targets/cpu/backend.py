@@ -81,20 +81,20 @@ class CPUExecutable(NativeExecutable):
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
         self._lowering, self._prepare = main, prepare
-        self._programs = programs
+        self.programs = programs
         self._generated, self.settings = generated, settings
         self.precision, self.quantised = precision, programs.quantised
         self.fit = fit
 
     @cached_property
     def main(self) -> ProgramBuilder:
-        self._lowering.builder.planned(self._programs.main.plan())
+        self._lowering.builder.planned(self.programs.main.plan())
         return self._lowering.builder
 
     @cached_property
     def prepare(self) -> ProgramBuilder:
-        if self._programs.prepare is not None:
-            self._prepare.planned(self._programs.prepare.plan())
+        if self.programs.prepare is not None:
+            self._prepare.planned(self.programs.prepare.plan())
         return self._prepare
 
     @cached_property
@@ -130,10 +130,10 @@ class CPUExecutable(NativeExecutable):
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
                                "NGRAPH_CODEGEN and the option codegen")
         try:  # else each process would find what it can't load
-            self._programs.check(self.native)
+            self.programs.check(self.native)
         except ValueError as error:
-            raise PackageError(f"graph {self._programs.name} can't be kept: {error}") from error
-        return self._programs.package(CPUBackend.name)
+            raise PackageError(f"graph {self.programs.name} can't be kept: {error}") from error
+        return self.programs.package(CPUBackend.name)
 
     def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
         if self._generated or self.settings.generator is not None:
@@ -149,8 +149,8 @@ class CPUExecutable(NativeExecutable):
     def listing(self) -> str:
         from ngraph_mxnet.targets.cpu.report.facts import listing
 
-        return listing(self._programs.flow, self.native.program, self.native.prepare_program,
-                       self._programs.prepared_bytes)
+        return listing(self.programs.flow, self.native.program, self.native.prepare_program,
+                       self.programs.prepared_bytes)
 
     def lowered(self) -> Lowered:
         from ngraph_mxnet.targets.cpu.report.facts import lowered

@@ -51,7 +51,7 @@ def test_constants_are_held_by_the_program_that_reads_them() -> None:
     graph = b.results(b.matmul(x, w, transpose_b=True), b.matmul(b.relu(x), same, transpose_b=True))
     executable = compile(graph, "CPU", threads=1)
     assert isinstance(executable, CPUExecutable)
-    main, prepare = executable._programs.main, executable._programs.prepare
+    main, prepare = executable.programs.main, executable.programs.prepare
     assert prepare is not None
     arrays = [[each.shape for each in program.constants if isinstance(each, np.ndarray)] for program in (main, prepare)]
     assert arrays[1].count(weights.shape) == 1 and weights.shape not in arrays[0]

@@ -86,7 +86,7 @@ def resolved(executable: Any) -> tuple[list[Any], int]:
 def check_instructions(bound: Any, template: Any) -> None:
     """Each is such as its kernel declares, at these sizes too."""
     sizes = [[port.type.bytes for port in ports] for ports in (bound.inputs, bound.outputs)]
-    bound.native.program.check(*sizes, template._programs.prepared_bytes)
+    bound.native.program.check(*sizes, template.programs.prepared_bytes)
 
 
 @pytest.mark.parametrize("net", IMAGES)
@@ -323,7 +323,7 @@ def test_a_template_that_does_not_hold_where_it_was_made_is_told(caplog: pytest.
 
 
 def test_damaged_code_is_refused() -> None:
-    program = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 16, "W": 16})._programs.main
+    program = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 16, "W": 16}).programs.main
     code = vars(program)
     kernel = code["instructions"][0]
     damages: list[dict[str, Any]] = [

@@ -220,13 +220,14 @@ def cached_weights(store: Store, program: str) -> CachedWeights | None:
 
 
 class CPURange(Template):
-    """Programs with symbols. `native` is the `_core.Binder`; `is_kept`: the Programs are at hand, to be packed."""
+    """The Programs of a graph with symbols. `native` is the `_core.Binder`. `programs` is None after loading a package,
+    to save memory."""
 
     def __init__(self, programs: Programs, native: Any, *, is_kept: bool) -> None:
         self.inputs, self._outputs = ports_of(programs.flow)
         self.native, self.guards = native, programs.guards
         self.precision, self.quantised = programs.precision, programs.quantised
-        self._programs = programs if is_kept else None
+        self.programs = programs if is_kept else None
 
     def bind(self, shapes: Shapes) -> NativeExecutable | None:
         native = self.native.bind(shapes)
@@ -237,9 +238,9 @@ class CPURange(Template):
         return found
 
     def package(self) -> Package:
-        if self._programs is None:
+        if self.programs is None:
             raise PackageError("what was loaded from a package holds none, to save memory: keep the package itself")
-        return self._programs.package("CPU")
+        return self.programs.package("CPU")
 
 
 def _bound(ports: Sequence[Port], specs: Sequence[tuple[str, Sequence[int]]]) -> list[Port]:
