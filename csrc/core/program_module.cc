@@ -20,13 +20,29 @@ namespace py = pybind11;
 namespace ngraph_mxnet {
 namespace {
 
-Operand to_operand(const py::sequence& parts) {
-  const auto space = parts[0].cast<int>();
+// Lives as long as a program: its constants, and the owner of the kernels' code.
+struct Owned {
+  std::vector<AlignedBuffer> copies;
+  std::shared_ptr<void> code;
+};
+
+std::shared_ptr<Owned> owned_with(const py::object& owner) {
+  const auto owned = std::make_shared<Owned>();
+  if (!owner.is_none()) owned->code = share(owner);
+  return owned;
+}
+
+Space to_space(int space) {
   if (space < static_cast<int>(Space::kArena) || space > static_cast<int>(Space::kPrepared)) {
     throw py::value_error("unknown operand space " + std::to_string(space));
   }
+  return static_cast<Space>(space);
+}
+
+Operand to_operand(const py::sequence& parts) {
+  const Space space = to_space(parts[0].cast<int>());
   if (parts.size() != 3) throw py::value_error("an operand is (space, index, byte offset)");
-  return {static_cast<Space>(space), parts[1].cast<std::size_t>(), parts[2].cast<std::size_t>()};
+  return {space, parts[1].cast<std::size_t>(), parts[2].cast<std::size_t>()};
 }
 
 Instruction to_instruction(const py::sequence& parts) {
@@ -52,7 +68,7 @@ Instruction to_instruction(const py::sequence& parts) {
 }
 
 std::shared_ptr<BoundProgram> make_bound(const py::sequence& levels, std::size_t arena_bytes,
-                                      const py::sequence& constants, const py::object& owner) {
+                                         const py::sequence& constants, const py::object& owner) {
   std::vector<Level> converted;
   for (py::handle level : levels) {
     Level& instructions = converted.emplace_back();
@@ -60,14 +76,9 @@ std::shared_ptr<BoundProgram> make_bound(const py::sequence& levels, std::size_t
       instructions.push_back(to_instruction(py::reinterpret_borrow<py::sequence>(instruction)));
     }
   }
-  struct Owned {
-    std::vector<AlignedBuffer> copies;
-    std::shared_ptr<void> code;
-  };
-  const auto owned = std::make_shared<Owned>();
+  const auto owned = owned_with(owner);
   std::vector<Constant> memory;
   for (py::handle constant : constants) memory.push_back(copied(constant, &owned->copies));
-  if (!owner.is_none()) owned->code = share(owner);
   return std::make_shared<BoundProgram>(std::move(converted), arena_bytes, std::move(memory), owned);
 }
 
@@ -88,10 +99,7 @@ SymbolicInstruction to_instruction(const py::tuple& parts) {
   made.name = parts[0].cast<std::string>();
   made.kernel = reinterpret_cast<Kernel>(parts[1].cast<std::uintptr_t>());
   for (const auto& [space, index, offset] : parts[2].cast<std::vector<std::tuple<int, std::size_t, Slot>>>()) {
-    if (space < static_cast<int>(Space::kArena) || space > static_cast<int>(Space::kPrepared)) {
-      throw py::value_error("unknown operand space " + std::to_string(space));
-    }
-    made.operands.push_back({static_cast<Space>(space), index, offset});
+    made.operands.push_back({to_space(space), index, offset});
   }
   made.ints = parts[3].cast<std::vector<Slot>>();
   made.floats = parts[4].cast<std::vector<double>>();
@@ -121,12 +129,7 @@ std::vector<SymbolicSpec> to_specs(const py::handle& of) {
 }
 
 std::shared_ptr<Program> make_program(const py::dict& code, const py::object& owner) {
-  struct Owned {
-    std::vector<AlignedBuffer> copies;
-    std::shared_ptr<void> code;
-  };
-  const auto owned = std::make_shared<Owned>();
-  if (!owner.is_none()) owned->code = share(owner);
+  const auto owned = owned_with(owner);
   const auto program = std::make_shared<Program>();
   Program& made = *program;
   made.sizes = to_sizes(code["symbols"].cast<std::size_t>(),
@@ -167,27 +170,30 @@ std::shared_ptr<Program> make_program(const py::dict& code, const py::object& ow
   return program;
 }
 
-std::optional<Bound> bound_to(const Program& program, const std::optional<Shapes>& shapes, std::size_t most_steps) {
-  return bind_program(program, shapes ? *shapes : input_shapes(program), most_steps);
+// Of a Program without symbols.
+Bound bound_alone(const Program& program, std::size_t most_steps) {
+  std::optional<Bound> bound = bind_program(program, input_shapes(program), most_steps);
+  if (!bound) throw std::invalid_argument("a Program without symbols has a guard that does not hold");
+  return std::move(*bound);
 }
 
 std::shared_ptr<BoundProgram> bind(const Program& program, const std::optional<Shapes>& shapes, bool of_file) {
-  const std::optional<Bound> bound = bound_to(program, shapes, of_file ? kStepsOfFiles : kAnySteps);
-  if (!bound && !shapes) throw std::invalid_argument("a Program without symbols has a guard that does not hold");
+  const std::size_t most_steps = of_file ? kStepsOfFiles : kAnySteps;
+  if (!shapes) return bound_alone(program, most_steps).program;
+  const std::optional<Bound> bound = bind_program(program, *shapes, most_steps);
   return bound ? bound->program : nullptr;
 }
 
-py::object plan(const Program& program, const std::optional<Shapes>& shapes) {
-  const std::optional<Bound> bound = bound_to(program, shapes, kAnySteps);
-  if (!bound) return py::none();
+py::dict plan(const Program& program) {
+  const Plan plan = bound_alone(program, kAnySteps).plan;
   py::dict told;
-  told["levels"] = bound->plan.levels;
-  told["offsets"] = bound->plan.offsets;
-  told["zeroed"] = bound->plan.zeroed;
-  told["arena_bytes"] = bound->plan.arena_bytes;
-  told["peak_bytes"] = bound->plan.peak_bytes;
-  told["separate_bytes"] = bound->plan.separate_bytes;
-  return std::move(told);
+  told["levels"] = plan.levels;
+  told["offsets"] = plan.offsets;
+  told["zeroed"] = plan.zeroed;
+  told["arena_bytes"] = plan.arena_bytes;
+  told["peak_bytes"] = plan.peak_bytes;
+  told["separate_bytes"] = plan.separate_bytes;
+  return told;
 }
 
 std::shared_ptr<Binder> make_binder(std::shared_ptr<const Program> program, std::shared_ptr<BoundProgram> prepare,
@@ -257,8 +263,8 @@ void define_programs(py::module_& m) {
       .def("bind", &bind, py::arg("shapes") = py::none(), py::arg("of_file") = false, py::call_guard<GilReleased>(),
            "The BoundProgram for inputs of these shapes, which may be left out where there are no symbols; None where a guard "
            "or a bound does not hold. Of a file, which may ask for anything, it ends in any case, with a ValueError.")
-      .def("plan", &plan, py::arg("shapes") = py::none(),
-           "How it is bound: the level of each instruction, the offset of each buffer, and bytes of memory.");
+      .def("plan", &plan,
+           "How a Program without symbols is bound: the level of each instruction, the offset of each buffer, and bytes of memory.");
 
   py::class_<Binder, std::shared_ptr<Binder>>(m, "Binder", "Binds a Program to the sizes of calls.")
       .def(py::init(&make_binder), py::arg("program"), py::arg("prepare").none(true), py::arg("prepared_bytes"),
