@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/environment.md from ngraph_mxnet/config.py; docs/nnp-devices.md from devices and lowering's guesses."""
+"""Write docs/environment.md, docs/nnp-devices.md and the table of instructions in docs/nnp.md from the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ngraph_mxnet import config  # noqa: E402
-from ngraph_mxnet.targets.nnp.report.tables import device_tables, lowering_table  # noqa: E402
+from ngraph_mxnet.targets.nnp.report.tables import device_tables, instruction_table, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 
@@ -44,6 +44,10 @@ def main() -> None:
     (ROOT / "docs" / "environment.md").write_text(TEXT.format(table=config.docs_table()), encoding="utf-8")
     devices = DEVICES.format(tables=device_tables(), lowering=lowering_table())
     (ROOT / "docs" / "nnp-devices.md").write_text(devices, encoding="utf-8")
+    page = ROOT / "docs" / "nnp.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("| op | units |")
+    after = rest.partition("\n\n")[2]
+    page.write_text(f"{before}{instruction_table()}\n{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

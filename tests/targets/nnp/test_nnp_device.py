@@ -72,4 +72,4 @@ def test_the_tables_of_the_documentation():
     docs = Path(__file__).resolve().parents[3] / "docs"
     for table in (device_tables(), lowering_table()):
         assert table in (docs / "nnp-devices.md").read_text(), "run scripts/update_docs.py"
-    assert instruction_table() in (docs / "nnp.md").read_text(), "copy instruction_table() to docs/nnp.md"
+    assert instruction_table() in (docs / "nnp.md").read_text(), "run scripts/update_docs.py"

@@ -364,19 +364,23 @@ def _barrier(instruction: Instruction, attrs: Mapping[str, Any], device: Device)
 
 
 OPS: dict[str, Op] = {op.name: op for op in (
-    Op("copy", ("dma",), {}, "the read tile to the written one, of the same element and shape", _copy),
-    Op("fill", ("dma", "vector"), {"value": Float()}, "`value` to every element of the written tile", _fill),
+    Op("copy", ("dma",), {}, "copies the read tile to the written tile of the same element and shape", _copy),
+    Op("fill", ("dma", "vector"), {"value": Float()}, "writes `value` to every element of the written tile",
+       _fill),
     Op("transpose", ("dma", "vector"), {"order": Ints()},
-       "axis i of the written tile is axis `order[i]` of the read one", _transpose),
+       "makes axis `order[i]` of the read tile axis i of the written tile", _transpose),
     Op("convolution", ("grid",),
        {"strides": Ints(), "dilations": Ints(), "pads_begin": Ints(), "pads_end": Ints(), "groups": Int(1), **_RESULT},
-       "data [N, C, *S] and weights [O, C/groups, *K] to [N, O, *R], as the IR's convolution; bias and scale [O]",
+       "convolves data [N, C, *S] with weights [O, C/groups, *K] to [N, O, *R], as the IR's convolution; bias and "
+       "scale have shape [O]",
        _convolution),
     Op("matmul", ("grid",), {"transpose_a": Bool(False), "transpose_b": Bool(False), **_RESULT},
-       "[..., M, K] and [..., K, N] to [..., M, N], as the IR's matmul; bias and scale [N]", _matmul),
+       "multiplies [..., M, K] by [..., K, N] to [..., M, N], as the IR's matmul; bias and scale have shape [N]",
+       _matmul),
     Op("vector", ("vector",), {"op": Text(), "attrs": Table({}), "in_scales": Floats(()), "out_scales": Floats(())},
-       "the IR op `op` with attributes `attrs` on f32 values, rounded to the written tiles' elements; `in_scales` and "
-       "`out_scales`, one a tile, hold the scales of i8 tiles and 1 for others; without them, i8 tiles are integers",
-       _vector),
-    Op("barrier", ("dma", "grid", "vector"), {}, "nothing; it ends when its `after` have ended", _barrier),
+       "computes the IR op `op` with attributes `attrs` on f32 values, and rounds to the written tiles' elements; "
+       "`in_scales` and `out_scales` hold one number a tile, the scale of an i8 tile and 1 for others; without them, "
+       "i8 tiles are integers", _vector),
+    Op("barrier", ("dma", "grid", "vector"), {},
+       "does nothing; it ends when the instructions in its `after` have ended", _barrier),
 )}
