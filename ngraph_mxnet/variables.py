@@ -96,23 +96,23 @@ TABLE = (
         "word",
         "CPU",
         ", ".join(registry.TARGETS),
-        "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
-        "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP; "
-        "HYBRID:cpu,nnp,name on these. Other distributions may bring more.",
+        "The backend that compiles when the caller names none. NNP is a simulated accelerator; NNP:nnp-i-1100:10W "
+        "chooses a product and a power mode. HYBRID places nodes on the CPU and the NNP. HYBRID:nnp-i-1100:10W names "
+        "the NNP, HYBRID:cpu,nnp,name all devices. Other distributions may add backends.",
         _backend,
     ),
     _choice(
         "NGRAPH_CPU_ISA",
         "auto",
         ("auto", "avx512", "avx_vnni", "avx2", "baseline"),
-        "The instruction set of the CPU kernels; auto takes the best that the machine has. avx_vnni is avx2 with the "
-        "products of bytes of AVX-VNNI.",
+        "The instruction set of the CPU kernels. auto takes the best that the machine has. avx_vnni is avx2 with "
+        "AVX-VNNI's products of bytes.",
         str.lower,
         compiles=True,
     ),
     _switch(
         "NGRAPH_CPU_WINOGRAD",
-        "1: 3x3 convolutions by Winograd's algorithm where that is faster; 0: all by the direct sum.",
+        "1: 3x3 convolutions use Winograd's algorithm where it is faster. 0: all convolutions use the direct sum.",
         default=True,
     ),
     Variable(
@@ -120,7 +120,8 @@ TABLE = (
         "integer",
         None,
         "a positive integer, or a list of them",
-        "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.",
+        "Number of threads that run one graph. The first number of a list counts. It takes precedence over "
+        "NGRAPH_INTRA_OP_PARALLELISM.",
         setting_texts.team,
     ),
     Variable(
@@ -128,7 +129,8 @@ TABLE = (
         "integer",
         None,
         "a positive integer",
-        "Threads that run one graph; unset: the physical cores that affinity and CPU quota leave to this process.",
+        "Number of threads that run one graph. Unset: the physical cores that affinity and CPU quota leave to this "
+        "process.",
         setting_texts.positive,
     ),
     Variable(
@@ -136,14 +138,14 @@ TABLE = (
         "integer",
         None,
         "0 or a positive integer",
-        "Microseconds for which threads stay awake between calls; unset: 200, or 0 while calls mostly come later than "
-        "that. Wins over OMP_WAIT_POLICY. Read once, when the library is loaded.",
+        "Microseconds for which threads stay awake between calls. Unset: 200, or 0 while three of four calls come "
+        "later than that. It takes precedence over OMP_WAIT_POLICY. The library reads it once, when it is loaded.",
         setting_texts.natural,
     ),
     _switch(
         "NGRAPH_SHARE_CORES",
-        "0: calls take their threads whatever other processes do; 1: a user's processes that compute on the same cores "
-        "share them, by a file in /dev/shm. Read by the first call.",
+        "1: a user's processes that compute on the same cores share them, through a file in /dev/shm. 0: a call takes "
+        "its threads whatever other processes do. The first call reads it.",
         default=True,
         compiles=False,
     ),
@@ -152,7 +154,8 @@ TABLE = (
         "integer",
         0,
         "0 or a positive integer",
-        "Nodes of independent branches that run at once, all on the same threads; 0: no limit, 1: one after the other.",
+        "Number of nodes of independent branches that run at once, all on the same threads. 0: no limit. 1: one node "
+        "after the other.",
         setting_texts.natural,
         compiles=True,
     ),
@@ -161,14 +164,15 @@ TABLE = (
         "words",
         setting_texts.UNDISTURBED,
         "off, poison, shuffle:SEED, or both with a comma",
-        "For tests of this package. poison: memory of values is filled with NaN before and behind its use; shuffle: "
-        "kernels run in an order drawn by the seed of all that is allowed. Results stay the same.",
+        "For tests of this package; results stay the same. poison fills the memory of values with NaN before and "
+        "after their use. shuffle runs kernels in a random allowed order, drawn from the seed.",
         setting_texts.disturbance,
         compiles=True,
     ),
     _switch(
         "NGRAPH_CHECK_LOCKS",
-        "For tests of this package. 1: a thread that takes its locks out of order ends the process, with a message.",
+        "For tests of this package. 1: a thread that takes the package's locks out of order ends the process, with a "
+        "message.",
         default=False,
         compiles=False,
     ),
@@ -177,17 +181,18 @@ TABLE = (
         "path",
         None,
         "the path of a file, in a folder that exists",
-        "Write a Chrome trace of compiling and running to this file at exit; %p is the process's number.",
+        "Write a Chrome trace of compiling and running to this file at exit. %p in the file's name stands for the "
+        "process number.",
         str,
     ),
     _choice(
         "NGRAPH_PRECISION",
         "f32",
         ("f32", "bf16", "f16", "int8"),
-        "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32). "
-        "int8: the layers of the recipe in NGRAPH_CALIBRATION in 8 bits (without it: float32), on the simulated NNP-I "
-        "all. "
-        "f16: that of the NNP-I; the CPU then computes in float32.",
+        "bf16: convolutions and matrix products multiply bf16 and sum in float32, on CPUs with AVX512_BF16; other "
+        "CPUs compute in float32. int8: the CPU computes the layers of the recipe in NGRAPH_CALIBRATION in 8 bits, "
+        "and everything in float32 without a recipe; the simulated NNP-I computes all products in 8 bits. f16: the "
+        "precision of the NNP-I; the CPU computes in float32.",
         str.lower,
         compiles=True,
     ),
@@ -196,20 +201,20 @@ TABLE = (
         "path",
         None,
         "a file that can be read",
-        "For NGRAPH_PRECISION=int8: the recipe that `ngraph_mxnet quantize --recipe` wrote (docs/quantisation.md). Its "
-        "layers are found by what they are and where they stand; one warning says what it does not fit.",
+        "The recipe for NGRAPH_PRECISION=int8, which `ngraph_mxnet quantize --recipe` writes (docs/quantisation.md). "
+        "Layers are matched by kind and position in the graph. One warning names the layers that do not match.",
         FileSetting.of,
         compiles=True,
     ),
     _switch(
         "NGRAPH_INT8",
-        "1: MXNet's quantised operators are compiled; 0: they stay with MXNet.",
+        "1: the package compiles MXNet's quantised operators. 0: they stay with MXNet.",
         default=True,
     ),
     _switch(
         "NGRAPH_TRAINING",
-        "1: executors and hybridized blocks train compiled, too, as a whole or in parts around what is not supported "
-        "(docs/training.md), and optimizers update all parameters by one compiled program; 0: MXNet trains.",
+        "1: executors and hybridized blocks train compiled, as a whole or in parts around unsupported operators "
+        "(docs/training.md), and one compiled program updates all parameters. 0: MXNet trains.",
         default=True,
         compiles=False,
     ),
@@ -218,32 +223,37 @@ TABLE = (
         "number",
         0.0,
         "from 0 to 1",
-        "How much of what a compiled training step saves from forward to backward is computed again instead: at 0 what "
-        "takes no time, at 1 all but checkpoints, which takes another forward. Above 0 results may round otherwise.",
+        "The share of the bytes saved from forward to backward that a compiled training step computes again instead. "
+        "0: only values whose recomputation costs no time. 1: all but checkpoints, which costs about another forward "
+        "pass. Above 0, results may round differently.",
         setting_texts.share,
     ),
     _switch(
         "NGRAPH_DIRECT",
-        "0: MXNet runs every graph as an operator; 1: a graph that is ours as a whole runs past it, at once if nothing "
-        "has to be awaited.",
+        "1: a graph that the package compiles as a whole bypasses MXNet's operator, and runs at once if it has "
+        "nothing to wait for. 0: MXNet runs every graph as an operator.",
         default=True,
         compiles=False,
     ),
     _switch(
         "NGRAPH_NNP_REPORT",
-        "1: at exit, what the calls of each graph compiled for the NNP would have taken: simulated time, energy, "
-        "utilisation.",
+        "1: print at exit, for each graph compiled for the NNP, the simulated time, energy and utilisation of its "
+        "calls.",
         compiles=False,
     ),
-    _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
-    _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
+    _switch(
+        "NGRAPH_CODEGEN",
+        "1: generate kernels for the graph's own shapes, which fuse chains of elementwise operators, reductions, "
+        "softmax and layer norms.",
+    ),
+    _switch("NGRAPH_AUTOTUNE", "1: compiling measures on this machine how to divide convolutions and matrix products."),
     Variable(
         "NGRAPH_DYNAMIC",
         "word or axes",
         "auto",
         "auto, off, or axes of inputs, as data:0,2,3;mask:0",
-        "auto: what comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: for each "
-        "set of shapes; axes of inputs: for any sizes of these from the first call on.",
+        "auto: a graph that gets a second set of shapes is compiled for a range of sizes (docs/shapes.md). off: each "
+        "set of shapes is compiled. Axes of inputs: these axes take any size from the first call on.",
         setting_texts.dynamic,
     ),
     Variable(
@@ -251,7 +261,8 @@ TABLE = (
         "integer",
         16,
         "a positive integer",
-        "Shapes for which a region stays compiled in memory; of more, the one used longest ago goes.",
+        "Number of sets of shapes for which a region stays compiled in memory. Beyond it, the least recently used one "
+        "goes.",
         setting_texts.positive,
     ),
     Variable(
@@ -259,7 +270,8 @@ TABLE = (
         "path",
         None,
         "a folder, or off",
-        "Where compiled models, code and measurements are kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
+        "The folder that keeps compiled models, code and measurements. off: nothing is kept on disk. Unset: "
+        "ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
         str,
     ),
     Variable(
@@ -267,13 +279,13 @@ TABLE = (
         "integer",
         256,
         "a positive integer",
-        "Size of that folder in MiB, beyond which what was used longest ago goes.",
+        "Largest size of that folder in MiB. Beyond it, the least recently used entries go.",
         setting_texts.positive,
     ),
     _switch(
         "NGRAPH_CACHE_WEIGHTS",
-        "1: prepared weights are kept in that folder, too: processes start sooner. "
-        "They are up to twice as big as the model's: choose NGRAPH_CACHE_MB accordingly.",
+        "1: the folder also keeps prepared weights of 8 MiB or more, so that processes start sooner. They may take "
+        "twice the size of the model's weights, so choose NGRAPH_CACHE_MB accordingly.",
         compiles=False,
     ),
     Variable(
@@ -281,8 +293,8 @@ TABLE = (
         "path",
         None,
         "files of `ngraph_mxnet compile`, with : between",
-        "A graph of MXNet's that one of these was made of, with the same weights, starts from it. Read at the first "
-        "bind.",
+        "Compiled files. An MXNet graph from which one of them was made, with the same weights, starts from that "
+        "file. The first bind reads the variable.",
         str,
     ),
     Variable(
@@ -290,7 +302,8 @@ TABLE = (
         "path",
         None,
         "a folder, which is made if there is none",
-        "Record statistics and hashes of what compiled graphs read and give, in this folder (docs/audit.md).",
+        "Record statistics and hashes of the inputs, weights and results of compiled graphs in this folder "
+        "(docs/audit.md).",
         str,
     ),
     Variable(
@@ -298,15 +311,15 @@ TABLE = (
         "word",
         setting_texts.ALL_CALLS,
         "all, first:N, every:N",
-        "Which calls of each graph NGRAPH_AUDIT records.",
+        "The calls of each graph that NGRAPH_AUDIT records.",
         setting_texts.audited_calls,
     ),
     _choice(
         "NGRAPH_AUDIT_TENSORS",
         "borders",
         ("borders", "all"),
-        "borders: inputs, weights and results of each graph; all: each value within, too, which takes many times as "
-        "long.",
+        "borders: record the inputs, weights and results of each graph. all: record each value inside it too, which "
+        "takes many times as long.",
         str.lower,
     ),
     Variable(
@@ -314,8 +327,8 @@ TABLE = (
         "range",
         None,
         "nan, or LOW:HIGH, as -1e4:1e4",
-        "An error, with the node's name, where a compiled graph gives NaN or infinite numbers, or such as are out of "
-        "this range; -inf:inf: NaN alone.",
+        "Raise an error that names the node if a compiled graph gives NaN, infinite numbers, or numbers outside this "
+        "range. nan: no range. -inf:inf: only NaN is an error.",
         setting_texts.bounds,
     ),
     Variable(
@@ -323,13 +336,13 @@ TABLE = (
         "path",
         None,
         "a file",
-        "The store of runs: where it is set, `bench`, `quantize` and the scripts that measure record there "
-        "(docs/experiments.md).",
+        "The file of the store of runs. If it is set, `bench`, `quantize` and the scripts that measure record each "
+        "run there (docs/experiments.md).",
         str,
     ),
     _switch(
         "NGRAPH_KVSTORE",
-        "1: the kvstores dist_sync and dist_device_sync of a script are dist_sync_ngraph, over MPI "
+        "1: dist_sync, dist_device_sync and dist_sync_device in a script mean dist_sync_ngraph, which uses MPI "
         "(docs/distributed.md).",
         compiles=False,
     ),
@@ -338,18 +351,20 @@ TABLE = (
         "integer",
         None,
         "a positive integer",
-        "MB of gradients that dist_sync_ngraph sums at once; unset: a sixteenth of all, but 4 to 25 MB.",
+        "MiB of gradients that dist_sync_ngraph sums at once, but at least a 24th of all gradients. Unset: a "
+        "sixteenth of all gradients, but 4 to 25 MiB.",
         setting_texts.positive,
     ),
     _switch(
         "NGRAPH_KVSTORE_OVERLAP",
-        "1: gradients are sent while the backward pass goes on; 0: behind it.",
+        "1: dist_sync_ngraph sends gradients while the backward pass runs. 0: it sends them after the backward pass.",
         default=True,
         compiles=False,
     ),
     _switch(
         "NGRAPH_KVSTORE_SHARED_MEMORY",
-        "1: processes of one host sum gradients in memory that they share; 0: they talk through MPI, as hosts do.",
+        "1: processes of one host sum gradients in shared memory. 0: they exchange gradients through MPI, as hosts "
+        "do.",
         default=True,
         compiles=False,
     ),
@@ -357,7 +372,7 @@ TABLE = (
         "NGRAPH_KVSTORE_WIRE",
         "f32",
         ("f32", "bf16"),
-        "What gradients are between hosts; bf16 is half of the traffic, with sums in float32.",
+        "The element type of gradients between hosts. bf16 halves the traffic; sums stay in float32.",
         str.lower,
     ),
     Variable(
@@ -365,14 +380,15 @@ TABLE = (
         "number",
         4.0,
         "seconds, 1 or more",
-        "How long a rank of a distributed job may be silent before the others fail (docs/distributed.md).",
+        "Seconds for which a rank of a distributed job may be silent before the other ranks fail "
+        "(docs/distributed.md).",
         setting_texts.silence,
     ),
     _choice(
         "NGRAPH_LOG_LEVEL",
         "warning",
         ("debug", "info", "warning", "error"),
-        "The least severe log messages that are shown.",
+        "The least severe level of log messages that are shown.",
         str.lower,
     ),
 )

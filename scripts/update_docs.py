@@ -14,28 +14,29 @@ from ngraph_mxnet.targets.nnp.report.tables import device_tables, instruction_ta
 
 TEXT = """# Environment variables
 
-Read when needed, so a program may set them before the first bind. In a script a value that is not allowed counts as
-unset, and a warning says so; on the command line it is an error. This page is generated: edit
-`ngraph_mxnet/variables.py` and run `scripts/update_docs.py`.
+The package reads a variable when it needs the value, unless the table says otherwise. So a program may set variables
+before the first bind. In a script a value that is not allowed counts as unset, and a warning says so. On the command
+line such a value is an error. This page is generated: edit `ngraph_mxnet/variables.py` and run
+`scripts/update_docs.py`.
 
 {table}
-## MXNet's own that matter here
+## MXNet's own variables that matter here
 | variable | meaning |
 |---|---|
-| `MXNET_SUBGRAPH_BACKEND` | `NGRAPH` (any case): this package; `NONE`, `MKLDNN` or unset: MXNet alone |
-| `MXNET_SUBGRAPH_VERBOSE` | `0` hides MXNet's line "Subgraph backend NGRAPH is activated" |
+| `MXNET_SUBGRAPH_BACKEND` | `NGRAPH` (in any case): this package. `NONE`, `MKLDNN` or unset: MXNet alone. |
+| `MXNET_SUBGRAPH_VERBOSE` | `0` hides MXNet's line "Subgraph backend NGRAPH is activated". |
 """
 DEVICES = """# The numbers of the simulated NNPs
 
-What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
-`guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
-gives a device with other numbers. This page is generated: edit `ngraph_mxnet/targets/nnp/devices/` or
-`ngraph_mxnet/targets/nnp/lower/places.py` and run `scripts/update_docs.py`.
+This page lists the numbers that [the simulator](nnp.md) has of each product, with their sources. A number is
+`published`, `derived` from published ones, or a `guess` whose source gives the grounds. No number was fitted to a
+benchmark. `load_device(name, {{path: value}})` gives a device with other numbers. This page is generated: edit
+`ngraph_mxnet/targets/nnp/devices/` or `ngraph_mxnet/targets/nnp/lower/places.py` and run `scripts/update_docs.py`.
 
 {tables}
 ## The numbers of lowering
-They are the compiler's, not a device's, and have no source: each was set by judgement.
-[nnp-mlperf.md](nnp-mlperf.md) says how much they matter there.
+These numbers belong to the compiler, not to a device. They have no source: each was set by judgement.
+[nnp-mlperf.md](nnp-mlperf.md) says how much they matter for MLPerf's networks.
 
 {lowering}"""
 

@@ -25,9 +25,10 @@ _INDENT = " " * 4
 def doctor(imports: tuple[str, ...], as_json: bool) -> None:
     """Check this installation on this machine, and print what a bug report needs.
 
-    A small net runs on the interpreter, the CPU backend and MXNet, and the results are compared: some seconds. Of the
-    environment only NGRAPH_*, MXNET_*, OMP_*, GOMP_* and KMP_* are shown, and your home folder as ~. The exit status is
-    1 when something is wrong.
+    A small net runs on the interpreter, the CPU backend and MXNet, and the results are compared, which takes some
+    seconds. Only environment variables of NGRAPH, MXNet, OpenMP, oneDNN, OpenVINO and ONNX Runtime are shown: NGRAPH_*,
+    MXNET_*, OMP_*, GOMP_*, KMP_*, MKLDNN_*, DNNL_*, ONEDNN_*, OV_* and ORT_*. Your home folder is shown as ~. The exit
+    status is 1 when something is wrong.
     """
     findings = examine(imports)
     wrong = sum(1 for finding in findings if finding.problems)

@@ -159,7 +159,7 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
     lines += [row(genre, rows) for genre, rows in _by_genre(seen).items()]
     lines.append(row("**all**", seen))
     out = sum("left_out" in result for result in results)
-    return "\n".join(lines) + f"\n\nOf {len(results)} models {out} can't be had without a download."
+    return "\n".join(lines) + f"\n\n{out} of {len(results)} models can't be had without a download."
 
 
 def _at_most(result: Result) -> str:
