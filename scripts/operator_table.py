@@ -37,15 +37,19 @@ _OTHER = ("_backward_", "_set_value", "_CachedOp", "_NoGradient", "_NDArray", "_
 
 TEXT = """# Operators
 
-MXNet 1.9.1's operators under NGRAPH. This page is generated: `scripts/operator_table.py` writes it from the rules
-(`ngraph_mxnet/bridges/mxnet/rules`), MXNet's registry and the conformance table (`tests/conformance`).
+This page lists MXNet 1.9.1's operators under NGRAPH. It is generated: `scripts/operator_table.py` writes it from the
+rules (`ngraph_mxnet/bridges/mxnet/rules`), MXNet's registry and the conformance table (`tests/conformance`).
 
-A rule serves an operator under all its names, the `_sparse_` forms too, whose inputs must be dense. *Parameters* are
-all that the operator has in MXNet's registry. *Element types* are those that its data may have, in parentheses those
-that are stored so and computed in f32. *Records* counts its rows in the conformance table: applications with random
-shapes, types and parameters, each compared with MXNet itself on the interpreter and on the CPU backend in both modes
-(direct execution, codegen). What the last column names, and whatever else a rule or a backend does not take, leaves the
-node with MXNet; `ngraph_mxnet.explain` gives the reason for each node of a model.
+A rule serves an operator under all its names. The `_sparse_` forms need dense inputs.
+
+* *Parameters* are all that the operator has in MXNet's registry.
+* *Element types* are those that the operator's data may have. Types in parentheses are stored so and computed in f32.
+* *Records* counts the operator's rows in the conformance table. A record applies the operator with random shapes, types
+  and parameters. The tests compare it with MXNet on the interpreter and on the CPU backend, with and without codegen.
+* The last column names parameters without effect and calls without support.
+
+A call that a rule or a backend does not support leaves the node with MXNet. `ngraph_mxnet.explain` gives the reason for
+each node of a model.
 
 ## Lowered: {lowered} operators
 
@@ -53,7 +57,7 @@ node with MXNet; `ngraph_mxnet.explain` gives the reason for each node of a mode
 
 ## Left to MXNet on purpose
 
-A model that has one of these is partitioned around it.
+A model that has one of these operators is partitioned around it.
 
 {left}
 """
@@ -87,7 +91,7 @@ def _limits(rule: Rule, op: str) -> str:
     """The table's rows of what is left, and what the rule leaves out of account."""
     rows = dict.fromkeys(row.reason for row in LEFT_ROWS if canonical(row.op) == op)
     own = [f"`{name}`" for name in rule.ignored if name in parameters(op)]
-    return _cell("; ".join([*rows, *([f"{', '.join(own)}: nothing at inference"] if own else [])]))
+    return _cell("; ".join([*rows, *([f"{', '.join(own)}: no effect at inference"] if own else [])]))
 
 
 def _cell(text: str) -> str:
