@@ -12,6 +12,7 @@ import numpy as np
 from ngraph_mxnet.ir.sizes import range_of
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType
 from ngraph_mxnet.package.fields import FieldReader, constant_at, text_field
+from ngraph_mxnet.package.program import Program
 
 TABLES = ("pixels", "steps", "first_taps", "tap_weights")
 """The kinds of constants that are made for the sizes, numbered from 1."""
@@ -36,48 +37,26 @@ class RangeType:
         return f"{self.element}[{','.join(self.sizes)}]"
 
 
-@dataclass(frozen=True)
-class RangeTemplate:
-    """A Program for all sizes for which its guards hold; numbers are slots, and docs/artefact.md says what each is."""
-
-    loops: Sequence[tuple[int, int]]
-    steps: np.ndarray
-    """i64[steps,5]: op, three operands, and the loop, counted from 1, in whose rounds it is computed."""
-    inputs: Sequence[Sequence[int]]
-    outputs: Sequence[Sequence[int]]
-    guards: Sequence[tuple[int, int, str]]
-    """(slot, value, text)"""
-    buffers: Sequence[tuple[int, int, int]]
-    constants: Sequence[np.ndarray | tuple[str, Sequence[int]]]
-    """An array, or a table's kind and numbers."""
-    branches: int
-    sharing_gain: int
-    instructions: Sequence[tuple[Any, ...]]
-    """(kernel, operands, ints, floats, tasks, waits, carried, loop, node, origin, operations, bytes)"""
-    zeroing: Sequence[tuple[Any, ...]]
-
-    @property
-    def constant_bytes(self) -> int:
-        return sum(one.nbytes for one in self.constants if isinstance(one, np.ndarray))
+Ports = Sequence[tuple[str, RangeType]]
 
 
 @dataclass(frozen=True)
 class ArtefactRange:
     """The programs for one instruction set and for one range of sizes, numbered from 0: the first one whose guards hold
-    runs. `symbols`: name, least and greatest value."""
+    runs. `symbols`: name, least and greatest value. `programs`: each with its guards as texts."""
 
     isa: str
     shapes: int
-    inputs: tuple[tuple[str, RangeType], ...]
-    outputs: tuple[tuple[str, RangeType], ...]
+    inputs: Ports
+    outputs: Ports
     symbols: tuple[tuple[str, int, int], ...]
-    templates: Sequence[RangeTemplate]
+    programs: Sequence[tuple[Program, Sequence[str]]]
 
     def summary(self) -> RangeSummary:
         return RangeSummary(self.isa, self.shapes, self.inputs, self.outputs, self.symbols,
-                            [[text for _, _, text in one.guards] for one in self.templates],
-                            [len(one.instructions) for one in self.templates],
-                            [one.constant_bytes for one in self.templates])
+                            [texts for _, texts in self.programs],
+                            [len(one.instructions) for one, _ in self.programs],
+                            [one.constant_bytes for one, _ in self.programs])
 
 
 @dataclass(frozen=True)
@@ -87,8 +66,8 @@ class RangeSummary:
 
     isa: str
     shapes: int
-    inputs: tuple[tuple[str, RangeType], ...]
-    outputs: tuple[tuple[str, RangeType], ...]
+    inputs: Ports
+    outputs: Ports
     symbols: tuple[tuple[str, int, int], ...]
     guards: Sequence[Sequence[str]]
     instructions: Sequence[int]
@@ -108,8 +87,8 @@ def range_bytes(of: ArtefactRange, place: Place) -> bytes:
     parts = [struct.pack("<2I", len(of.inputs), len(of.outputs)), *(_port(*port) for port in (*of.inputs, *of.outputs)),
              struct.pack("<I", len(of.symbols)),
              *(text_field(name) + struct.pack("<2Q", low, high) for name, low, high in of.symbols),
-             struct.pack("<I", len(of.templates))]
-    return b"".join([*parts, *(_template(one, place) for one in of.templates)])
+             struct.pack("<I", len(of.programs))]
+    return b"".join([*parts, *(_program(*one, place) for one in of.programs)])
 
 
 def _port(name: str, type_: RangeType) -> bytes:
@@ -121,7 +100,7 @@ def _slots(numbers: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def _template(one: RangeTemplate, place: Place) -> bytes:
+def _program(one: Program, guards: Sequence[str], place: Place) -> bytes:
     texts: dict[str, int] = {}
     for kernel, *_, origin, _, _ in (*one.instructions, *one.zeroing):
         texts.setdefault(kernel, len(texts))
@@ -129,9 +108,9 @@ def _template(one: RangeTemplate, place: Place) -> bytes:
     parts = [struct.pack("<I", len(one.loops)), *(struct.pack("<2I", *loop) for loop in one.loops),
              struct.pack("<I", len(one.steps)),
              *(_STEP.pack(op, loop, a, b, c) for op, a, b, c, loop in one.steps.tolist()),
-             *map(_slots, (*one.inputs, *one.outputs)),
+             *(_slots(sizes) for _, sizes in (*one.inputs, *one.outputs)),
              struct.pack("<I", len(one.guards)),
-             *(struct.pack("<Iq", slot, value) + text_field(text) for slot, value, text in one.guards),
+             *(struct.pack("<Iq", *guard) + text_field(text) for guard, text in zip(one.guards, guards, strict=True)),
              struct.pack("<I", len(one.buffers)),
              *(struct.pack("<3I", size, region + 1, zeroing + 1) for size, region, zeroing in one.buffers),
              struct.pack("<I", len(one.constants)), *(_constant(constant, place) for constant in one.constants),
@@ -172,11 +151,10 @@ def read_range(isa: str, number: int, content: memoryview, data: memoryview) -> 
     many_inputs, many_outputs = reader.many(12), reader.many(12)
     inputs, outputs = (tuple(_read_port(reader) for _ in range(many)) for many in (many_inputs, many_outputs))
     symbols = tuple((reader.text(), *reader.numbers("2Q")) for _ in range(reader.many(20)))
-    ranks = [[len(type_.sizes) for _, type_ in ports] for ports in (inputs, outputs)]
-    templates = [_read_template(reader, ranks, data) for _ in range(reader.many(40))]
-    if not templates:
+    programs = [_read_program(reader, inputs, outputs, symbols, data) for _ in range(reader.many(40))]
+    if not programs:
         raise ValueError("a range has no program")
-    return ArtefactRange(isa, number, inputs, outputs, symbols, templates)
+    return ArtefactRange(isa, number, inputs, outputs, symbols, programs)
 
 
 def _read_port(reader: FieldReader) -> tuple[str, RangeType]:
@@ -188,10 +166,12 @@ def _many(reader: FieldReader, form: str) -> list[tuple[Any, ...]]:
     return [reader.numbers(form) for _ in range(reader.many(struct.calcsize("<" + form)))]
 
 
-def _read_template(reader: FieldReader, ranks: Sequence[Sequence[int]], data: memoryview) -> RangeTemplate:
+def _read_program(reader: FieldReader, inputs: Ports, outputs: Ports, symbols: Sequence[tuple[str, int, int]],
+                  data: memoryview) -> tuple[Program, list[str]]:
     loops = _many(reader, "2I")
     steps = [(op, a, b, c, loop) for op, loop, a, b, c in _many(reader, "2I3q")]
-    inputs, outputs = ([list(reader.numbers(f"{rank}I")) for rank in of] for of in ranks)
+    input_slots, output_slots = ([(type_.element.name, list(reader.numbers(f"{len(type_.sizes)}I")))
+                                  for _, type_ in ports] for ports in (inputs, outputs))
     guards = [(*reader.numbers("Iq"), reader.text()) for _ in range(reader.many(16))]
     buffers = [(size, region - 1, zeroing - 1) for size, region, zeroing in _many(reader, "3I")]
     constants = [_read_constant(reader, data) for _ in range(reader.many(12))]
@@ -199,8 +179,11 @@ def _read_template(reader: FieldReader, ranks: Sequence[Sequence[int]], data: me
     texts = [reader.text() for _ in range(reader.many(4))]
     instructions, zeroing = ([_read_instruction(reader, texts) for _ in range(reader.many(_INSTRUCTION.size))]
                              for _ in range(2))
-    return RangeTemplate(loops, np.array(steps, np.int64).reshape(-1, 5), inputs, outputs, guards, buffers, constants,
-                         branches, sharing_gain, instructions, zeroing)
+    bounds = [(low, high) for _, low, high in symbols]
+    program = Program(len(symbols) + len(loops), np.array(steps, np.int64).reshape(-1, 5), bounds,
+                      [(slot, value) for slot, value, _ in guards], instructions, zeroing, loops, buffers, constants,
+                      input_slots, output_slots, branches, sharing_gain, wave_bytes=0)
+    return program, [text for _, _, text in guards]
 
 
 def _read_constant(reader: FieldReader, data: memoryview) -> np.ndarray | tuple[str, Sequence[int]]:

@@ -19,8 +19,8 @@ from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
-from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.artefact_writer import Item, write_artefact
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -93,7 +93,7 @@ def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mappi
     sets = [one for one in graphs if not isinstance(one, Ranged)]
     for number, ranged in enumerate(ranges):
         for found in compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
-                                            partial(_templates, backend, options, isas)):
+                                            partial(_range_programs, backend, options, isas)):
             on_program()
             yield found
     for number, weighted in enumerate(sets):
@@ -116,9 +116,9 @@ def _bound(backend: Backend, make: Weighted, prepares: bool) -> tuple[Graph, Map
     return _with_weights(backend, *make(), prepares)
 
 
-def _templates(backend: Backend, options: Mapping[str, Any], isas: Sequence[str], made: tuple[Graph, Mapping[str, Any]],
-               ) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
-    return backend.range_templates(made[0], options, isas, made[1])
+def _range_programs(backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
+                    made: tuple[Graph, Mapping[str, Any]]) -> list[tuple[str, Sequence[Guard], Program]]:
+    return backend.range_programs(made[0], options, isas, made[1])
 
 
 def _with_weights(backend: Backend, graph: Graph, weights: Mapping[str, Any],

@@ -20,7 +20,7 @@ from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
-from ngraph_mxnet.package.artefact_ranges import RangeTemplate
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -119,8 +119,8 @@ class Backend(ABC):
         others = backends_that(lambda other: type(other).artefact_programs is not Backend.artefact_programs)
         raise ConfigError(f"backend {self.name} makes no programs that the runtime could run; such as do: {others}")
 
-    def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
+    def range_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], Program]]:
         """Compile, as `artefact_programs`, a graph whose inputs have symbols in their sizes. Return for each
         instruction set a program, and the guards that say for which sizes the program is. Guards are in force during
         the call, as for `template`.
@@ -128,7 +128,7 @@ class Backend(ABC):
         Raises:
             UnsupportedError, ConfigError, PackageError: as `artefact_programs`.
         """
-        others = backends_that(lambda other: type(other).range_templates is not Backend.range_templates)
+        others = backends_that(lambda other: type(other).range_programs is not Backend.range_programs)
         raise ConfigError(f"backend {self.name} compiles no files for ranges of sizes; such as do: {others}")
 
     @abstractmethod

@@ -18,7 +18,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, bindings_to_try, sizes_to_try
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeTemplate, RangeType
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, Program, RangeType
 
 logger = config.logger(__name__)
 
@@ -28,12 +28,12 @@ _MOST_TRIED = 512
 
 Made = tuple[Graph, Mapping[str, Any]]
 """A graph, and those of its parameters' arrays that become constants."""
-Found = list[tuple[str, Sequence[Guard], RangeTemplate]]
-"""The result of `Backend.range_templates`."""
+Found = list[tuple[str, Sequence[Guard], Program]]
+"""The result of `Backend.range_programs`."""
 
 
 @dataclass(frozen=True)
-class _Program:
+class _Compiled:
     """For sizes at hand, of all instruction sets."""
 
     inputs: tuple[tuple[str, RangeType], ...]
@@ -56,7 +56,7 @@ def compile_range_programs(number: int, make: Callable[[], Made], symbols: Seque
         UnsupportedError: it takes too many programs.
         NGraphError: what `make` or `compile` raises, if they do for all sizes that are tried.
     """
-    programs: list[_Program] = []
+    programs: list[_Compiled] = []
     first: NGraphError | None = None
     for binding in _tried(symbols):
         if any(one.holds(binding) for one in programs):
@@ -77,10 +77,11 @@ def compile_range_programs(number: int, make: Callable[[], Made], symbols: Seque
     for place, (isa, _, _) in enumerate(programs[0].parts):
         yield ArtefactRange(isa, number, programs[0].inputs, programs[0].outputs,
                             tuple((atom.text, atom.low, atom.high) for atom in symbols),
-                            [one.parts[place][2] for one in programs])
+                            [(program, list(map(str, guards)))
+                             for _, guards, program in (one.parts[place] for one in programs)])
 
 
-def _compiled(binding: Mapping[str, int], make: Callable[[], Made], compile: Callable[[Made], Found]) -> _Program:
+def _compiled(binding: Mapping[str, int], make: Callable[[], Made], compile: Callable[[Made], Found]) -> _Compiled:
     with assuming(Guards(binding)) as guards:
         graph, weights = make()
         for guard in graph.guards:
@@ -88,7 +89,7 @@ def _compiled(binding: Mapping[str, int], make: Callable[[], Made], compile: Cal
                 raise GraphError(f"graph {graph.name}: guard {guard} does not hold for {_text(binding)}")
         inputs = tuple((one.name, _type(one.type)) for one in graph.parameters if one.name not in weights)
         outputs = tuple((name, _type(one.type)) for name, one in zip(result_names(graph), graph.results, strict=True))
-        return _Program(inputs, outputs, compile((graph, weights)))
+        return _Compiled(inputs, outputs, compile((graph, weights)))
 
 
 def _type(type_: TensorType) -> RangeType:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.dims import MOST
@@ -24,6 +25,7 @@ from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, evaluate
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES, ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
+from ngraph_mxnet.runtime.trace import recorder, span
 
 MOST_BOUND = 64
 """Sets of shapes for which what runs them is kept; the one used longest ago goes first."""
@@ -114,6 +116,61 @@ def for_range(hint: Binding, make: Callable[[], Template | None], shapes: Callab
     if changing is not None and (template is None or found is None or template.is_narrow):
         changing.failed()
     return made, found
+
+
+class Place(Protocol):
+    """The place of an entry of the cache on disk; `cache.Place` is one."""
+
+    def get(self) -> bytes | None: ...
+
+    def put(self, content: bytes | None) -> None: ...
+
+
+class Packaged(Protocol):
+    """A template as plain data."""
+
+    def holds(self, binding: Mapping[str, int]) -> bool: ...
+
+
+Held = TypeVar("Held", bound=Packaged)
+Made = TypeVar("Made", bound=Template)
+
+
+def cached_template(place_of: Callable[[int], Place | None], hint: Mapping[str, int], make: Callable[[], Made | None],
+                  encode: Callable[[Made], bytes | None], decode: Callable[[bytes], Held],
+                  load: Callable[[Held], Made]) -> Made | None:
+    """A template of the cache that holds for these sizes, else what `make` gives, which goes to the cache.
+
+    Args:
+        place_of: the place of the template that is numbered so, from 0, among those that are alike but for their
+            guards; its key holds all that these depend on beside the sizes that they were compiled for.
+        hint: the symbols' values now.
+        encode, decode: make the content of an entry, and the package of such content.
+        load: makes the template of it. Whatever these two raise, the template is made anew.
+    """
+    free: Place | None = None
+    for number in range(0 if recorder() or active() else MOST_RANGES):
+        place = place_of(number)
+        content = place.get() if place is not None else None
+        if content is None:
+            free = place
+            break
+        try:
+            with span("load", "compile"):
+                package = decode(content)
+                if package.holds(hint):
+                    return load(package)
+        except Exception as error:  # whatever is in the folder, the model runs
+            logger.warning("a cached program for a range of sizes does not load, it is compiled anew: %r", error)
+            free = place
+            break
+    template = make()
+    if template is not None and free is not None:
+        try:
+            free.put(encode(template))
+        except PackageError as error:
+            logger.info("not cached: %s", error)
+    return template
 
 
 class RangeExecutable(Executable):

@@ -1,4 +1,4 @@
-"""Changes to what files of compiled models have for ranges of sizes: any number of a template."""
+"""Changes to what files of compiled models have for ranges of sizes: any number of a Program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.package.artefact import ISAS
-from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeTemplate, range_bytes, read_range
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, range_bytes, read_range
+from ngraph_mxnet.package.program import Program
 
 _NUMBERS = (0, 1, 2, 3, 7, 63, 64, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 _SIZES = (*_NUMBERS, -1, -2, -64, 1 << 40, 1 << 46, (1 << 46) + 1, 1 << 62, (1 << 63) - 1, -(1 << 63))
@@ -44,13 +45,14 @@ def _changed(found: ArtefactRange, random: Random) -> ArtefactRange:
         symbols = [list(one) for one in found.symbols]
         random.choice(symbols)[random.choice((1, 2))] = random.choice(_NUMBERS)
         return replace(found, symbols=tuple((name, low, high) for name, low, high in symbols))
-    templates = list(found.templates)
-    place = random.randrange(len(templates))
-    templates[place] = _changed_template(templates[place], random)
-    return replace(found, templates=templates)
+    programs = list(found.programs)
+    place = random.randrange(len(programs))
+    program, guards = programs[place]
+    programs[place] = _changed_program(program, random), guards
+    return replace(found, programs=programs)
 
 
-def _changed_template(one: RangeTemplate, random: Random) -> RangeTemplate:
+def _changed_program(one: Program, random: Random) -> Program:
     kind = random.random()
     if kind < 0.3:  # a step
         steps = one.steps.copy()

@@ -16,7 +16,7 @@ from mxnet.gluon.model_zoo import vision
 
 import ngraph_mxnet
 from ngraph_mxnet.auditing.runs import Difference, difference, open_run
-from ngraph_mxnet.targets.cpu.program.program import Program
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.targets.cpu.program.stored import Stored
 
 Model = tuple[Any, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]

@@ -152,7 +152,7 @@ def test_a_model_with_numbers_for_its_sizes(tmp_path: Path) -> None:
 
     few, many = symbol("N", 2, 9), symbol("N", 2, 10)
     compile_to_file(tmp_path / "few", [Ranged(lambda: (numbered(few), {}), list(few.symbols))], "CPU", isas=["avx2"])
-    assert len(load(tmp_path / "few").ranges[0].templates) == 8
+    assert len(load(tmp_path / "few").ranges[0].programs) == 8
     with pytest.raises(UnsupportedError, match="would need a program beside 8 others, which assume N - 10 == 0, "):
         compile_to_file(tmp_path / "many", [Ranged(lambda: (numbered(many), {}), list(many.symbols))], "CPU",
                         isas=["avx2"])
@@ -282,7 +282,7 @@ def fitting(content: bytes) -> bytes:
 
 
 def endless(one: Any) -> dict[str, Any]:
-    """Changes of a template that ask for work without end."""
+    """Changes of a Program that ask for work without end."""
     steps = one.steps.tolist()
     huge = len(steps)
     more = np.array([*steps, (0, 1 << 46, 0, 0, 0)], np.int64)
@@ -308,8 +308,9 @@ def test_work_without_end(what: str, tmp_path: Path) -> None:
     written(make(), tmp_path / "range", isas=["baseline"])
     artefact = load(tmp_path / "range")
     (one,) = artefact.ranges
-    changed = replace(one.templates[0], **endless(one.templates[0])[what])
-    said = tried(to_bytes(replace(artefact, ranges=[replace(one, templates=[changed])])), tmp_path / "other", shapes)
+    ((program, guards),) = one.programs
+    changed = replace(one, programs=[(replace(program, **endless(program)[what]), guards)])
+    said = tried(to_bytes(replace(artefact, ranges=[changed])), tmp_path / "other", shapes)
     assert "more instructions than in any model" in said or "beyond all bounds" in said or "a table of" in said
 
 
@@ -321,7 +322,7 @@ def test_sections_that_do_not_fit_together(tmp_path: Path) -> None:
             ([replace(one, shapes=1)], "the ranges of sizes are numbered"),
             ([one, replace(one, shapes=1, outputs=tuple(("other", type_) for _, type_ in one.outputs))],
              "the sets of shapes differ"),
-            ([replace(one, templates=[])], "a range has no program"),
+            ([replace(one, programs=[])], "a range has no program"),
             ([], "there is no program")):
         content = to_bytes(replace(artefact, ranges=ranges))
         with pytest.raises(PackageError, match=text):

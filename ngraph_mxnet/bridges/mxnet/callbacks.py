@@ -19,7 +19,7 @@ from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool, pins_of
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
-from ngraph_mxnet.bridges.mxnet.packaged import Region, is_small, kept_or_made, kept_or_made_template
+from ngraph_mxnet.bridges.mxnet.packaged import Region, cached_for_range, cached_programs, is_small
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import UnsupportedError
@@ -64,7 +64,7 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     def compiled() -> Any:
         types = ranges.types_of(subgraph_json, in_shapes, in_types, attrs)
         found = None if types is None else _for_range(subgraph_json, in_shapes, in_types, types, attrs)
-        return found or _kept_or_compiled(subgraph_json, in_shapes, in_types, attrs)
+        return found or _cached_or_compiled(subgraph_json, in_shapes, in_types, attrs)
 
     if packaged.is_wanted():
         region = _region(subgraph_json, in_shapes, in_types, attrs)
@@ -103,11 +103,11 @@ def _key(subgraph_json: str, shapes: Any, in_types: Sequence[int], attrs: Mappin
     return repr((backend, named, build, sorted(attrs.items()), shapes, in_types, cpu_features()))
 
 
-def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
-                      attrs: Mapping[str, str]) -> Any:
+def _cached_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                        attrs: Mapping[str, str]) -> Any:
     backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
-    programs = kept_or_made(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
-                            small=is_small(subgraph_json))[1]
+    programs = cached_programs(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
+                               small=is_small(subgraph_json))[1]
     options.remember(subgraph_json, attrs, options.told_of(programs[0]))
     return _native(programs[0])
 
@@ -125,8 +125,8 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
 
     shapes = described({str(place): type_.shape for place, type_ in enumerate(types.types)})
     key = _key(subgraph_json, shapes, in_types, attrs)
-    kept = partial(kept_or_made_template, key, types.hint, template, small=is_small(subgraph_json))
-    made, found = for_range(types.hint, kept, lambda _: in_shapes, "a region", types.changing)
+    cached = partial(cached_for_range, key, types.hint, template, small=is_small(subgraph_json))
+    made, found = for_range(types.hint, cached, lambda _: in_shapes, "a region", types.changing)
     ranges.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None

@@ -29,8 +29,7 @@ from ngraph_mxnet.package.artefact_reader import origins_of
 from ngraph_mxnet.package.pack import pack, unpack
 from ngraph_mxnet.runtime.backend import load, load_template, unlike
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.kept_templates import kept_template
-from ngraph_mxnet.runtime.ranges import Template
+from ngraph_mxnet.runtime.ranges import Template, cached_template
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger("ngraph_mxnet")
@@ -155,7 +154,7 @@ Made = tuple[dict[str, Any], list[Executable]]
 """Facts, which are plain data of JSON, and programs."""
 
 
-def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
+def cached_programs(key: str, make: Callable[[], Made], *, small: bool) -> Made:
     """Return the result of `make`, made once for `key`. The key holds all that the result depends on.
 
     Args:
@@ -169,25 +168,25 @@ def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
                 found = unpack(content)
                 return found["facts"], [load(Package.from_bytes(each.tobytes())) for each in found["programs"]]
         except Exception as error:  # whatever is in the folder, the model runs
-            logger.warning("a kept program does not load, it is compiled anew: %r", error)
+            logger.warning("a cached program does not load, it is compiled anew: %r", error)
     facts, programs = make()
     if place is not None:
         place.put(_packed(facts, programs))
     return json.loads(json.dumps(facts)), programs
 
 
-def kept_or_made_template(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *, small: bool,
-                          decode: Callable[[bytes], Any] = Package.from_bytes,
-                          load: Callable[[Any], Template] = load_template) -> Template | None:
-    """The template that was kept for `key` and holds for these sizes, else what `make` gives, which is kept.
+def cached_for_range(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *, small: bool,
+                     decode: Callable[[bytes], Any] = Package.from_bytes,
+                     load: Callable[[Any], Template] = load_template) -> Template | None:
+    """The template that the cache has for `key` and these sizes, else what `make` gives, which goes to the cache.
 
     Args:
         key: holds all that it depends on, beside the sizes that it is compiled for.
         small: making takes no time.
-        decode, load: as of `kept_template`.
+        decode, load: as of `cached_template`.
     """
-    return kept_template(lambda number: place_for("template", f"{key} {number}", small=small), hint, make,
-                         lambda template: bytes(template.package().to_bytes()), decode, load)
+    return cached_template(lambda number: place_for("template", f"{key} {number}", small=small), hint, make,
+                           lambda template: bytes(template.package().to_bytes()), decode, load)
 
 
 def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:
@@ -195,7 +194,7 @@ def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:
         packages = [np.frombuffer(program.package().to_bytes(), np.uint8) for program in programs]
         return b"".join(pack({"facts": facts, "programs": packages}))
     except PackageError as error:
-        logger.info("not kept: %s", error)
+        logger.info("not cached: %s", error)
         return None
 
 

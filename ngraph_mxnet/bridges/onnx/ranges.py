@@ -34,9 +34,8 @@ from ngraph_mxnet.runtime.backend import Backend, get_backend, load, load_templa
 from ngraph_mxnet.runtime.changing import ChangingShapes, Dimensions, Told, told_by_place
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.kept_templates import kept_template
 from ngraph_mxnet.runtime.options import file_digests
-from ngraph_mxnet.runtime.ranges import Template, for_range
+from ngraph_mxnet.runtime.ranges import Template, cached_template, for_range
 from ngraph_mxnet.runtime.trace import recorder, span
 
 if TYPE_CHECKING:
@@ -104,8 +103,8 @@ class CachedPrograms:
                 return None
             return place_for("template", f"onnx {self._digest} {self._facts} {key} {number}")
 
-        return kept_template(place_of, hint, made, lambda template: self._content(template, weights),
-                             lambda content: Package.from_bytes(*self._read(content)), load_template)
+        return cached_template(place_of, hint, made, lambda template: self._content(template, weights),
+                               lambda content: Package.from_bytes(*self._read(content)), load_template)
 
     @functools.cached_property
     def _facts(self) -> str | None:

@@ -21,15 +21,14 @@ from ngraph_mxnet.ir.module import Module, Shared
 from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS, ArtefactProgram
-from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.fields import ALIGNMENT
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
-from ngraph_mxnet.targets.cpu.program.program import Program
 
 Operand = tuple[int, int, int]
 """Space, index, offset."""
@@ -67,18 +66,22 @@ def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mappi
         yield _program(module_for(settings.instruction_set), settings, weights)
 
 
-def range_templates(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
+def range_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
                     weights: Mapping[str, np.ndarray], *, threads: int,
-                    bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], RangeTemplate]]:
-    """Yield each instruction set with its guards and its template, which serves all sizes for which the guards hold.
+                    bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], Program]]:
+    """Yield each instruction set with its guards and its Program, which serves all sizes for which the guards hold.
     The guards are those in force and those assumed for this instruction set. `symbols` are those of the inputs' sizes.
     All else is as for `artefact_programs`."""
     before = IN_FORCE.get()
     assert isinstance(before, Guards)
     for settings in _settings(isas, threads, bf16, every_algorithm=True):
         with assuming(Guards(before.hint, dict(before.found))) as guards:
-            template = _template(module_for(settings.instruction_set), symbols, guards, settings, weights)
-        yield settings.instruction_set, list(guards.found.values()), template
+            module = module_for(settings.instruction_set)
+            lowered = _lowered(module, settings, weights)
+            program = lowered.program(symbols, guards.found.values())
+            assert guards.hint is not None
+            _checked(module.name, lowered, program, guards.hint)
+        yield settings.instruction_set, list(guards.found.values()), program
 
 
 def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bool = False) -> Iterator[Settings]:
@@ -99,19 +102,6 @@ def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarra
     levels, arena_bytes, constants = _checked(module.name, lowered, lowered.program(), {}).listed()
     return ArtefactProgram(settings.instruction_set, 0, tuple((value.name, value.type) for value in lowered.inputs),
                            tuple((name, value.type) for name, value in lowered.outputs), arena_bytes, constants, levels)
-
-
-def _template(module: Module, symbols: Sequence[Atom], guards: Guards, settings: Settings,
-              weights: Mapping[str, np.ndarray]) -> RangeTemplate:
-    lowered = _lowered(module, settings, weights)
-    code = lowered.program(symbols, guards.found.values())
-    assert guards.hint is not None
-    _checked(module.name, lowered, code, guards.hint)
-    held = [(slot, value, str(guard))
-            for (slot, value), guard in zip(code.guards, guards.found.values(), strict=True)]
-    return RangeTemplate(
-        code.loops, code.steps, [sizes for _, sizes in code.inputs], [sizes for _, sizes in code.outputs], held,
-        code.buffers, code.constants, code.branches, code.sharing_gain, code.instructions, code.zeroing)
 
 
 @dataclass(frozen=True)

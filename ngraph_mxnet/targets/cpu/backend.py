@@ -24,7 +24,7 @@ from ngraph_mxnet.ir.sizes import Guard, Guards
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
-from ngraph_mxnet.package.artefact_ranges import RangeTemplate
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.quantise.fit import Fit
@@ -34,7 +34,7 @@ from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage,
 from ngraph_mxnet.runtime.lowered import Lowered
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import Event, recorder, span
-from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas, range_templates
+from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas, range_programs
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
@@ -335,12 +335,12 @@ class CPUBackend(Backend):
         yield from artefact_programs(self._modules_for_file(graph, wanted), isas, weights, threads=wanted.threads,
                                      bf16=wanted.precision == "bf16")
 
-    def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
+    def range_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], Program]]:
         wanted = read_options(options)
         chosen_isas(isas)
         module_for = self._modules_for_file(graph, wanted)
-        return list(range_templates(module_for, graph.symbols(), isas, weights, threads=wanted.threads,
+        return list(range_programs(module_for, graph.symbols(), isas, weights, threads=wanted.threads,
                                     bf16=wanted.precision == "bf16"))
 
     def _modules_for_file(self, graph: Graph, wanted: Options) -> ModuleFor:

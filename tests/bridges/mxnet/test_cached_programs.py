@@ -94,7 +94,7 @@ def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatc
     arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)
     assert (net.bind(mx.cpu(), arrays, grad_req="null").forward()[0].asnumpy() == 65).all()
-    assert "a kept program does not load" in caplog.text
+    assert "a cached program does not load" in caplog.text
     assert kept and kept != [b"nonsense"]
     _core.clear_compile_cache()
 

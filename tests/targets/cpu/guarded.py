@@ -23,6 +23,7 @@ import numpy as np
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
@@ -31,7 +32,6 @@ from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.program.instruction import Space
-from ngraph_mxnet.targets.cpu.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.program.programs import Programs
 
 _CONTRACTIONS = (CONTRACTION, QUANTIZED_CONTRACTION)

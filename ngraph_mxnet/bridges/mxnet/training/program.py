@@ -15,7 +15,7 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import ranges
-from ngraph_mxnet.bridges.mxnet.packaged import Made, is_small, kept_or_made, kept_or_made_template
+from ngraph_mxnet.bridges.mxnet.packaged import Made, cached_for_range, cached_programs, is_small
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.statistic import Statistic
 from ngraph_mxnet.cache import cpu_features
@@ -175,8 +175,8 @@ def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Fa
             return StepTemplate(package.facts, list(map(load_template, package.halves)), inputs)
 
         whole = repr((key, elements, described({name: type_.shape for name, type_ in named.items()})))
-        kept = partial(kept_or_made_template, whole, hint, made, small=small, decode=StepPackage.from_bytes, load=load)
-        attempt, found = for_range(hint, kept, lambda _: shapes, "a training step", changing)
+        cached = partial(cached_for_range, whole, hint, made, small=small, decode=StepPackage.from_bytes, load=load)
+        attempt, found = for_range(hint, cached, lambda _: shapes, "a training step", changing)
         ranges.add_named("a training step", named, attempt)
         if isinstance(attempt.template, StepTemplate) and found is not None:
             _templates.put(changing, [*(_templates.get(changing) or ()), attempt.template])
@@ -248,9 +248,9 @@ class TrainingProgram:
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool = False) -> None:
         found = _for_range(symbol, types, wanted, recorded)
-        facts, (forward, backward) = found or _kept_or_compiled(symbol, types, wanted, recorded)
+        facts, (forward, backward) = found or _cached_or_compiled(symbol, types, wanted, recorded)
         self.was_compiled = found is None
-        self._predicting = lambda: _kept_or_predicting(symbol, types, wanted)
+        self._predicting = lambda: _cached_or_predicting(symbol, types, wanted)
         self.forward, self.backward = Half(forward), Half(backward)
         self.outputs = [port.type for port in self.forward.outputs[:facts["outputs"]]]
         self.heads: dict[int, str] = dict(facts["heads"])
@@ -312,29 +312,29 @@ def _kind(recorded: bool) -> tuple[Any, ...]:
     return "training", "halves", recorded, config.get("NGRAPH_REMATERIALIZE")
 
 
-def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
-                      recorded: bool) -> Made:
+def _cached_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
+                        recorded: bool) -> Made:
     def compiled() -> Made:
         from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step
 
         return compile_step(symbol, types, wanted, recorded=recorded)
 
-    return _kept_or_made(_kind(recorded), symbol, types, wanted, compiled)
+    return _cached_or_made(_kind(recorded), symbol, types, wanted, compiled)
 
 
-def _kept_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
+def _cached_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
     def compiled() -> Made:
         from ngraph_mxnet.bridges.mxnet.training.compiled import compile_predicting
 
         return compile_predicting(symbol, types, wanted)
 
-    return _kept_or_made(("training", "predicting"), symbol, types, wanted, compiled)
+    return _cached_or_made(("training", "predicting"), symbol, types, wanted, compiled)
 
 
-def _kept_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mapping[str, TensorType],
-                  wanted: Sequence[str], compiled: Callable[[], Made]) -> Made:
+def _cached_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mapping[str, TensorType],
+                    wanted: Sequence[str], compiled: Callable[[], Made]) -> Made:
     text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
     inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
     told = sorted((name, str(type_)) for name, type_ in types.items())
     key = repr((*kind, text, inferred, told, list(wanted), config.compile_settings(), cpu_features()))
-    return kept_or_made(key, compiled, small=is_small(text))
+    return cached_programs(key, compiled, small=is_small(text))

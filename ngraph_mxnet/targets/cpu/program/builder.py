@@ -15,10 +15,10 @@ from ngraph_mxnet.ir.dims import Atom, Dim
 from ngraph_mxnet.ir.sizes import Guard, both, greatest, is_symbolic, symbol, where
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import content_key
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.planning.view import View
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space
-from ngraph_mxnet.targets.cpu.program.program import Program
 from ngraph_mxnet.targets.cpu.program.promises import Promises
 
 Each = TypeVar("Each")

@@ -23,10 +23,10 @@ from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import count, text
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.executable import NativeExecutable, Port, ports_of
 from ngraph_mxnet.runtime.ranges import Shapes, Template
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
-from ngraph_mxnet.targets.cpu.program.program import Program
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"

@@ -8,7 +8,7 @@ from typing import Any
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.packaged import kept_or_made
+from ngraph_mxnet.bridges.mxnet.packaged import cached_programs
 from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
@@ -59,11 +59,12 @@ def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence
 
     shapes = [row[0].shape for row in arrays]
     key = repr(("update", kind, flags, shapes, list(shared), list(own), config.compile_settings(), cpu_features()))
-    programs: list[Any] = kept_or_made(key, lambda: ({}, [_compiled(rule, flags, shapes, shared, own)]), small=True)[1]
+    program: Any
+    _, (program,) = cached_programs(key, lambda: ({}, [_compiled(rule, flags, shapes, shared, own)]), small=True)
     rows = [[array.handle.value for array in row] for row in arrays]
     inputs = [handle for row in rows for handle in row]
     outputs = [handle for weight, _, *states in rows for handle in (weight, *states)]
-    bound = _core.BoundGraph(programs[0].native, inputs, outputs, in_place=True, given=True)
+    bound = _core.BoundGraph(program.native, inputs, outputs, in_place=True, given=True)
     if not bound.possible:
         raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
     return bound

@@ -1,6 +1,6 @@
-"""A Program as plain data, as `_core.Program` takes it and a package keeps it.
+"""A Program as plain data: `_core.Program` binds it, packages and compiled files hold it.
 
-It names kernels of the kernel library; nothing in it is code. Importing this module imports no compiler.
+It names kernels of the kernel library; nothing in it is code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Program:
             KeyError: `address` does not know a kernel.
             ValueError, RuntimeError, TypeError: it refers to what does not exist.
         """
-        from ngraph_mxnet import _core
+        import ngraph_mxnet._core as _core
 
         lists = {name: [(kernel, address(kernel), *rest) for kernel, *rest in getattr(self, name)]
                  for name in ("instructions", "zeroing")}
@@ -57,6 +57,11 @@ class Program:
         constants = [nothing if isinstance(each, np.ndarray) else each for each in self.constants]
         found: dict[str, Any] = replace(self, constants=constants).native(lambda kernel: 1).plan()  # none is called
         return found
+
+    @property
+    def constant_bytes(self) -> int:
+        """Those of the arrays; tables are made for the sizes."""
+        return sum(each.nbytes for each in self.constants if isinstance(each, np.ndarray))
 
     def kernels(self) -> set[str]:
         """Their symbols."""
