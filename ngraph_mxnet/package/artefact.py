@@ -14,6 +14,7 @@ import numpy as np
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeSummary
 from ngraph_mxnet.package.fields import ALIGNMENT
+from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.version import __version__
 
 FORMAT = 1
@@ -60,6 +61,14 @@ class ArtefactProgram:
     arena_bytes: int
     constants: Sequence[np.ndarray]
     levels: Sequence[Sequence[Instruction]]
+
+    @staticmethod
+    def of(made: IsaProgram, shapes: int, inputs: Sequence[NamedType], outputs: Sequence[NamedType]) -> ArtefactProgram:
+        """Bind a Program without symbols."""
+        import ngraph_mxnet._core as _core
+
+        levels, arena_bytes, constants = made.program.native(_core.kernel_address).bind().listed()
+        return ArtefactProgram(made.isa, shapes, tuple(inputs), tuple(outputs), arena_bytes, constants, levels)
 
     def summary(self) -> ProgramSummary:
         return ProgramSummary(self.isa, self.shapes, self.inputs, self.outputs, sum(map(len, self.levels)),

@@ -5,11 +5,13 @@ It names kernels of the kernel library; nothing in it is code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ngraph_mxnet.ir.sizes import Guard
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,15 @@ class Program:
         if no_lists:
             raise TypeError(f"no lists: {', '.join(no_lists)}")
         return found
+
+
+class IsaProgram(NamedTuple):
+    """A Program for one instruction set, and the guards that say for which sizes it is; without symbols there are
+    none."""
+
+    isa: str
+    guards: Sequence[Guard]
+    program: Program
 
 
 _LISTS = ("bounds", "guards", "instructions", "zeroing", "loops", "buffers", "constants", "inputs", "outputs")

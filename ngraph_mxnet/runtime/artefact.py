@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,20 @@ from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.fingerprint import fingerprint
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
+from ngraph_mxnet.package.artefact import (
+    DEFAULT_ISAS,
+    ArtefactProgram,
+    Meta,
+    NamedType,
+    Origin,
+    Reference,
+    Summary,
+    check,
+)
 from ngraph_mxnet.package.artefact_writer import Item, write_artefact
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -93,21 +101,22 @@ def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mappi
     sets = [one for one in graphs if not isinstance(one, Ranged)]
     for number, ranged in enumerate(ranges):
         for found in compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
-                                            partial(_range_programs, backend, options, isas)):
+                                            partial(_programs, backend, options, isas)):
             on_program()
             yield found
     for number, weighted in enumerate(sets):
         graph, weights = weighted()
         bound, rest = _with_weights(backend, graph, weights, prepares)
         yield origin_of(graph, weights)
-        names = result_names(bound)  # passes need not keep them
+        inputs = [(one.name, one.type) for one in bound.parameters if one.name not in rest]
+        outputs = [(name, one.type) for name, one in zip(result_names(bound), bound.results, strict=True)]
         if with_references:
             yield _reference(bound, backend, options, number, rest)
 
-        def finished(program: ArtefactProgram, names: Sequence[str] = names, number: int = number) -> ArtefactProgram:
+        def finished(made: IsaProgram, number: int = number, inputs: Sequence[NamedType] = inputs,
+                     outputs: Sequence[NamedType] = outputs) -> ArtefactProgram:
             on_program()
-            outputs = tuple((name, type_) for name, (_, type_) in zip(names, program.outputs, strict=True))
-            return replace(program, shapes=number, outputs=outputs)
+            return ArtefactProgram.of(made, number, inputs, outputs)
 
         yield from map(finished, backend.artefact_programs(bound, options, isas, rest))
 
@@ -116,9 +125,9 @@ def _bound(backend: Backend, make: Weighted, prepares: bool) -> tuple[Graph, Map
     return _with_weights(backend, *make(), prepares)
 
 
-def _range_programs(backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
-                    made: tuple[Graph, Mapping[str, Any]]) -> list[tuple[str, Sequence[Guard], Program]]:
-    return backend.range_programs(made[0], options, isas, made[1])
+def _programs(backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
+              made: tuple[Graph, Mapping[str, Any]]) -> list[IsaProgram]:
+    return list(backend.artefact_programs(made[0], options, isas, made[1]))
 
 
 def _with_weights(backend: Backend, graph: Graph, weights: Mapping[str, Any],

@@ -17,10 +17,8 @@ from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
-from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import ArtefactProgram
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -106,11 +104,12 @@ class Backend(ABC):
         raise PackageError(f"backend {self.name} loads no packages")
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                          weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
+                          weights: Mapping[str, np.ndarray]) -> Iterator[IsaProgram]:
         """Yield the programs that the runtime runs for a verified graph, which the method may rewrite. There is one for
         each instruction set in `isas`, or for all instruction sets if `isas` is empty. Parameters whose names are in
         `weights` are no inputs of the programs. Values that depend only on these parameters are computed now, by the
-        kernels that would do so here. Options that only say how to run here have no effect.
+        kernels that would do so here. Options that only say how to run here have no effect. If inputs have symbols in
+        their sizes, guards are in force until the last program is made, as for `template`.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`; or the backend makes no such programs.
@@ -118,18 +117,6 @@ class Backend(ABC):
         """
         others = backends_that(lambda other: type(other).artefact_programs is not Backend.artefact_programs)
         raise ConfigError(f"backend {self.name} makes no programs that the runtime could run; such as do: {others}")
-
-    def range_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], Program]]:
-        """Compile, as `artefact_programs`, a graph whose inputs have symbols in their sizes. Return for each
-        instruction set a program, and the guards that say for which sizes the program is. Guards are in force during
-        the call, as for `template`.
-
-        Raises:
-            UnsupportedError, ConfigError, PackageError: as `artefact_programs`.
-        """
-        others = backends_that(lambda other: type(other).range_programs is not Backend.range_programs)
-        raise ConfigError(f"backend {self.name} compiles no files for ranges of sizes; such as do: {others}")
 
     @abstractmethod
     def supports(self, node: Node) -> str | None:

@@ -20,6 +20,7 @@ from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta
 from ngraph_mxnet.package.artefact_writer import write_artefact
+from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.lowered import Lowered
 from ngraph_mxnet.runtime.trace import Event
 
@@ -142,7 +143,7 @@ class Executable(Submitting, ABC):
         """
         raise PackageError("what this backend compiles can't be kept, as it does not say how")
 
-    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
+    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[IsaProgram]:
         """Return the programs that the runtime runs for this executable: see `Backend.artefact_programs`.
 
         Raises:
@@ -160,7 +161,9 @@ class Executable(Submitting, ABC):
             OSError: it can't be written.
         """
         meta = Meta(Path(path).stem, self.precision, metadata or {})
-        write_artefact(path, meta, self.artefact_programs(isas), len(set(isas) or DEFAULT_ISAS))
+        inputs, outputs = ([(port.name, port.type) for port in ports] for ports in (self.inputs, self.outputs))
+        programs = (ArtefactProgram.of(made, 0, inputs, outputs) for made in self.artefact_programs(isas))
+        write_artefact(path, meta, programs, len(set(isas) or DEFAULT_ISAS))
 
     precision = "f32"
     """In what its convolutions and matrix products compute."""

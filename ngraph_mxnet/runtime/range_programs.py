@@ -16,9 +16,10 @@ from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError, liste
 from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, bindings_to_try, sizes_to_try
+from ngraph_mxnet.ir.sizes import Guards, assuming, bindings_to_try, sizes_to_try
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package.artefact_ranges import ArtefactRange, Program, RangeType
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeType
+from ngraph_mxnet.package.program import IsaProgram
 
 logger = config.logger(__name__)
 
@@ -28,8 +29,6 @@ _MOST_TRIED = 512
 
 Made = tuple[Graph, Mapping[str, Any]]
 """A graph, and those of its parameters' arrays that become constants."""
-Found = list[tuple[str, Sequence[Guard], Program]]
-"""The result of `Backend.range_programs`."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class _Compiled:
 
     inputs: tuple[tuple[str, RangeType], ...]
     outputs: tuple[tuple[str, RangeType], ...]
-    parts: Found
+    parts: Sequence[IsaProgram]
 
     def holds(self, binding: Mapping[str, int]) -> bool:
-        return all(guard.holds(binding) for _, guards, _ in self.parts for guard in guards)
+        return all(guard.holds(binding) for one in self.parts for guard in one.guards)
 
 
 def compile_range_programs(number: int, make: Callable[[], Made], symbols: Sequence[Atom],
-                           compile: Callable[[Made], Found]) -> Iterator[ArtefactRange]:
+                           compile: Callable[[Made], Sequence[IsaProgram]]) -> Iterator[ArtefactRange]:
     """The range that is numbered so, for each instruction set.
 
     Args:
@@ -62,7 +61,7 @@ def compile_range_programs(number: int, make: Callable[[], Made], symbols: Seque
         if any(one.holds(binding) for one in programs):
             continue
         if len(programs) >= MOST_PROGRAMS:
-            guards = sorted({str(guard) for one in programs for _, held, _ in one.parts for guard in held})
+            guards = sorted({str(guard) for one in programs for part in one.parts for guard in part.guards})
             raise UnsupportedError(
                 f"for {_text(binding)} the model would need a program beside {MOST_PROGRAMS} others, which assume "
                 f"{listed(guards)}: give a smaller range, or numbers for sizes that the model has as numbers")
@@ -74,14 +73,14 @@ def compile_range_programs(number: int, make: Callable[[], Made], symbols: Seque
     if not programs:
         assert first is not None
         raise first
-    for place, (isa, _, _) in enumerate(programs[0].parts):
-        yield ArtefactRange(isa, number, programs[0].inputs, programs[0].outputs,
+    for same in zip(*(one.parts for one in programs), strict=True):
+        yield ArtefactRange(same[0].isa, number, programs[0].inputs, programs[0].outputs,
                             tuple((atom.text, atom.low, atom.high) for atom in symbols),
-                            [(program, list(map(str, guards)))
-                             for _, guards, program in (one.parts[place] for one in programs)])
+                            [(one.program, list(map(str, one.guards))) for one in same])
 
 
-def _compiled(binding: Mapping[str, int], make: Callable[[], Made], compile: Callable[[Made], Found]) -> _Compiled:
+def _compiled(binding: Mapping[str, int], make: Callable[[], Made],
+              compile: Callable[[Made], Sequence[IsaProgram]]) -> _Compiled:
     with assuming(Guards(binding)) as guards:
         graph, weights = make()
         for guard in graph.guards:

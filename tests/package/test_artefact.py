@@ -85,7 +85,9 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert [(one.isa, one.shapes) for one in found.programs] == [(isa, 0) for isa in reversed(DEFAULT_ISAS)]
     graph, weights = conv_net(1)
     module = split_prepare(bind_weights(graph, weights))
-    for written in cpu_artefact.artefact_programs(lambda isa: module, ["baseline"], {}, threads=2):
+    ports = [("x", graph.parameters[0].type)], [("y", graph.results[0].type)]
+    for made_for in cpu_artefact.artefact_programs(lambda isa: module, (), ["baseline"], {}, threads=2):
+        written = ArtefactProgram.of(made_for, 0, *ports)
         content = to_bytes(Artefact(found.meta, [written]))
         (one,) = read(content).programs
         assert (one.inputs, one.outputs, one.arena_bytes) == (written.inputs, written.outputs, written.arena_bytes)

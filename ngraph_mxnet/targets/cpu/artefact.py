@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
 from ngraph_mxnet.ir.dims import IN_FORCE, Atom
-from ngraph_mxnet.ir.module import Module, Shared
-from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, is_symbolic
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.sizes import Guards, assuming, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
-from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS, ArtefactProgram
+from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
 from ngraph_mxnet.package.fields import ALIGNMENT
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import IsaProgram, Program
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
@@ -50,10 +49,13 @@ ModuleFor = Callable[[InstructionSet], Module]
 """The optimised graphs for an instruction set."""
 
 
-def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
-                      threads: int, bf16: bool = False) -> Iterator[ArtefactProgram]:
-    """The Programs of a model for set 0 of shapes and these instruction sets (`chosen_isas`). `weights`, by the names
-    of inputs, become constants. Algorithms are chosen for so many `threads`, and for this CPU.
+def artefact_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
+                      weights: Mapping[str, np.ndarray], *, threads: int, bf16: bool = False) -> Iterator[IsaProgram]:
+    """The Programs of a model for these instruction sets (`chosen_isas`). `weights`, by the names of inputs, become
+    constants. Algorithms are chosen for so many `threads`, and for this CPU.
+
+    With `symbols` in the inputs' sizes, guards are in force, and a Program is for all sizes for which these hold, and
+    the ones that were assumed for its instruction set.
 
     `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
     and transformed weights would more than double the file, while without them it shares those of avx2.
@@ -62,26 +64,13 @@ def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mappi
         ConfigError: there is no such instruction set.
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
-    for settings in _settings(isas, threads, bf16):
-        yield _program(module_for(settings.instruction_set), settings, weights)
-
-
-def range_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
-                    weights: Mapping[str, np.ndarray], *, threads: int,
-                    bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], Program]]:
-    """Yield each instruction set with its guards and its Program, which serves all sizes for which the guards hold.
-    The guards are those in force and those assumed for this instruction set. `symbols` are those of the inputs' sizes.
-    All else is as for `artefact_programs`."""
     before = IN_FORCE.get()
-    assert isinstance(before, Guards)
-    for settings in _settings(isas, threads, bf16, every_algorithm=True):
-        with assuming(Guards(before.hint, dict(before.found))) as guards:
-            module = module_for(settings.instruction_set)
-            lowered = _lowered(module, settings, weights)
-            program = lowered.program(symbols, guards.found.values())
-            assert guards.hint is not None
-            _checked(module.name, lowered, program, guards.hint)
-        yield settings.instruction_set, list(guards.found.values()), program
+    for settings in _settings(isas, threads, bf16, every_algorithm=bool(symbols)):
+        guards = Guards(before.hint, dict(before.found)) if isinstance(before, Guards) else Guards({})
+        with assuming(guards) if symbols else nullcontext():
+            made = [_program(module_for(settings.instruction_set), symbols, guards, settings, weights)]
+        # Whoever gets the Program has it alone: its weights go before the next one is made.
+        yield IsaProgram(settings.instruction_set, list(guards.found.values()) if symbols else [], made.pop())
 
 
 def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bool = False) -> Iterator[Settings]:
@@ -97,27 +86,26 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bo
                        every_algorithm=every_algorithm)
 
 
-def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:
-    lowered = _lowered(module, settings, weights)
-    levels, arena_bytes, constants = _checked(module.name, lowered, lowered.program(), {}).listed()
-    return ArtefactProgram(settings.instruction_set, 0, tuple((value.name, value.type) for value in lowered.inputs),
-                           tuple((name, value.type) for name, value in lowered.outputs), arena_bytes, constants, levels)
+def _program(module: Module, symbols: Sequence[Atom], guards: Guards, settings: Settings,
+             weights: Mapping[str, np.ndarray]) -> Program:
+    """The main Program with all weights as constants; each instruction is such as its kernel declares."""
+    from ngraph_mxnet import _core
+
+    builder = _lowered(module, settings, weights)
+    inputs = [value.type for value in module.flow.inputs if value.name not in weights]
+    outputs = [value.type for value in module.flow.step(MAIN).outputs]
+    program = builder.program(inputs, outputs, symbols, guards.found.values() if symbols else ())
+    here, results = ([type_.at(guards.hint or {}) for type_ in types] for types in (inputs, outputs))
+    try:
+        bound = program.native(_core.kernel_address).bind([type_.shape for type_ in here])
+        bound.check([type_.bytes for type_ in here], [type_.bytes for type_ in results], 0)
+    except ValueError as error:
+        raise PackageError(f"graph {module.name} can't be kept: {error}") from error
+    return program
 
 
-@dataclass(frozen=True)
-class _Lowered:
-    """A Program in the making that prepares nothing."""
-
-    builder: ProgramBuilder
-    inputs: Sequence[Shared]
-    outputs: Sequence[tuple[str, Shared]]
-
-    def program(self, symbols: Sequence[Atom] = (), guards: Iterable[Guard] = ()) -> Program:
-        return self.builder.program([value.type for value in self.inputs], [value.type for _, value in self.outputs],
-                                    symbols, guards)
-
-
-def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> _Lowered:
+def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ProgramBuilder:
+    """The main Program in the making, which prepares nothing."""
     flow = module.flow
     missing = [value.name for value in flow.inputs if value.role is Role.WEIGHT and value.name not in weights]
     if missing:
@@ -128,8 +116,7 @@ def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarra
     arrays = {place: weights[value.name] for place, value in enumerate(flow.inputs) if value.name in weights}
     _Constants(main.builder, arrays, prepare.builder.pieces,
                _prepared(module.name, prepare.builder, arrays)).replace_operands()
-    return _Lowered(main.builder, [value for value in flow.inputs if value.name not in weights],
-                    list(zip(flow.names, flow.step(MAIN).outputs, strict=True)))
+    return main.builder
 
 
 def _require_kernels(name: str, *builders: ProgramBuilder) -> None:
@@ -229,17 +216,3 @@ class _Constants:
                 self._builder.constant(np.ascontiguousarray(self._weights[index])) if index in self._weights else
                 Buffer(Space.INPUT, buffer.bytes, index=index - sum(place < index for place in self._weights)))
         return self._inputs[index]
-
-
-def _checked(name: str, lowered: _Lowered, program: Program, binding: Mapping[str, int]) -> Any:
-    """The `_core.BoundProgram` for these sizes, of which each instruction is such as its kernel declares."""
-    from ngraph_mxnet import _core
-
-    inputs = [value.type.at(binding) for value in lowered.inputs]
-    outputs = [value.type.at(binding) for _, value in lowered.outputs]
-    try:
-        bound = program.native(_core.kernel_address).bind([type_.shape for type_ in inputs])
-        bound.check([type_.bytes for type_ in inputs], [type_.bytes for type_ in outputs], 0)
-    except ValueError as error:
-        raise PackageError(f"graph {name} can't be kept: {error}") from error
-    return bound

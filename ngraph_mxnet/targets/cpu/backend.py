@@ -20,11 +20,10 @@ from ngraph_mxnet.ir.dims import IN_FORCE
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
-from ngraph_mxnet.ir.sizes import Guard, Guards
+from ngraph_mxnet.ir.sizes import Guards
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import ArtefactProgram
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.quantise.fit import Fit
@@ -34,7 +33,7 @@ from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage,
 from ngraph_mxnet.runtime.lowered import Lowered
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import Event, recorder, span
-from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas, range_programs
+from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
@@ -135,7 +134,7 @@ class CPUExecutable(NativeExecutable):
             raise PackageError(f"graph {self.programs.name} can't be kept: {error}") from error
         return self.programs.package(CPUBackend.name)
 
-    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
+    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[IsaProgram]:
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
@@ -143,7 +142,7 @@ class CPUExecutable(NativeExecutable):
         if self.precision == "int8" and list(isas) != [own]:
             raise PackageError(f"its weights were quantised for {own}: save it for this instruction set alone, or "
                                "write the file with ngraph_mxnet.export and its recipe")
-        yield from artefact_programs(lambda isa: self.module, isas, {}, threads=self.settings.threads,
+        yield from artefact_programs(lambda isa: self.module, (), isas, {}, threads=self.settings.threads,
                                      bf16=self.settings.bf16)
 
     def listing(self) -> str:
@@ -329,19 +328,12 @@ class CPUBackend(Backend):
             return module, *lower_module(module, settings)
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                          weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
+                          weights: Mapping[str, np.ndarray]) -> Iterator[IsaProgram]:
         wanted = read_options(options)
         chosen_isas(isas)  # refuses before there is work
-        yield from artefact_programs(self._modules_for_file(graph, wanted), isas, weights, threads=wanted.threads,
-                                     bf16=wanted.precision == "bf16")
-
-    def range_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
-                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], Program]]:
-        wanted = read_options(options)
-        chosen_isas(isas)
         module_for = self._modules_for_file(graph, wanted)
-        return list(range_programs(module_for, graph.symbols(), isas, weights, threads=wanted.threads,
-                                    bf16=wanted.precision == "bf16"))
+        yield from artefact_programs(module_for, graph.symbols(), isas, weights, threads=wanted.threads,
+                                     bf16=wanted.precision == "bf16")
 
     def _modules_for_file(self, graph: Graph, wanted: Options) -> ModuleFor:
         """Return a function that gives the module for an instruction set. With a recipe the modules differ between
