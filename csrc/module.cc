@@ -277,10 +277,10 @@ void define(py::module_& m) {
            "and `on_save`, as in csrc/core/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
-      .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program().arena_bytes(); },
+      .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program()->arena_bytes(); },
                              "Of the memory that a call works in.")
       .def_property_readonly("program",
-                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.shared_program()); })
+                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.program()); })
       .def_property_readonly("prepare_program",
                              [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.prepare_program()); })
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);

@@ -87,9 +87,7 @@ ShapeSet bind_range(const Artefact& artefact, const Shapes& shapes) {
       if (bound) {
         ShapeSet made{named(set.inputs, std::move(bound->inputs)), named(set.outputs, std::move(bound->outputs)),
                       std::move(bound->program)};
-        const Surroundings around = around_of(made);
-        check_operands(*made.program, around);
-        check_instructions(*made.program, around);
+        check_instructions(*made.program, around_of(made));
         return made;
       }
       if (broken && guard.find(each.guards[*broken]) == std::string::npos) {

@@ -26,9 +26,7 @@ std::shared_ptr<Executable> Binder::bind(const Shapes& shapes) const {
   std::optional<Bound> bound = bind_program(*program_, shapes, checked_ ? kStepsOfFiles : kAnySteps);
   if (!bound) return nullptr;
   if (checked_) {
-    const Surroundings around{bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()};
-    check_operands(*bound->program, around);
-    check_instructions(*bound->program, around);
+    check_instructions(*bound->program, {bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()});
   }
   auto made = std::make_shared<Executable>(std::move(bound->program), preparation_, std::move(bound->inputs),
                                            std::move(bound->outputs), threads_, name_);

@@ -136,8 +136,7 @@ class Executable : public CompiledGraph {
   using AfterStep = ProgramRunner::AfterStep;
   void run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, const AfterStep& after);
 
-  const BoundProgram& program() const { return *main_program_; }
-  const std::shared_ptr<const BoundProgram>& shared_program() const { return main_program_; }
+  const std::shared_ptr<const BoundProgram>& program() const { return main_program_; }
   std::shared_ptr<const BoundProgram> prepare_program() const { return preparation_->program(); }
 
   // Its `for_shapes`.

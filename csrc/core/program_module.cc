@@ -242,9 +242,7 @@ py::tuple listed(const std::shared_ptr<BoundProgram>& program) {
 
 void check(const BoundProgram& program, std::vector<std::size_t> inputs, std::vector<std::size_t> outputs,
            std::size_t prepared_bytes) {
-  const Surroundings around{std::move(inputs), std::move(outputs), prepared_bytes};
-  check_operands(program, around);
-  check_instructions(program, around);
+  check_instructions(program, {std::move(inputs), std::move(outputs), prepared_bytes});
 }
 
 }  // namespace

@@ -329,6 +329,9 @@ void Validator::check_kept() const {
 
 }  // namespace
 
-void check_instructions(const BoundProgram& program, const Surroundings& around) { Validator(program, around).check(); }
+void check_instructions(const BoundProgram& program, const Surroundings& around) {
+  check_operands(program, around);
+  Validator(program, around).check();
+}
 
 }  // namespace ngraph_mxnet

@@ -15,7 +15,7 @@
 
 namespace ngraph_mxnet {
 
-// Checks the instructions of a Program. check_operands() must have let the operands pass, and the kernels must be the
+// Checks that operands lie in memory that exists, and each instruction against its kernel's record. The kernels must be the
 // table's. Throws std::invalid_argument that names the instruction and what is wrong with it.
 void check_instructions(const BoundProgram& program, const Surroundings& around);
 

@@ -77,7 +77,7 @@ def make_plan(sizes: Sequence[int], dtypes: Sequence[np.dtype], order: Sequence[
         dtypes: of each gradient.
         order: numbers of the gradients, the one that comes first at first.
         full_bytes: a bucket of so many bytes is full. Of more than `MOST_BUCKETS` there are fewer, larger ones.
-            None: a sixteenth of all, but 4 to 25 MB: messages are large, yet the last, which nothing hides, is a
+            None: a sixteenth of all, but 4 to 25 MiB: messages are large, yet the last, which nothing hides, is a
             small part.
 
     Raises:
