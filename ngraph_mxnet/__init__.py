@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ngraph_mxnet.ir import Graph as Graph
     from ngraph_mxnet.ir import parse_graph as parse_graph
     from ngraph_mxnet.ir import print_graph as print_graph
-    from ngraph_mxnet.quantizing.quantized import quantize as quantize
+    from ngraph_mxnet.quantisation.session.quantized import quantize as quantize
     from ngraph_mxnet.runtime.backend import backends as backends
     from ngraph_mxnet.verifying.verified import verify as verify
     from ngraph_mxnet.version import __version__ as __version__
@@ -41,7 +41,7 @@ _LAZY = {
     "audit": "ngraph_mxnet.auditing.audit",
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
-    "quantize": "ngraph_mxnet.quantizing.quantized",
+    "quantize": "ngraph_mxnet.quantisation.session.quantized",
     "explain": "ngraph_mxnet.explaining.explain",
     "explain_shapes": "ngraph_mxnet.explaining.explain",
     "explain_training": "ngraph_mxnet.explaining.explain",

@@ -37,9 +37,11 @@ RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 _BASE = {"errors", "config", "variables", "forks", "figures", "outside", "recent", "rendered"}
 ROOMS = ("bridges", "targets")
 """Folders of parts; all others at the root are parts themselves."""
-# What each part may import besides itself: `ir <- ops <- {compositions <- autodiff, passes, quantise} <- bridges`,
-# `ir <- package <- runtime <- {placement, targets}`. No part but a target itself imports the target: `registry.py` says
-# where it is.
+SUBROOMS = {("quantisation", "session")}
+"""Folders that are parts of their own beside the part that they are in, which imports nothing of them."""
+# What each part may import besides itself: `ir <- ops <- {compositions <- autodiff, passes <- quantisation} <-
+# bridges`, `ir <- package <- runtime <- {placement, targets}`. No part but a target itself imports the target:
+# `registry.py` says where it is.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
@@ -64,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "compositions": {"ir", "ops", *_BASE},
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"compositions", "ir", "ops", *_BASE},
-    "quantise": {"ir", "ops", "package", *_BASE},
+    "quantisation": {"ir", "ops", "package", "passes", *_BASE},
     "drawing": set(),
     "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
@@ -73,9 +75,10 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {
-        "cache", "ir", "name_pieces", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE,
+        "cache", "ir", "name_pieces", "ops", "package", "passes", "progress", "quantisation", "runtime", "_core",
+        *_BASE,
     },
-    "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
+    "targets.nnp": {"ir", "ops", "package", "passes", "quantisation", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"drawing", "ir", "ops", "passes", *_BASE},
     "bridges.onnx": {
@@ -83,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "bridges.mxnet": {
         "auditing", "autodiff", "cache", "compositions", "debug", "distributed", "ir", "ops", "package", "passes",
-        "placement", "quantise", "registry", "runtime", "version", "_core", *_BASE,
+        "placement", "quantisation", "registry", "runtime", "version", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "model_kinds": {"ir", "package", *_BASE},
@@ -95,9 +98,9 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "cache", "cores", "environment", "installation", "ir", "runtime", "version", "_core", *_BASE,
     },
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
-    "quantizing": {
-        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress", "quantise",
-        "runtime", *_BASE,
+    "quantisation.session": {
+        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress",
+        "quantisation", "runtime", *_BASE,
     },
     "verifying": {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "progress", "runtime",
@@ -107,8 +110,8 @@ ALLOWED: dict[str, set[str]] = {
     "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
-        "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",
-        "quantizing", "reporting", "runtime", "setting_texts", "verifying", "version", *_BASE,
+        "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress",
+        "quantisation", "quantisation.session", "reporting", "runtime", "setting_texts", "verifying", "version", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.
@@ -117,7 +120,7 @@ EXCEPTIONS = {("ir/op_table.py", "ops")}
 
 def _part_of(names: Sequence[str]) -> str:
     """The part of a module, whose name within the package is given in pieces."""
-    return ".".join(names[: 1 + (names[0] in ROOMS)])
+    return ".".join(names[: 1 + (names[0] in ROOMS or tuple(names[:2]) in SUBROOMS)])
 
 
 def _part(module: Path) -> str:
@@ -267,7 +270,7 @@ TABLES = {
     ("targets/cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
     ("targets/cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
     ("targets/cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
-    ("quantise/products.py", "_QUANTIZED"): "from a product to that of bytes",
+    ("quantisation/apply.py", "_QUANTIZED"): "from a product to that of bytes",
 }
 
 

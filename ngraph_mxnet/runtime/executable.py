@@ -170,7 +170,7 @@ class Executable(Submitting, ABC):
     quantised: str | None = None
     """A phrase that says how many of a recipe's convolutions and matrix products are in 8 bits."""
     fit: Any = None
-    """The part of a recipe that was applied (`quantise.fit`), where the graph was compiled in this process with a
+    """The part of a recipe that was applied (`quantisation.apply`), where the graph was compiled in this process with a
     recipe."""
 
     @abstractmethod

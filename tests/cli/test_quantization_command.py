@@ -19,8 +19,8 @@ import ngraph_mxnet
 from ngraph_mxnet.cli import quantization
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.package.artefact_reader import load
-from ngraph_mxnet.quantise.recipe import Recipe
-from ngraph_mxnet.quantizing.quantized import Quantized
+from ngraph_mxnet.quantisation.recipe import Recipe
+from ngraph_mxnet.quantisation.session.quantized import Quantized
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.standard_normal((9, 3, 8, 8)).astype(np.float32)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pass_helpers import check_passes
 
-from ngraph_mxnet import passes
+from ngraph_mxnet import passes, quantisation
 from ngraph_mxnet.ir import parse_graph, print_graph
 from ngraph_mxnet.passes import FixedPoint, Pass
-from ngraph_mxnet.passes.byte_products import quantize_early
+from ngraph_mxnet.quantisation.byte_products import quantize_early
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
@@ -37,7 +37,8 @@ PASSES = known_passes()
 
 
 def test_every_pass_has_a_golden() -> None:
-    sources = [path.read_text() for path in Path(passes.__file__).parent.glob("*.py")]
+    folders = {passes: "*.py", quantisation: "byte_*.py"}
+    sources = [path.read_text() for one, names in folders.items() for path in Path(one.__file__).parent.glob(names)]
     pattern = re.compile(r'return \w+Pass\("(\w+)"|^    name = "(\w+)"$', re.MULTILINE)
     named = {one or other for source in sources for one, other in pattern.findall(source)}
     assert set(PASSES) == named - OF_THE_CPU, "each pass has a place in a pipeline"

@@ -14,16 +14,15 @@ from mxnet.gluon import HybridBlock, nn
 from mxnet.util import is_np_array
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError, listed
-from ngraph_mxnet.quantise.operands import by_group
-from ngraph_mxnet.quantise.products import SHORT
-from ngraph_mxnet.quantise.recipe import Recipe, Scale
-from ngraph_mxnet.quantise.scales import BOUNDS, affine
+from ngraph_mxnet.quantisation.apply import LEAST_LARGEST, SHORT
+from ngraph_mxnet.quantisation.choose import BOUNDS, affine
+from ngraph_mxnet.quantisation.layers import by_group
+from ngraph_mxnet.quantisation.recipe import Recipe, Scale
 
 _LAYERS = (nn.Conv1D, nn.Conv2D, nn.Dense)
 _LEAST, _MOST = BOUNDS["u8"]
 _LARGEST = BOUNDS["i8"][1]
-_TINY, _GREATEST = 1e-30, float(np.finfo(np.float32).max)
-"""Within these is the largest weight of a channel, be it one of zeros: as of a product in 8 bits."""
+_GREATEST = float(np.finfo(np.float32).max)
 
 
 class FakeQuantization:
@@ -164,7 +163,7 @@ def _forget_traces(net: HybridBlock) -> None:
 
 
 def _operator(product: str) -> str:
-    """The name of the operator that computes a product (`quantise.products.products`), as symbols have it."""
+    """The name of the operator that computes a product (`quantisation.apply.products`), as symbols have it."""
     return product.removeprefix("mx:").rpartition(" ")[0]
 
 
@@ -243,7 +242,7 @@ class _FakeQuantized:
         return operators.reshape_like(operators.broadcast_div(rows, factors), x)
 
     def _corrected_bias(self, operators: Any, errors: Any, means: Any, bias: Any) -> Any:
-        """Correct the bias as `quantise.corrections.bias_correction` does. The correction has no gradient."""
+        """Correct the bias as `quantisation.corrections.bias_correction` does. The correction has no gradient."""
         mean = operators.sum(operators.broadcast_mul(errors, means), axis=0, exclude=True)
         correction = operators.BlockGrad(-mean)
         if bias is None:
@@ -259,14 +258,14 @@ class _FakeQuantized:
         """The sum is what it begins with, for the rest is 0 and only carries the gradient. (MXNet infers shapes that
         are open back through it, and not through `broadcast_div`.)"""
         largest = operators.max(operators.abs(weight), axis=0, exclude=True, keepdims=True)
-        scales = operators.clip(largest, _TINY, _GREATEST) * (1 / _LARGEST)
+        scales = operators.clip(largest, LEAST_LARGEST, _GREATEST) * (1 / _LARGEST)
         if self._fours is not None:
             scales = operators.broadcast_maximum(scales, self._short_scales(operators, weight))
         rounded = operators.broadcast_mul(operators.round(operators.broadcast_div(weight, scales)), scales)
         return operators.BlockGrad(rounded) + (weight - operators.BlockGrad(weight))
 
     def _short_scales(self, operators: Any, weight: Any) -> Any:
-        """Return the scales that `quantise.products` has for short sums."""
+        """Return the scales that `quantisation.apply` has for short sums."""
         sums = [operators.sum(operators.reshape(operators.relu(one), shape=self._fours), axis=(2, 4), keepdims=True)
                 for one in (weight, -weight)]
         most = operators.max(operators.maximum(*sums), axis=0, exclude=True)

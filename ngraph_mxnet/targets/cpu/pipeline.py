@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from ngraph_mxnet.passes.base import FixedPoint, Pass
-from ngraph_mxnet.passes.byte_products import ShortSums, UnsignedData, quantize_early, quantized_products, stored_scale
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.fold import ConstantFolding
 from ngraph_mxnet.passes.fuse import fuse_scale_shift
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
-from ngraph_mxnet.passes.quantized_fusion import byte_functions, integer_sums, quantized_fusion
 from ngraph_mxnet.passes.sequences import attention_fusion
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic
-from ngraph_mxnet.quantise.division import DivideData
-from ngraph_mxnet.quantise.products import QuantizeProducts
-from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.quantisation.apply import QuantizeProducts
+from ngraph_mxnet.quantisation.byte_fusion import byte_functions, integer_sums, quantized_fusion
+from ngraph_mxnet.quantisation.byte_products import (
+    ShortSums,
+    UnsignedData,
+    quantize_early,
+    quantized_products,
+    stored_scale,
+)
+from ngraph_mxnet.quantisation.division import DivideData
+from ngraph_mxnet.quantisation.recipe import Recipe
 from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet
 from ngraph_mxnet.targets.cpu.planning.gradients import gradients
 from ngraph_mxnet.targets.cpu.planning.widening import widening
@@ -54,8 +60,8 @@ def pipeline() -> list[Pass | FixedPoint]:
 
 
 def quantizing(recipe: Recipe, instruction_set: InstructionSet) -> list[Pass]:
-    """Behind these: what computes the products of a recipe, by the graph's names (`quantise.fit`), in 8 bits. With AVX2
-    alone sums are in 16 bits where that is possible."""
+    """Behind these: what computes the products of a recipe, by the graph's names (`quantisation.apply`), in 8 bits.
+    With AVX2 alone sums are in 16 bits where that is possible."""
     return [DivideData(recipe.factors, recipe.scales),
             QuantizeProducts(recipe.scales, recipe.means, short=instruction_set == "avx2"),
             quantize_early(), stored_scale(), ConstantFolding(), Cse(), DeadCode()]

@@ -24,7 +24,7 @@ from ngraph_mxnet.targets.nnp.cost import device_costs
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import NNPExecutable
 from ngraph_mxnet.targets.nnp.lower.places import Resources, resources_of
-from ngraph_mxnet.targets.nnp.quantise.overflow import overflowing
+from ngraph_mxnet.targets.nnp.quantize import overflowing
 from ngraph_mxnet.targets.nnp.replicas import PART, NNPReplicas
 from ngraph_mxnet.targets.nnp.support import unsupported
 from ngraph_mxnet.targets.nnp.version import Settings

@@ -19,7 +19,7 @@ from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.nnp.device import Device
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES
-from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid
+from ngraph_mxnet.targets.nnp.quantization import on_grid
 from ngraph_mxnet.targets.nnp.simulate.work import (
     GridCycles,
     convolution_grid,

@@ -23,8 +23,8 @@ from ngraph_mxnet.targets.nnp.isa.program import Program
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
 from ngraph_mxnet.targets.nnp.lower.views import convert_views
 from ngraph_mxnet.targets.nnp.packing import decode_settings, decode_version, encode_settings, encode_version
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, uniform
-from ngraph_mxnet.targets.nnp.quantise.quantize import quantize
+from ngraph_mxnet.targets.nnp.quantization import Quantization, uniform
+from ngraph_mxnet.targets.nnp.quantize import quantize
 from ngraph_mxnet.targets.nnp.report.report import Report, count_call, make_report, trace_text
 from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.simulate.hazards import order

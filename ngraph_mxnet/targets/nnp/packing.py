@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.nnp.isa.assembler import parse_program, print_program
 from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
 from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
 from ngraph_mxnet.targets.nnp.lower.places import resources_of
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
+from ngraph_mxnet.targets.nnp.quantization import Quantization
 from ngraph_mxnet.targets.nnp.version import Arrays, Settings, Version
 
 Result = TypeVar("Result")

@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.targets.nnp.isa.program import Program
 from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
 from ngraph_mxnet.targets.nnp.lower.places import Resources
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
+from ngraph_mxnet.targets.nnp.quantization import Quantization
 from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
 
 Arrays = Sequence[np.ndarray]

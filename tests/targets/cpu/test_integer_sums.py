@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.passes.quantized_fusion import MOST_TERMS
+from ngraph_mxnet.quantisation.byte_fusion import MOST_TERMS
 from ngraph_mxnet.targets.cpu.machine.isa import available
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
 

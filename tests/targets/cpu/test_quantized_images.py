@@ -12,7 +12,7 @@ from test_quantized_products import ISAS, SCALE, ZERO_POINT, arrays_of, check, p
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.passes.byte_products import quantize_early
+from ngraph_mxnet.quantisation.byte_products import quantize_early
 from ngraph_mxnet.targets.cpu.planning.layout import plan_activations
 from ngraph_mxnet.targets.cpu.planning.precision import plan_fours, plan_stores
 

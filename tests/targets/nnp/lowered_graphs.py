@@ -13,7 +13,7 @@ from ngraph_mxnet.targets.nnp.isa.program import check as check_instruction
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
 from ngraph_mxnet.targets.nnp.lower.places import Resources, resources_of
 from ngraph_mxnet.targets.nnp.lower.views import convert_views
-from ngraph_mxnet.targets.nnp.quantise.quantization import uniform
+from ngraph_mxnet.targets.nnp.quantization import uniform
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
 from ngraph_mxnet.targets.nnp.version import Version
 

@@ -13,9 +13,8 @@ from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
-from ngraph_mxnet.targets.nnp.quantise.calibration import observe
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, on_grid, uniform
-from ngraph_mxnet.targets.nnp.quantise.quantize import quantize
+from ngraph_mxnet.targets.nnp.quantization import Quantization, on_grid, uniform
+from ngraph_mxnet.targets.nnp.quantize import observe, quantize
 from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 
 RELU = {"lower": 0.0}

@@ -12,8 +12,8 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid, uniform
-from ngraph_mxnet.targets.nnp.quantise.quantize import quantize
+from ngraph_mxnet.targets.nnp.quantization import on_grid, uniform
+from ngraph_mxnet.targets.nnp.quantize import quantize
 from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 
 

@@ -13,7 +13,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
-from ngraph_mxnet.passes.quantized_fusion import MOST_TERMS
+from ngraph_mxnet.quantisation.byte_fusion import MOST_TERMS
 from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_others
 
@@ -22,7 +22,7 @@ _CONCERNED = frozenset({f16, f64}) | _EXACT_IN_F32
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
 _SUMS = {"integer_convolution": "convolution", "integer_matmul": "matmul"}
-"""The ops that become sums of others (`passes/quantized_fusion.py`). Those sums are of float32 at the worst."""
+"""The ops that become sums of others (`quantisation/byte_fusion.py`). Those sums are of float32 at the worst."""
 
 
 def unlowered(node: Node) -> str | None:

@@ -22,7 +22,7 @@ from ngraph_mxnet.targets.nnp.lower.places import (
 )
 from ngraph_mxnet.targets.nnp.lower.tiles import Shard, Streams, Tiling, choose, shards
 from ngraph_mxnet.targets.nnp.lower.views import is_view, lower_view
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, on_grid
+from ngraph_mxnet.targets.nnp.quantization import Quantization, on_grid
 
 
 class Job:

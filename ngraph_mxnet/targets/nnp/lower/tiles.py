@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES
 from ngraph_mxnet.targets.nnp.lower.access import Box, Read, cut, even, full, granule, read, ways
 from ngraph_mxnet.targets.nnp.lower.places import Places, Resources
-from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid
+from ngraph_mxnet.targets.nnp.quantization import on_grid
 from ngraph_mxnet.targets.nnp.simulate.work import convolution_grid, matmul_grid, matmul_shape
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -12,7 +12,7 @@ from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Tile, whole
 from ngraph_mxnet.targets.nnp.lower.access import Box
 from ngraph_mxnet.targets.nnp.lower.places import Piece, Places
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
+from ngraph_mxnet.targets.nnp.quantization import Quantization
 
 
 def is_view(node: Node, quantization: Quantization) -> bool:

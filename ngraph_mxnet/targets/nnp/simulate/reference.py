@@ -13,7 +13,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
-from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization, last_reads, on_grid
+from ngraph_mxnet.targets.nnp.quantization import Quantization, last_reads, on_grid
 from ngraph_mxnet.targets.nnp.simulate import arithmetic, products
 from ngraph_mxnet.targets.nnp.simulate.functional import evaluate, narrowed, widened
 

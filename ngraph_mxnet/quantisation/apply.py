@@ -1,0 +1,277 @@
+"""A recipe applied to a graph: which products can be in 8 bits, how their data is observed, the pass that computes them
+so, and the part of a recipe that is for a graph.
+
+Data is u8 with one scale and zero point, weights are i8 with a scale for each output channel. These scales, and what is
+added to the bias for the error of rounding, are made of the weights themselves: so they may change. A node of the
+optimised graph, with bias, residual, clamp and all, becomes one node over integers; what stands around it stays in
+float32, and `quantize` nodes stand between. A residual that only such nodes read is kept in 8 bits, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ngraph_mxnet.errors import CalibrationError, listed
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Changes, Derivation
+from ngraph_mxnet.quantisation.calibration import Calibration
+from ngraph_mxnet.quantisation.choose import BOUNDS
+from ngraph_mxnet.quantisation.corrections import Maker, bias_correction
+from ngraph_mxnet.quantisation.layers import Outline, matched, outline, weight_axes
+from ngraph_mxnet.quantisation.observe import Channels
+from ngraph_mxnet.quantisation.recipe import RESIDUAL, Recipe, Scale
+
+LEAST_LARGEST = 1e-30
+"""The largest weight of a channel of zeros."""
+_LARGEST = BOUNDS["i8"][1]
+"""The number that the largest weight of a channel becomes."""
+SHORT = 126
+"""The limit of the sum of four weights: rounding adds two at most, and 128 times 255 fits 16 bits."""
+_RESIDUAL_AT = 3
+_QUANTIZED = {
+    "convolution": "quantized_convolution",
+    "convolution_bias": "quantized_convolution",
+    "convolution_bias_add": "quantized_convolution_add",
+    "convolution_bias_add_scale_shift": "quantized_convolution_add_scale_shift",
+    "matmul": "quantized_matmul",
+    "matmul_bias": "quantized_matmul",
+}
+
+
+def products(graph: Graph) -> dict[str, Node]:
+    """The nodes that can be in 8 bits, by name: their weights are weights, or derived from such, and their data is not;
+    their sums need not be exact.
+
+    A name is the framework's, of the first node that it stands for; of several nodes with one name the later ones are
+    numbered.
+    """
+    derivation = Derivation()
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op.name not in _QUANTIZED or node.attrs["exact"]:
+            continue
+        if node.inputs[1].node is node.inputs[0].node is not None:
+            continue
+        data, weights = (derivation.of(value) for value in node.inputs[:2])
+        plain = not node.attrs.get("transpose_a") and (node.op.kind == "convolution" or node.inputs[1].type.rank == 2)
+        unstretched = all(step == 1 for step in node.attrs.get("data_dilations", ()))
+        if data is Changes.WITH_CALLS and weights is not Changes.WITH_CALLS and plain and unstretched:
+            name = node.origin.split(" + ")[0] or node.op.name
+            place = name if name not in found else next(
+                f"{name}#{number}" for number in range(2, len(found) + 2) if f"{name}#{number}" not in found)
+            found[place] = node
+    return found
+
+
+class QuantizeProducts:
+    """The pass.
+
+    Args:
+        scales: for each product that is to be in 8 bits the scale of its data, and of its residual.
+        means: for each product whose bias is corrected the means of its data's channels.
+        short: weights become so small that sums fit 16 bits, where they can (`ops.quantization`).
+    """
+
+    name = "quantize_products"
+
+    def __init__(self, scales: Mapping[str, Scale], means: Mapping[str, Sequence[float]] | None = None,
+                 short: bool = False) -> None:
+        self.scales = scales
+        self.means = means or {}
+        self.short = short
+
+    def run(self, graph: Graph) -> bool:
+        found = products(graph)
+        chosen = {node: self.scales[name] for name, node in found.items() if name in self.scales}
+        names = {node: name for name, node in found.items()}
+        residuals = self._residuals(graph, names, chosen)
+        quantized: dict[tuple[Value, Scale], Value] = {}
+        nodes: list[Node] = []
+        replaced: dict[Value, Value] = {}
+
+        def bytes_of(made: Maker, value: Value, scale: Scale) -> Value:
+            if (value, scale) not in quantized:
+                quantized[value, scale] = made("quantize", value, *_affine(made, scale))
+            return quantized[value, scale]
+
+        for node in graph.nodes:
+            if node not in chosen:
+                nodes.append(node)
+                continue
+            made, scale = Maker(node, nodes), chosen[node]
+            data, others = bytes_of(made, node.inputs[0], scale), node.inputs[_RESIDUAL_AT:]
+            if others and others[0] in residuals:
+                kept = residuals[others[0]]
+                others[0] = made("dequantize", bytes_of(made, others[0], kept), *_affine(made, kept))
+            result = self._product(made, node, data, scale, others, self.means.get(names[node]))
+            replaced.update(zip(node.outputs, result, strict=True))
+        graph.nodes = nodes
+        graph.replace(replaced)
+        return bool(replaced)
+
+    def _residuals(self, graph: Graph, names: Mapping[Node, str], chosen: Mapping[Node, Scale]) -> dict[Value, Scale]:
+        """The residuals that are kept in 8 bits, with their scales: that of data, where they are data, too."""
+        readers, results = graph.readers(), set(graph.results)
+        as_data = {node.inputs[0]: scale for node, scale in chosen.items()}
+        found = {}
+        for node in chosen:
+            for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
+                scale = as_data.get(value) or self.scales.get(names[node] + RESIDUAL)
+                only = all(reader in chosen and at in (0, _RESIDUAL_AT) for reader, at in readers[value])
+                if scale is not None and only and value not in results:
+                    found[value] = scale
+        return found
+
+    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value],
+                 means: Sequence[float] | None) -> list[Value]:
+        weights = node.inputs[1]
+        axis, inner = weight_axes(node)
+        others = tuple(at for at in range(weights.type.rank) if at != axis)
+        channels = weights.shape[axis]
+        largest = made("maximum", made("reduce_max", made("abs", weights), axes=others),
+                       made.constant(np.float32(LEAST_LARGEST)))
+        steps = made("multiply", largest, made.constant(np.float32(1 / _LARGEST)))
+        short = self.short and weights.shape[inner] % 8 == 0
+        if short:
+            steps = made("maximum", steps, _short_steps(made, weights, axis, inner))
+        whole = made("quantize", weights, steps, made.constant(np.zeros(channels, np.int8)), axis=axis)
+        if scale.zero_point:
+            sums = made("reduce_sum", made("convert", whole, element="i32"), axes=others)
+            bias = made("multiply", sums, made.constant(np.int32(-scale.zero_point)))
+        else:
+            bias = made.constant(np.zeros(channels, np.int32))
+        factor = made("multiply", steps, made.constant(np.float32(scale.scale)))
+        addend = node.inputs[2] if len(node.inputs) > 2 else made.constant(np.zeros(channels, np.float32))
+        if means is not None:
+            addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
+        attrs = {**node.attrs, "short_sums": short}
+        if node.op.kind == "convolution":
+            attrs["pad_value"] = scale.zero_point
+        product = made(_QUANTIZED[node.op.name], data, whole, bias, factor, addend, *more, **attrs)
+        assert product.node is not None
+        return product.node.outputs
+
+
+def _affine(made: Maker, scale: Scale) -> tuple[Value, Value]:
+    """Scale and zero point."""
+    return made.constant(np.float32(scale.scale)), made.constant(np.uint8(scale.zero_point))
+
+
+def _short_steps(made: Maker, weights: Value, axis: int, inner: int) -> Value:
+    """For each index of `axis` the least step by which the sums of `short_sums` along `inner` stay within bounds."""
+    shape = weights.shape
+    fours = (*shape[:inner], shape[inner] // 8, 2, 2, 2, *shape[inner + 1:])  # [eights][four][pair][channel]
+    kept = axis if axis < inner else axis + 1  # the sums have two axes, eights and pairs, for `inner`
+    sums = [made("reduce_sum", made("reshape", made("relu", one), shape=fours), axes=(inner + 1, inner + 3))
+            for one in (weights, made("negative", weights))]
+    most = [made("reduce_max", each, axes=tuple(at for at in range(each.type.rank) if at != kept)) for each in sums]
+    return made("multiply", made("maximum", *most), made.constant(np.float32(1 / SHORT)))
+
+
+Arrays = Sequence[np.ndarray]
+
+
+def observed(graph: Graph) -> tuple[Graph, list[list[str]]]:
+    """Return a graph that shows, on samples, the data of all products of an optimised graph, and their residuals.
+
+    Returns:
+        A copy with these as its results, and for each the names of the products that read it; those that read it as
+        residual end in `RESIDUAL`. Data that is a parameter of the graph is among the results, too.
+    """
+    copy = graph.clone()
+    names: dict[Value, list[str]] = {}
+    for name, node in products(copy).items():
+        names.setdefault(node.inputs[0], []).append(name)
+        for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
+            names.setdefault(value, []).append(name + RESIDUAL)
+    copy.results = [value if value.node is not None else _as_made(copy, value) for value in names]
+    copy.remove_dead()
+    return copy, list(names.values())
+
+
+def _as_made(graph: Graph, parameter: Value) -> Value:
+    node = make_node("identity", [parameter], {})
+    graph.nodes.append(node)
+    return node.output
+
+
+def calibrate(names: Sequence[Sequence[str]], run: Callable[[Arrays], Arrays], samples: Iterable[Arrays],
+              calibration: Calibration, channels: Channels | None = None) -> None:
+    """Observe the data of products for each sample; `run` is the graph of `observed`, `names` what it says of it."""
+    for sample in samples:
+        for array, readers in zip(run(sample), names, strict=True):
+            calibration.observe(readers, array)
+            if channels is not None:
+                channels.observe(readers, array)
+        calibration.count_samples()
+
+
+def outline_of(graph: Graph) -> Outline:
+    """Return the outline of an optimised graph, with the names of its products."""
+    return outline(graph, {node: name for name, node in products(graph).items()})
+
+
+@dataclass(frozen=True)
+class Fit:
+    """
+    Attributes:
+        graph: its name.
+        recipe: what is for it, by the names of its own layers.
+        layers: of the graph, by name: those that can be in 8 bits.
+        told: how many layers the whole recipe tells of.
+        by_names: the recipe has no outline: whoever makes one tries parts of it.
+    """
+
+    graph: str
+    recipe: Recipe
+    layers: tuple[str, ...]
+    told: int
+    by_names: bool = False
+
+    @staticmethod
+    def of(recipe: Recipe, graph: Graph) -> Fit:
+        """For an optimised graph: by the recipe's outline, or where it has none by names."""
+        found = products(graph)
+        if recipe.outline is None:
+            known = {name: name for name in found}
+        else:
+            pairs = matched(outline_of(graph), recipe.outline)
+            known = {theirs: ours for ours, theirs in pairs.items()}
+        told = len({*recipe.products, *recipe.kept})
+        return Fit(graph.name, recipe.renamed(known), tuple(found), told, recipe.outline is None)
+
+    @property
+    def known(self) -> int:
+        """How many of the graph's layers the recipe tells of: that they are in 8 bits, or stay in float."""
+        return len({*self.recipe.products, *self.recipe.kept})
+
+    @property
+    def precision(self) -> str:
+        """The precision that the graph is compiled to: `int8`, or `f32` where nothing is in 8 bits."""
+        return "int8" if self.recipe.products else "f32"
+
+    def __str__(self) -> str:
+        return f"{len(self.recipe.products)} of {len(self.layers)} layers in 8 bits"
+
+    @property
+    def shortfall(self) -> str | None:
+        """A sentence about the graph's layers that the recipe does not tell of. None where it tells of all, or of some
+        by their names."""
+        if self.known == len(self.layers) or (self.by_names and self.known):
+            return None
+        unknown = [name for name in self.layers if name not in {*self.recipe.products, *self.recipe.kept}]
+        whole = f"the {len(self.layers)} layers of graph {self.graph} that can be in 8 bits"
+        if not self.known:
+            return (f"the recipe of quantisation, of {self.told} layers, fits none of {whole}, which run in float32: "
+                    f"it is of another model. `quantize` makes one of this")
+        return (f"the recipe of quantisation fits {self.known} of {whole}; {listed(unknown)} run in float32, and "
+                f"{len(self.recipe.products)} in 8 bits: it is of another model. `quantize` makes one of this")
+
+    def require(self) -> None:
+        """Raises CalibrationError where the recipe tells of layers, the graph has some, and none is the same."""
+        if self.told and not self.known:
+            raise CalibrationError(f"option recipe: {self.shortfall or f'graph {self.graph} has no layer for it'}")

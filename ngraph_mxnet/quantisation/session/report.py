@@ -1,0 +1,198 @@
+"""Decisions of `quantize`, layer by layer, and the reasons: as tables, as plain data, and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Column, Table
+from rich.text import Text
+
+from ngraph_mxnet.figures import make_figure, save_figure
+from ngraph_mxnet.quantisation.control import Trial
+from ngraph_mxnet.rendered import Rendered
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer that can be in 8 bits.
+
+    Attributes:
+        range: of its data, that 8 bits stand for; None where nothing finite was seen.
+        scale, zero_point: of its data in 8 bits.
+        method: by which the range was chosen.
+        corrections: that change the layer when it is in 8 bits.
+        damage: the squared error of the model's outputs, as a part of their squares, when this layer alone is in 8
+            bits; None where it was not measured, as the layer stays in float anyway.
+        float_ms, int8_ms: in its kernels, when the model is in float, and when all layers are in 8 bits.
+        kept: why it stays in float; None where it is in 8 bits.
+    """
+
+    name: str
+    range: tuple[float, float] | None
+    scale: float | None
+    zero_point: int | None
+    method: str
+    corrections: tuple[str, ...]
+    damage: float | None
+    float_ms: float
+    int8_ms: float
+    kept: str | None
+
+
+@dataclass(frozen=True)
+class CorrectionRow:
+    """A correction that was tried, in the order in which they were.
+
+    Attributes:
+        layers: that it may change.
+        used: how many of them it is used for; where it was not asked for, those with which the error is less.
+        error_without, error_with: of the outputs, as of methods, with the corrections before it; the second one as it
+            is used, or if it is not, for all layers.
+    """
+
+    name: str
+    layers: int
+    used: int
+    error_without: float
+    error_with: float
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals of a whole model, for one batch: milliseconds of a call, bytes of weights as kernels read them, and bytes
+    of the arena of a call."""
+
+    ms: float
+    weight_bytes: int
+    arena_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Rendered):
+    """
+    Attributes:
+        layers: in the graph's order.
+        errors: of the outputs on samples that were not calibrated on, by method, with all layers in 8 bits; empty where
+            a method was asked for.
+        corrections: what was tried of them.
+        metric: what was measured; `float_metric` and `quantised_metric` are its values of both models on all samples.
+        trace: the evaluations of accuracy control; none where no bound was asked for.
+        decision: what became of the model, in a sentence.
+        float_totals, quantised_totals: of both, measured by turns.
+        doubt: why the times are not to be believed, None if they are.
+    """
+
+    layers: Sequence[LayerRow]
+    errors: Mapping[str, float]
+    corrections: Sequence[CorrectionRow]
+    metric: str
+    float_metric: float
+    quantised_metric: float
+    max_drop: float | None
+    trace: Sequence[Trial]
+    decision: str
+    float_totals: Totals
+    quantised_totals: Totals
+    samples: int
+    threads: int
+    doubt: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
+        return {**{name: getattr(self, name) for name in (
+            "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads", "doubt")},
+            "errors": dict(self.errors), "corrections": [asdict(row) for row in self.corrections],
+            "layers": [asdict(row) for row in self.layers], "trace": trace,
+            "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
+
+    width = 180
+
+    def __rich__(self) -> Any:
+        return _tables(self)
+
+
+def _tables(report: Report) -> Any:
+    parts: list[Any] = [_layers(report)]
+    if report.errors:
+        errors = ", ".join(f"{method} {error:.3g}" for method, error in report.errors.items())
+        parts.append(Text(f"Error of the outputs by method: {errors}"))
+    if report.corrections:
+        parts.append(_corrections(report))
+    if report.trace:
+        parts.append(_trace(report))
+    parts += [_totals(report), Text(report.decision)]
+    if report.doubt is not None:
+        parts.append(Text(report.doubt, style="yellow"))
+    return Group(*parts)
+
+
+def _layers(report: Report) -> Table:
+    layer = Column("layer", no_wrap=True)  # so that it can be copied, to be kept
+    table = Table(layer, "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms", "decision")
+    for row in report.layers:
+        table.add_row(escape(row.name), *_numbers(row), row.method, ", ".join(row.corrections) or "-",
+                      "-" if row.damage is None else f"{row.damage:.2g}", f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
+                      "int8" if row.kept is None else escape(f"float: {row.kept}"))
+    return table
+
+
+def _numbers(row: LayerRow) -> tuple[str, str, str]:
+    if row.range is None or row.scale is None:
+        return "-", "-", "-"
+    return f"{row.range[0]:.4g} to {row.range[1]:.4g}", f"{row.scale:.4g}", str(row.zero_point)
+
+
+def _corrections(report: Report) -> Table:
+    table = Table("correction", "layers", "used for", "error without", "error with")
+    for row in report.corrections:
+        table.add_row(row.name, str(row.layers), str(row.used), f"{row.error_without:.3g}", f"{row.error_with:.3g}")
+    return table
+
+
+def _trace(report: Report) -> Table:
+    table = Table("evaluation", "layers in float", report.metric, "within the bound")
+    for number, trial in enumerate(report.trace, 1):
+        table.add_row(str(number), str(len(trial.kept)), f"{trial.metric:.5g}", "yes" if trial.holds else "no")
+    return table
+
+
+def _totals(report: Report) -> Table:
+    table = Table(f"{report.samples} samples", f"ms, {report.threads} threads", report.metric, "weights MB", "arena MB")
+    for name, totals, metric in (("float", report.float_totals, report.float_metric),
+                                 ("quantised", report.quantised_totals, report.quantised_metric)):
+        table.add_row(name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
+                      f"{totals.arena_bytes / 1e6:.3f}")
+    return table
+
+
+def plot(report: Report, path: str | Path) -> None:
+    """The damage of each layer, and what it takes in float and in 8 bits; the ending of `path` says in which format.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or knows no such format.
+        OSError: it can't be written.
+    """
+    rows = list(report.layers)
+    figure = make_figure(11, 1.5 + 0.22 * len(rows))
+    damage, times = figure.subplots(1, 2, sharey=True)
+    places = range(len(rows))
+    colours = ["tab:blue" if row.kept is None else "tab:grey" for row in rows]
+    damage.barh(places, [row.damage or 0 for row in rows], color=colours)
+    if any(row.damage for row in rows):
+        damage.set_xscale("log")
+    damage.set_yticks(places, [row.name for row in rows], fontsize=7)
+    damage.invert_yaxis()
+    damage.set_xlabel("damage (blue: in 8 bits, grey: in float)")
+    times.barh([place - 0.2 for place in places], [row.float_ms for row in rows], 0.4, label="float",
+               color="tab:orange")
+    times.barh([place + 0.2 for place in places], [row.int8_ms for row in rows], 0.4, label="int8", color="tab:blue")
+    times.set_xlabel("ms in kernels")
+    times.legend()
+    figure.suptitle(report.decision, fontsize=8, wrap=True)
+    save_figure(figure, path)

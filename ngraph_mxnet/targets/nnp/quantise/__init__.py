@@ -1,1 +1,0 @@
-"""From float graphs to the NNP's integers: calibration, scales, and what overflows."""
