@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from ngraph_mxnet.ir.graph import Graph, Node
 
@@ -31,23 +30,7 @@ def graph_cost(graph: Graph) -> Cost:
 
 def node_cost(node: Node) -> Cost:
     """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
-    out, name = sum([value.type.size for value in node.outputs]), node.op.name
-    if node.op.kind == "convolution":
-        return Cost(macs=out * prod(node.inputs[1].shape[1:]) // prod(node.attrs["data_dilations"]))
-    if node.op.kind == "product":
-        return Cost(macs=out * node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1])
-    if name == "attention":
-        queries, keys = node.inputs[:2]
-        scores = prod(queries.shape[:-1]) * keys.shape[-2]
-        return Cost(macs=scores * (queries.shape[-1] + node.output.shape[-1]), operations=scores)
-    if name in ("rnn", "gru_reset_first"):
-        steps, rows = node.inputs[0].shape[:2]
-        weights = node.inputs[1].type.size + (node.inputs[3].type.size if name == "gru_reset_first" else 0)
-        return Cost(macs=steps * rows * weights, operations=node.inputs[0].type.size)
-    if not node.op.computes:
-        return Cost()
-    if node.op.kind == "pool":
-        return Cost(operations=out * prod(node.attrs["kernel"]))
-    if name == "lrn":
-        return Cost(operations=out * node.attrs["size"])
-    return Cost(operations=max(out, *(v.type.size for v in node.inputs)) if node.inputs else out)
+    operands, results = ([value.shape for value in values] for values in (node.inputs, node.outputs))
+    assert node.op.counts is not None
+    macs, operations = node.op.counts(operands, results, node.attrs)
+    return Cost(macs, operations)

@@ -20,6 +20,8 @@ Work = Callable[[Shapes, Shapes, Mapping[str, Any]], Rates]
 """From the shapes of operands and results, and the attributes, to the elementary operations by class: `simple`,
 `divide`, `transcendental`, `move`, `gather` and `sort`, one for each function applied to each element, as in a plain
 implementation."""
+Counts = Callable[[Shapes, Shapes, Mapping[str, Any]], tuple[int, int]]
+"""From the same to multiply-adds and other operations, as `ir.cost` counts them."""
 
 Kind = Literal[
     # Elementwise: each element of the result depends on one element of each operand; several operands broadcast.
@@ -49,6 +51,8 @@ class Facts:
 
     kind: Kind = "other"
     work: Work | None = None
+    counts: Counts | None = None
+    """None: as usual for its kind."""
     commutative: bool = False
     """The two operands may be swapped."""
     selects: bool = False
@@ -75,6 +79,8 @@ class Facts:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ValueError(f"no kind of op {self.kind!r}; there are {', '.join(get_args(Kind))}")
+        if self.counts is None:
+            self.counts = _COUNTS.get(self.kind, _one_each if self.computes else _nothing)
 
     @property
     def elementwise(self) -> bool:
@@ -88,6 +94,23 @@ class Facts:
     def computes(self) -> bool:
         """True if the op does more than move elements, or make them another type."""
         return self.kind not in ("constant", "copy", "movement", "indexing")
+
+
+def _one_each(operands: Shapes, results: Shapes, attrs: Mapping[str, Any]) -> tuple[int, int]:
+    return 0, max([sum(map(prod, results)), *map(prod, operands)])
+
+
+def _nothing(operands: Shapes, results: Shapes, attrs: Mapping[str, Any]) -> tuple[int, int]:
+    return 0, 0
+
+
+_COUNTS: Mapping[str, Counts] = {
+    "convolution": lambda operands, results, attrs: (
+        sum(map(prod, results)) * prod(operands[1][1:]) // prod(attrs["data_dilations"]), 0),
+    "product": lambda operands, results, attrs: (
+        sum(map(prod, results)) * operands[0][-2 if attrs["transpose_a"] else -1], 0),
+    "pool": lambda operands, results, attrs: (0, sum(map(prod, results)) * prod(attrs["kernel"])),
+}
 
 
 def by_result(**rates: float) -> Work:

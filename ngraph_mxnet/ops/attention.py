@@ -27,8 +27,14 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return {"simple": scores * (queries[-1] + values[-1] + 5), "transcendental": scores}
 
 
+def _counts(operands: Shapes, results: Shapes, attrs: Attrs) -> tuple[int, int]:
+    queries, keys = operands[:2]
+    scores = prod(queries[:-1]) * keys[-2]
+    return scores * (queries[-1] + results[0][-1]), scores
+
+
 @register_op("attention", operands=(3, 4), attrs={"scale": Float(1.0), "fill": Float(-math.inf), "zeroed": Bool(False)},
-             work=_work)
+             work=_work, counts=_counts)
 def attention(types, attrs):
     """queries T[..., M, D], keys T[..., N, D], values T[..., N, E], mask -> T[..., M, E]: softmax(scores) @ values.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Float, Int
@@ -151,6 +153,7 @@ def _lrn_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
         "bias": Float(2.0),
     },
     work=_lrn_work,
+    counts=lambda operands, results, attrs: (0, prod(results[0]) * attrs["size"]),
 )
 def lrn(types, attrs):
     """T[N, C, ...] -> same: data * (bias + alpha / size * s)^-beta (MXNet's LRN, whose defaults these are).

@@ -36,7 +36,12 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return {"simple": steps * (gates * (inner + 2) + projection), "transcendental": steps * gates * 1.25}
 
 
-@register_op("rnn", operands=(4, 6), attrs={"cell": Choice("lstm", tuple(GATES)), "reverse": Bool(False)}, work=_work)
+def _counts(operands: Shapes, results: Shapes, attrs: Attrs) -> tuple[int, int]:
+    return prod(operands[0][:2]) * prod(operands[1]), prod(operands[0])
+
+
+@register_op("rnn", operands=(4, 6), attrs={"cell": Choice("lstm", tuple(GATES)), "reverse": Bool(False)}, work=_work,
+             counts=_counts)
 def rnn(types, attrs):
     """x T[S, N, G*H], weights T[G*H, R], bias T[G*H], h T[N, R] -> hidden states T[S, N, R], the last one T[N, R].
 
@@ -104,7 +109,12 @@ def _reset_first_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return {"simple": elements * (3 * results[1][1] + 10), "transcendental": elements * 3}
 
 
-@register_op("gru_reset_first", operands=6, attrs={"reverse": Bool(False)}, work=_reset_first_work)
+def _reset_first_counts(operands: Shapes, results: Shapes, attrs: Attrs) -> tuple[int, int]:
+    return prod(operands[0][:2]) * (prod(operands[1]) + prod(operands[3])), prod(operands[0])
+
+
+@register_op("gru_reset_first", operands=6, attrs={"reverse": Bool(False)}, work=_reset_first_work,
+             counts=_reset_first_counts)
 def gru_reset_first(types, attrs):
     """x T[S, N, 3H], weights T[2H, H], bias T[2H], own T[H, H], own bias T[H], h T[N, H] -> states T[S, N, H], T[N, H].
 

@@ -27,3 +27,19 @@ def test_attention_and_recurrent_layers_count_their_products():
     x, w, bias = b.parameter("x", (6, 2, 16)), b.parameter("w", (16, 4)), b.parameter("b", (16,))
     node = b.node("rnn", [x, w, bias, b.parameter("h", (2, 4)), b.parameter("c", (2, 4))], {"cell": "lstm"})
     assert node_cost(node).macs == 6 * 2 * 16 * 4
+    shapes = {"gates": (6, 2, 12), "u": (8, 4), "v": (8,), "own": (4, 4), "own_bias": (4,), "s": (2, 4)}
+    gru = b.node("gru_reset_first", [b.parameter(name, shape) for name, shape in shapes.items()], {})
+    assert node_cost(gru) == Cost(macs=6 * 2 * (8 + 4) * 4, operations=6 * 2 * 12)
+
+
+def test_windows_count_their_elements_and_moves_count_nothing():
+    b = Builder(name="windows")
+    x = b.parameter("x", (2, 3, 8, 8))
+    b.max_pool(x, kernel=(2, 2), strides=(2, 2))
+    assert node_cost(b.graph.nodes[-1]) == Cost(operations=2 * 3 * 4 * 4 * 4)
+    b.node("lrn", [x], {"size": 5})
+    assert node_cost(b.graph.nodes[-1]) == Cost(operations=2 * 3 * 8 * 8 * 5)
+    b.transpose(x, order=(0, 2, 3, 1))
+    assert node_cost(b.graph.nodes[-1]) == Cost()
+    b.reduce_sum(x, axes=(2, 3))
+    assert node_cost(b.graph.nodes[-1]) == Cost(operations=2 * 3 * 8 * 8)
