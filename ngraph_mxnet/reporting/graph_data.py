@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import format_attribute
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.name_pieces import pieces
 from ngraph_mxnet.runtime.lowered import Lowered
 
@@ -103,7 +103,7 @@ def _parameter(value: Value) -> dict[str, Any]:
 
 def _node(node: Node, layout: str, where: tuple[str, str] | None) -> dict[str, Any]:
     kind = "contraction" if node.op.contraction else "computing" if node.op.computes else "moving"
-    operands = [str(value.type) + (" constant" if _is_constant(value) else "") for value in node.inputs]
+    operands = [str(value.type) + (" constant" if constant_of(value) is not None else "") for value in node.inputs]
     found = {"kind": kind, "op": node.op.name, "name": name_of(node), "origin": node.origin,
              "types": [str(value.type) for value in node.outputs], "operands": operands,
              "attributes": {name: _text(value) for name, value in node.attrs.items()
@@ -113,10 +113,6 @@ def _node(node: Node, layout: str, where: tuple[str, str] | None) -> dict[str, A
     if where is not None:
         found["device"], found["why"] = where
     return found
-
-
-def _is_constant(value: Value) -> bool:
-    return value.node is not None and value.node.op.name == "constant"
 
 
 def _text(value: Any) -> str:

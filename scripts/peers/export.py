@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from peers import bert
+from peers.nets import save_inputs
 from peers.spec import bert_length, input_shape
 
 SEED = 7
@@ -100,9 +100,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     net.export(str(prefix))
     onnx_file = Path(f"{prefix}-b{batch}.onnx")
     mx.onnx.export_model(f"{prefix}-symbol.json", f"{prefix}-0000.params", [shape], np.float32, str(onnx_file))
-    partial = Path(f"{prefix}-b{batch}.partial.npy")
-    np.save(partial, inputs)
-    os.replace(partial, f"{prefix}-b{batch}.npy")
+    save_inputs(f"{prefix}-b{batch}", inputs)
 
 
 if __name__ == "__main__":

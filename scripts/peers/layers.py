@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from math import prod, sqrt
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peers.nets import random_inputs
+from peers.nets import random_inputs, save_inputs
 
 #: Of the command line, in front of a name.
 PREFIX = "layer:"
@@ -209,9 +208,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
         for kind, names, sizes in (("arg", symbol.list_arguments(), arguments),
                                    ("aux", symbol.list_auxiliary_states(), states))}
     mx.model.save_checkpoint(str(folder / name), 0, symbol, drawn["arg"], drawn["aux"])
-    partial = folder / f"{name}-b{batch}.partial.npy"
-    np.save(partial, random_inputs(layer, batch).astype(np.float32))
-    os.replace(partial, folder / f"{name}-b{batch}.npy")
+    save_inputs(folder / f"{name}-b{batch}", random_inputs(layer, batch).astype(np.float32))
 
 
 if __name__ == "__main__":

@@ -98,6 +98,13 @@ def net_of(model: str) -> Net | None:
     return NETS.get(model.removeprefix(PREFIX)) if model.startswith(PREFIX) else None
 
 
+def save_inputs(prefix: str | Path, arrays: np.ndarray) -> None:
+    """Write `<prefix>.npy`, which appears whole: that it is there says that the model is."""
+    partial = Path(f"{prefix}.partial.npy")
+    np.save(partial, arrays)
+    os.replace(partial, f"{prefix}.npy")
+
+
 def random_inputs(net: Any, batch: int) -> np.ndarray:
     """`INPUTS` batches of what has a `shape` and `ids`, stacked: normal numbers, or rows of its table."""
     random, shape = np.random.default_rng(SEED), (INPUTS, batch, *net.shape)
@@ -120,9 +127,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     b = net_builders.Layers((batch, *net.shape), bool(net.ids))
     prefix = folder / f"{name}-b{batch}"
     onnx.save(b.model(build(b, **net.sizes)), f"{prefix}.onnx")
-    partial = Path(f"{prefix}.partial.npy")
-    np.save(partial, random_inputs(net, batch))
-    os.replace(partial, f"{prefix}.npy")
+    save_inputs(prefix, random_inputs(net, batch))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ All peers read the copy, so that each may fold what depends on shapes.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from peers.nets import save_inputs
 from peers.spec import file_prefix, input_shape, onnx_file
 
 SEED, INPUTS = 7, 8
@@ -47,9 +47,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     random, dtype = np.random.default_rng(SEED), helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     arrays = (random.standard_normal((INPUTS, *shape)) if dtype.kind == "f"
               else random.integers(0, BELOW, (INPUTS, *shape))).astype(dtype)
-    partial = Path(f"{prefix}.partial.npy")
-    np.save(partial, arrays)
-    os.replace(partial, f"{prefix}.npy")
+    save_inputs(prefix, arrays)
 
 
 if __name__ == "__main__":

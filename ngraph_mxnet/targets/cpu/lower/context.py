@@ -12,7 +12,7 @@ import numpy as np
 
 from ngraph_mxnet import outside
 from ngraph_mxnet.errors import BrokenPromiseError
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, least, where
 from ngraph_mxnet.ir.types import ElementType, Role, TensorType, f32, u8
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
@@ -244,7 +244,7 @@ class Lowering:
                 assert self.prepare is not None
                 self.prepare.origin = self.origin
                 self._plain[value] = self.prepare.prepared(self._source[value])
-            elif _is_constant(value):
+            elif constant_of(value) is not None:
                 self._plain[value] = self._constant(value)
             else:
                 wide = value in self._narrow or value in self.quantized
@@ -322,10 +322,11 @@ class Lowering:
             return self, value
         if value in self._source:
             return self.prepare, self._source[value]
-        if not _is_constant(value) and value.role is not Role.WEIGHT:
+        is_constant = constant_of(value) is not None
+        if not is_constant and value.role is not Role.WEIGHT:
             return self, value
         if value not in self.prepare._plain:
-            self.prepare._plain[value] = self.prepare._constant(value) if _is_constant(value) else self.plain(value)
+            self.prepare._plain[value] = self.prepare._constant(value) if is_constant else self.plain(value)
         return self.prepare, value
 
     def _constant(self, value: Value) -> PlainView:
@@ -472,10 +473,6 @@ class Lowering:
                          for view, (first, steps) in zip(views, strides, strict=True)]
                 source, target = pairs if into else pairs[::-1]
                 self.strided(f"copy_{plain.type.element.size}", dims, [source], target)
-
-
-def _is_constant(value: Value) -> bool:
-    return value.node is not None and value.node.op.name == "constant"
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd
 
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, is_one, is_zero
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
@@ -140,7 +140,7 @@ def _follows(value: Value, reader: Node, inline: bool) -> bool:
     name = reader.op.name
     if name == "prelu":
         slopes = reader.inputs[1]
-        if reader.inputs[0] is not value or not (slopes.node is None or slopes.node.op.name == "constant"):
+        if reader.inputs[0] is not value or not (slopes.node is None or constant_of(slopes) is not None):
             return False
         padded = (*(1,) * (value.type.rank - slopes.type.rank), *slopes.shape)
         return all(is_one(size) or (axis == 1 and are_same(size, value.shape[1])) for axis, size in enumerate(padded))

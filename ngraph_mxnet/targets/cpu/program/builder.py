@@ -38,30 +38,19 @@ def align(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class MemoryReport:
-    """Bytes of an arena."""
-
-    planned: int
-    least: int
-    """Alive at one level: no plan can be smaller."""
-    separate: int
-    """With memory of its own for each buffer."""
-
-
-@dataclass(frozen=True)
 class MemoryUse:
-    """Bytes that a compiled graph uses beside its inputs and outputs."""
+    """Bytes that a compiled graph uses beside its inputs and outputs. A Program alone knows the first three."""
 
-    intermediates: int
-    """Naive: every value between the graph's ops in memory of its own, unpadded."""
-    separate: int
+    planned: int = 0
+    """The arena, of each call that runs at once."""
+    least: int = 0
+    """The most that is alive at one level: no plan can be smaller."""
+    separate: int = 0
     """Every buffer of the Program in memory of its own: work in place and concats without copying need none; halos,
     padded channels and work space are counted."""
-    least: int
-    """The most of these that is alive at once: no plan can be smaller."""
-    planned: int
-    """The arena, of each call that runs at once."""
-    prepared: int
+    intermediates: int = 0
+    """Naive: every value between the graph's ops in memory of its own, unpadded."""
+    prepared: int = 0
     """Weights as the kernels want them, of each set of weights."""
 
 
@@ -84,7 +73,7 @@ class ProgramBuilder:
     prepared_bytes: int = 0
     pieces: list[Buffer] = field(default_factory=list)
     """Pieces of the prepared buffer, in order."""
-    memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
+    memory: MemoryUse = field(default_factory=MemoryUse)
     touching: dict[Buffer, list[Instruction]] = field(default_factory=lambda: defaultdict(list))
     """The instructions that have a buffer as an operand."""
     steps: list[Instruction] = field(default_factory=list)
@@ -209,7 +198,7 @@ class ProgramBuilder:
             assert buffer.zeroing is not None
             levels[first].append(buffer.zeroing)
         self.steps = [instruction for level in levels for instruction in level]
-        self.memory = MemoryReport(plan["arena_bytes"], plan["peak_bytes"], plan["separate_bytes"])
+        self.memory = MemoryUse(plan["arena_bytes"], plan["peak_bytes"], plan["separate_bytes"])
 
     def levels(self) -> list[list[Instruction]]:
         """The instructions by level, once they are planned."""
