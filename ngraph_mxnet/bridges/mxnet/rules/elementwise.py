@@ -102,13 +102,13 @@ COPIES: dict[str, Unary] = {
 }
 
 
-def _unary_rule(function: Unary) -> Lowering:
+def of_one(function: Unary) -> Lowering:
     return lambda b, inputs, attrs, node: function(b, inputs[0])
 
 
 for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, MOVED)):
     for _name, _function in _table.items():
-        add_rule(_unary_rule(_function), _name, operands=1, types=_types,
+        add_rule(of_one(_function), _name, operands=1, types=_types,
                  ignored=["scalar", "is_int"] if _name == "_contrib_gradientmultiplier" else ())
 
 @moves("zeros_like", operands=1, ignored=["dtype"])
@@ -273,7 +273,7 @@ COMPARISONS: dict[str, tuple[Binary, Types]] = {
 _OLD_NAMES = {"add": "plus", "sub": "minus"}
 
 
-def _binary_rule(function: Binary) -> Lowering:
+def of_two(function: Binary) -> Lowering:
     return lambda b, inputs, attrs, node: function(b, inputs[0], inputs[1])
 
 
@@ -318,18 +318,18 @@ def _register() -> None:
     for name, (function, takes) in {**ARITHMETIC, **COMPARISONS}.items():
         plain = _OLD_NAMES.get(name, name)
         forms = (f"broadcast_{name}", f"_{plain}")
-        add_rule(_binary_rule(function), *forms, operands=2, types=takes)
+        add_rule(of_two(function), *forms, operands=2, types=takes)
         add_rule(_scalar_rule(function, takes), f"_{plain}_scalar", operands=1, types=LOGIC)
     for name in ("sub", "div", "mod", "power"):
         function, takes = ARITHMETIC[name]
         add_rule(_scalar_rule(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
                  types=LOGIC)
     # For dense tensors these do what the operators do that they are named after; only for sparse ones they differ.
-    add_rule(_binary_rule(_plain("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
+    add_rule(of_two(_plain("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
     for name in ("add", "sub"):
         function, takes = ARITHMETIC[name]
         add_rule(_scalar_rule(function, takes), f"_scatter_{_OLD_NAMES[name]}_scalar", operands=1, types=LOGIC)
-    add_rule(_binary_rule(_plain("add")), "_grad_add", operands=2, types=NUMBERS)
+    add_rule(of_two(_plain("add")), "_grad_add", operands=2, types=NUMBERS)
 
 
 _register()

@@ -6,11 +6,20 @@ A result of rank 0 stays with MXNet (the importer sees to it): its partitioner t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.elementwise import EXACT_OF_ONE, MATHS_OF_ONE, Unary, as_float, wrapped
+from ngraph_mxnet.bridges.mxnet.rules.elementwise import (
+    EXACT_OF_ONE,
+    MATHS_OF_ONE,
+    Binary,
+    Unary,
+    as_float,
+    of_one,
+    of_two,
+    wrapped,
+)
 from ngraph_mxnet.bridges.mxnet.rules.registry import (
     EXACT,
     FLOATS,
@@ -33,13 +42,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i64
 
-Binary = Callable[[Builder, Value, Value], Value]
-
 # ---- one operand ----------------------------------------------------------------------------------------
-
-
-def _one(function: Unary) -> Lowering:
-    return lambda b, inputs, attrs, node: function(b, inputs[0])
 
 
 def _of_floats(test: Unary, otherwise: bool) -> Unary:
@@ -72,11 +75,11 @@ _NAMES = (
 for _name in _NAMES:
     _own = {"absolute": "abs"}.get(_name, _name)
     _table, _types = (MATHS_OF_ONE, MATHS) if _own in MATHS_OF_ONE else (EXACT_OF_ONE, NUMBERS)
-    add_rule(_one(_table[_own]), f"_npi_{_name}", operands=1, types=_types)
+    add_rule(of_one(_table[_own]), f"_npi_{_name}", operands=1, types=_types)
 for _name, _test in TESTS.items():
-    add_rule(_one(_test), f"_npi_{_name}", operands=1, types=LOGIC)
-add_rule(_one(MATHS_OF_ONE["sigmoid"]), "_npx_sigmoid", operands=1, types=MATHS)
-add_rule(_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
+    add_rule(of_one(_test), f"_npi_{_name}", operands=1, types=LOGIC)
+add_rule(of_one(MATHS_OF_ONE["sigmoid"]), "_npx_sigmoid", operands=1, types=MATHS)
+add_rule(of_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
 
 
 @rule("_npi_bitwise_not", operands=1, types=EXACT)
@@ -192,18 +195,14 @@ def _true_divide(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
     return b.divide(x, y)
 
 
-def _pair(function: Binary) -> Lowering:
-    return lambda b, inputs, attrs, node: function(b, inputs[0], inputs[1])
-
-
 for _name, (_function, _of_bool) in MIXED.items():
     add_rule(_mixed(_function, _of_bool), f"_npi_{_name}", operands=2, types=LOGIC, typed_by=widest)
 for _name in COMPARISONS:
-    add_rule(_pair(_op(_name)), f"_npi_{_name}", operands=2, types=LOGIC)
+    add_rule(of_two(_op(_name)), f"_npi_{_name}", operands=2, types=LOGIC)
 for _name, (_function, _types) in ALIKE.items():
-    add_rule(_pair(_function), f"_npi_{_name}", operands=2, types=_types)
+    add_rule(of_two(_function), f"_npi_{_name}", operands=2, types=_types)
 for _name in BITWISE:
-    add_rule(_pair(_bitwise(_name)), f"_npi_{_name}", operands=2, types=EXACT)
+    add_rule(of_two(_bitwise(_name)), f"_npi_{_name}", operands=2, types=EXACT)
 add_rule(_true_divide, "_npi_true_divide", operands=2, types=LOGIC, typed_by=widest)
 
 # ---- a tensor and a scalar ------------------------------------------------------------------------------

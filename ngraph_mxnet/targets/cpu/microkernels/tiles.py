@@ -123,9 +123,7 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
     known = size.at_hand()
     fits = [variant for variant in variants(isa) if (variant.kind, variant.bf16, variant.u8) == (kind, bf16, u8)]
     for variant in of_bytes(fits, vnni=vnni, short=short) if u8 and kind == "k16" else fits:
-        cost = _cost(_unscheduled(variant, isa, known), _VECTORS[isa])
-        if isa == "avx512" and not halves and variant.name == _NARROW:
-            cost *= _NARROW_COST
+        cost = _cost(_unscheduled(variant, isa, known), isa, halves)
         if best is None or cost < best[0]:
             best = (cost, variant)
     if best is None:
@@ -159,16 +157,17 @@ def _unscheduled(variant: Variant, isa: Isa, size: ContractionSize) -> TileChoic
                       order=ORDER_CHANNELS, steps=size.steps)
 
 
-def _cost(choice: TileChoice, vectors: int) -> float:
-    """Relative time: multiply-adds issued, plus the loads that small tiles do not hide; a block has `vectors`."""
+def _cost(choice: TileChoice, isa: Isa, halves: bool) -> float:
+    """Relative time: multiply-adds issued, plus the loads that small tiles do not hide."""
     variant = choice.variant
-    width = variant.oc_tile * vectors / BLOCK
+    width = variant.oc_tile * _VECTORS[isa] / BLOCK
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
     products = pixels * width
     loads = tiles * width + pixels
     # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
-    return choice.oc_groups * max(products + 0.1 * loads, loads)
+    cost = choice.oc_groups * max(products + 0.1 * loads, loads)
+    return cost * _NARROW_COST if isa == "avx512" and not halves and variant.name == _NARROW else cost
 
 
 def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
