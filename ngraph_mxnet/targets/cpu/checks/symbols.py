@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
-MOST_SLOTS = 256
-"""A step names slots in a byte."""
-
 
 class Op(IntEnum):
     """A step of a check; `csrc/core/validator.cc` has the same numbers, from the table that the build writes."""
