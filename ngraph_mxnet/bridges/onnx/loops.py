@@ -13,6 +13,7 @@ from ngraph_mxnet.bridges.onnx.attributes import Attributes
 from ngraph_mxnet.bridges.onnx.inputs import dimensions
 from ngraph_mxnet.bridges.onnx.model import Model, element_of, names_around, type_of
 from ngraph_mxnet.bridges.onnx.pieces import Make, Piece, Recomputed, Values
+from ngraph_mxnet.bridges.onnx.rules.registry import normal_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 
@@ -84,9 +85,9 @@ class _Body:
                 raise ModelError(f"scan output {name!r} of its subgraph: found {row.dtype}{list(row.shape)} after "
                                  f"{rows[0].dtype}{list(rows[0].shape)}, expected one type in all trips")
         if rows:
-            return np.stack(rows, _place(axis, rows[0].ndim + 1))
+            return np.stack(rows, normal_axis(axis, rows[0].ndim + 1))
         dtype, shape = self._type(output, values)
-        place = _place(axis, len(shape) + 1)
+        place = normal_axis(axis, len(shape) + 1)
         return np.empty((*shape[:place], 0, *shape[place:]), dtype)
 
     def _type(self, output: int, values: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -99,12 +100,6 @@ class _Body:
             raise UnsupportedError(f"no trip, and its subgraph does not say the type of its output {name!r}")
         dims = dimensions(tensor) or ()
         return element_of(tensor.elem_type).numpy, tuple(dim if isinstance(dim, int) else 0 for dim in dims)
-
-
-def _place(axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise ModelError(f"axis {axis} is outside [-{rank}, {rank})")
-    return axis % rank
 
 
 class LoopRunner:
@@ -201,7 +196,7 @@ class ScanRunner:
 
     def _run(self, values: Values, state: list[Any], scanned: list[np.ndarray]) -> list[Any]:
         axes = self._axes
-        sides = [_place(axis, value.ndim) for axis, value in zip(axes.in_axes, scanned, strict=True)]
+        sides = [normal_axis(axis, value.ndim) for axis, value in zip(axes.in_axes, scanned, strict=True)]
         # A copy: what a trip passes on is not the caller's.
         moved = [np.moveaxis(value, side, 0).copy(order="C") for value, side in zip(scanned, sides, strict=True)]
         lengths = {len(value) for value in moved}
