@@ -137,8 +137,8 @@ Made = TypeVar("Made", bound=Template)
 
 
 def cached_template(place_of: Callable[[int], Place | None], hint: Mapping[str, int], make: Callable[[], Made | None],
-                  encode: Callable[[Made], bytes | None], decode: Callable[[bytes], Held],
-                  load: Callable[[Held], Made]) -> Made | None:
+                    encode: Callable[[Made], bytes | None], decode: Callable[[bytes], Held],
+                    load: Callable[[Held], Made]) -> Made | None:
     """A template of the cache that holds for these sizes, else what `make` gives, which goes to the cache.
 
     Args:
