@@ -154,8 +154,8 @@ TABLE = (
         "integer",
         0,
         "0 or a positive integer",
-        "Number of nodes of independent branches that run at once, all on the same threads. 0: no limit. 1: one node "
-        "after the other.",
+        "Number of nodes of independent branches that run at once, all on the same threads. 1: one node after the "
+        "other. 0: no limit, but 1 where the program has one thread.",
         setting_texts.natural,
         compiles=True,
     ),

@@ -45,12 +45,14 @@ def batches() -> Graph:
 
 
 def depthwise() -> Graph:
-    """Rows of both strides behind a convolution of few channels, and factors that a call brings."""
+    """Rows of both strides behind a convolution of few channels, a shuffle, and factors that a call brings."""
     b = Builder()
     x, vector = b.parameter("x", (1, 3, 20, 20)), b.parameter("vector", (32,))
     stem, taps = (b.weight(name, shape) for name, shape in (("stem", (32, 3, 3, 3)),
                                                                                ("taps", (32, 1, 3, 3))))
     x = b.convolution(x, stem, pads_begin=(1, 1), pads_end=(1, 1))
+    parts = b.transpose(b.reshape(x, shape=(1, 2, 16, 20, 20)), order=(0, 2, 1, 3, 4))
+    x = b.reshape(parts, shape=(1, 32, 20, 20))
     for stride in (1, 2):
         x = b.relu(b.convolution(x, taps, groups=32, strides=(stride, stride), pads_begin=(1, 1), pads_end=(1, 1)))
     return b.results(b.batch_norm(x, *(vector,) * 4), b.scale_shift(x, vector, vector))
@@ -208,7 +210,7 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
     with _as_if_larger(make):
         weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
         options = {"chains": 1} if make is chains else {}
-        return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1, **options).package().to_bytes(HELD)
+        return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=2, **options).package().to_bytes(HELD)
 
 
 def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str = "f32") -> bytes:

@@ -26,6 +26,7 @@ from ngraph_mxnet.targets.cpu.params.layout import (
     PACK_CHANNELS,
     PACK_CONTRACTION,
     PACK_DEPTHWISE,
+    SHUFFLE,
     TO_BLOCKED,
     ZERO_HALO,
 )
@@ -35,6 +36,7 @@ read_from_blocked = reader(FROM_BLOCKED)
 read_pack_channels = reader(PACK_CHANNELS)
 read_pack_contraction = reader(PACK_CONTRACTION)
 read_pack_depthwise = reader(PACK_DEPTHWISE)
+read_shuffle = reader(SHUFFLE)
 read_to_blocked = reader(TO_BLOCKED)
 read_zero_halo = reader(ZERO_HALO)
 
@@ -136,6 +138,35 @@ def from_blocked(tensors, ints, floats, begin, end):
             pixel = shift(source, w * in_w)
             for lane in range(valid):
                 target[w * out_w + lane * out_c] = pixel[lane]
+
+
+@kernel("shuffle_blocked")
+def shuffle_blocked(tensors, ints, floats, begin, end):
+    """The channels of a blocked image in another order; padding lanes get zeros.
+
+    tensors: input, places (int32 [c]: the input's channel for each of the output's; 0 for one that the input lacks),
+    output. Tasks: (n, 16-channel block, row).
+    """
+    p = read_shuffle(ints, floats)
+    channels, width = p.c, p.w
+    blocks = (channels + 15) // 16
+    for task in range(begin, end):
+        plane, row = task // p.h, task % p.h
+        image, block = plane // blocks, plane % blocks
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + row * p.in_row)
+        target = shift(pointer(tensors, 2, float32), image * p.out_n + block * p.out_block + row * p.out_row)
+        places = shift(pointer(tensors, 1, int32), block * 16)
+        valid = min(channels - block * 16, 16)
+        if valid < 16:
+            for w in range(width):
+                store_lanes(target, w * 16, splat(np.float32(0)))
+        for lane in range(valid):
+            place = places[lane]
+            if place < 0 or place >= channels:
+                place = 0
+            channel = shift(source, place // 16 * p.in_block + place % 16)
+            for w in range(width):
+                target[w * 16 + lane] = channel[w * 16]
 
 
 def _pack_contraction(source_type: types.Number, target_type: types.Number, together: int, stored: Callable,

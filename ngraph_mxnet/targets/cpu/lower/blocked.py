@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f32, u8
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Linear, channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Kernels
+from ngraph_mxnet.targets.cpu.params.layout import SHUFFLE
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
@@ -176,6 +179,17 @@ def global_max(ctx: Lowering, node: Node) -> None:
     """reduce_max over all spatial axes of a blocked tensor: a max pool of one window."""
     source, out = ctx.blocked(node.inputs[0]), ctx.new_blocked(node.output)
     _emit_pool(ctx, "max_pool_blocked", POOLS, source, out, _Window((1, 1, *node.inputs[0].shape[2:])[-3:]))
+    ctx.set_blocked(node.output, out)
+
+
+def shuffle(ctx: Lowering, node: Node) -> None:
+    """The channels of an image in the order of the plan."""
+    value, order = ctx.shuffles[node]
+    source, out = ctx.blocked(value), ctx.new_blocked(node.output)
+    params = SHUFFLE(n=out.images, c=len(order), h=out.height, w=out.width,
+                     **by_name("in_n in_block in_row", blocked_strides(source)[:3]),
+                     **by_name("out_n out_block out_row", blocked_strides(out)[:3]))
+    ctx.emit("shuffle_blocked", params, input=source, places=ctx.table(np.array(order, np.int32)), output=out)
     ctx.set_blocked(node.output, out)
 
 

@@ -22,7 +22,13 @@ from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, strided, strided_parts
-from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_activations, plan_layout, read_as_images
+from ngraph_mxnet.targets.cpu.planning.layout import (
+    LayoutPlan,
+    plan_activations,
+    plan_layout,
+    plan_shuffles,
+    read_as_images,
+)
 from ngraph_mxnet.targets.cpu.planning.precision import Affine, plan_fours, plan_narrow, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
@@ -181,6 +187,7 @@ class Lowering:
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow, in_place=planned)
         self.activations: dict[Node, Node] = plan_activations(graph, narrow=self.bf16) if planned else {}
         self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.activations) if planned else {}
+        self.shuffles, self.within_shuffles = plan_shuffles(graph) if planned and not self.bf16 else ({}, set())
         self.merged: set[Node] = set()
         """Nodes whose results those before them have made by now: an activation by its convolution."""
         self.quantized: dict[Value, tuple[Value, Affine]] = {}

@@ -210,6 +210,8 @@ class Epilogue:
     """The affine map of a residual that is u8."""
     stored: tuple[Affine | None, ...] = ()
     """How results are stored as u8."""
+    first: int = 0
+    """The output channel at which the vectors are read first."""
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -261,6 +263,12 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
     if out.type.size == 0:
         return
+    if bands := _bands(source, weights):
+        for band in bands:
+            parts = [band.of(view) for view in outputs]
+            contract(ctx, band.input(source), _BandPacking.of(weights, band), geometry, parts,
+                     replace(epilogue, first=band.first * BLOCK), None if residual is None else band.of(residual))
+        return
     group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
     size = ContractionSize(
         out.images, out.height, out.width, group_blocks, steps=source.channels * geometry.taps, groups=source.groups,
@@ -295,7 +303,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     )
     packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)
     bias, scale, shift, factor, addend = (
-        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile, becomes)
+        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile, becomes, epilogue.first)
         for value, becomes in ((epilogue.bias, AS_IT_IS), (epilogue.scale, storing.scale),
                                (epilogue.shift, storing.shift), (epilogue.factor, storing.factor),
                                (epilogue.addend, storing.addend))
@@ -306,7 +314,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
              bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
              output2=second, scale2=scale, shift2=shift, **more,
-             slopes=slopes_of(ctx, epilogue.activation, out, source, choice.oc_tile),
+             slopes=slopes_of(ctx, epilogue.activation, out, source, choice.oc_tile, epilogue.first),
              around=("input",) if geometry.halo else (),
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
@@ -329,19 +337,24 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
 
 
 def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int,
-                   becomes: Linear = AS_IT_IS) -> View | None:
-    """A per-channel vector in the order of the packed weights."""
+                   becomes: Linear = AS_IT_IS, first: int = 0) -> View | None:
+    """A per-channel vector in the order of the packed weights, from channel `first` on, which begins a tile."""
+    if value is None:
+        return None
     groups = 1 if source.kind == "depthwise" else source.groups
+    channels = channels if is_one(value.type.size) else value.type.size
     params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
-    return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
+    packed = _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
+    return packed if is_one(value.type.size) else packed.moved(4 * first)
 
 
-def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: Input, oc_tile: int) -> View | None:
-    """The slopes of a prelu in the order of the packed weights."""
+def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: Input, oc_tile: int,
+              first: int = 0) -> View | None:
+    """The slopes of a prelu in the order of the packed weights, from channel `first` on."""
     if activation.op != "prelu":
         return None
     if isinstance(activation.slopes, Value):
-        return channel_vector(ctx, activation.slopes, out.type.shape[1], source, oc_tile)
+        return channel_vector(ctx, activation.slopes, out.type.shape[1], source, oc_tile, first=first)
     size = _channel_bytes(out.type.shape[1], source, oc_tile) // 4
     return ctx.table(np.full(size, activation.slopes, np.float32))
 
@@ -451,3 +464,92 @@ class Packing:
 
         spec = (kernel, self.first, *self.spec, *params.ints())
         return ctx.packed(self.value, spec, size, emit, contiguous=self.contiguous)
+
+
+_BAND = 2
+"""Blocks of the widest tile of output channels."""
+_SPARSE = 0.75
+"""Share of the products of blocks at or below which bands pay for calls of their own."""
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Blocks [first, stop) of output channels whose groups lie within blocks [low, high) of input channels."""
+
+    first: int
+    stop: int
+    low: int
+    high: int
+
+    @property
+    def products(self) -> int:
+        return (self.stop - self.first) * (self.high - self.low)
+
+    def of(self, view: BlockedView) -> BlockedView:
+        """The output channels of `view`; it shares the writers."""
+        images, channels, *sizes = view.type.shape
+        shape = (images, min(channels, self.stop * BLOCK) - self.first * BLOCK, *sizes)
+        return replace(view, type=view.type.with_shape(shape)).moved(self.first * block_bytes(view))
+
+    def input(self, source: Input) -> Input:
+        return replace(source, view=source.view.moved(self.low * source.channel_stride), channels=self.high - self.low)
+
+
+def _bands(source: Input, weights: Packing) -> list[_Band]:
+    """The bands of a convolution of groups that share blocks, which would be dense with zeros; none where few are
+    zeros."""
+    if source.kind != "k16" or source.groups > 1 or weights.groups == 1 or type(weights) is not Packing:
+        return []
+    outputs, of_group = weights.shape[:2]
+    group = outputs // weights.groups
+    blocks = -(-outputs // BLOCK)
+    bands: list[_Band] = []
+    for first in range(0, blocks, _BAND):
+        stop = min(first + _BAND, blocks)
+        low = first * BLOCK // group * of_group // BLOCK
+        high = -(-((min(stop * BLOCK, outputs) - 1) // group + 1) * of_group // BLOCK)
+        if bands and (bands[-1].low, bands[-1].high) == (low, high):
+            bands[-1] = replace(bands[-1], stop=stop)
+        else:
+            bands.append(_Band(first, stop, low, high))
+    return bands if sum(band.products for band in bands) <= _SPARSE * blocks * source.channels else []
+
+
+@dataclass(frozen=True)
+class _BandPacking(Packing):
+    """The weights of a band, between zeros. `shape` and `strides` are those of the whole."""
+
+    band: _Band | None = None
+
+    @staticmethod
+    def of(weights: Packing, band: _Band) -> _BandPacking:
+        return _BandPacking(weights.value, weights.shape, weights.strides, weights.groups, weights.first,
+                            weights.contiguous, weights.spec, band)
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
+        band, (outputs, of_group, *taps) = self.band, self.shape
+        assert band is not None
+        group, begin, low = outputs // self.groups, band.first * BLOCK, band.low * BLOCK
+        end = min(outputs, band.stop * BLOCK)
+        shape = (end - begin, min(self.groups * of_group, band.high * BLOCK) - low, *taps)
+
+        def arrange(context: Lowering, view: PlainView) -> PlainView:
+            size, made = view.type.element.size, context.new_plain(TensorType(view.type.element, shape))
+            kernel, zero = f"copy_{size}", context.table(np.zeros(1, view.type.element.numpy))
+            context.strided(kernel, shape, [(zero, (0,) * 4)], (made, made.strides))
+            parts = []
+            for first in range(begin // group * group, end, group):
+                start, stop = max(begin, first), min(end, first + group)
+                type_ = view.type.with_shape((stop - start, of_group, *taps))
+                at = (start - begin) * made.strides[0] + (first // group * of_group - low) * made.strides[1]
+                read = replace(view, type=type_, strides=self.strides).moved(
+                    (self.first + start * self.strides[0]) * size)
+                part = PlainView(type_, made.buffer, made.offset + at * size, strides=made.strides)
+                context.strided(kernel, type_.shape, [(read, read.strides)], (part, part.strides), after=[made])
+                parts.append(part)
+            return replace(made, writers=[*made.writers, *(writer for part in parts for writer in part.writers)])
+
+        whole: Any = shape
+        dense: Any = contiguous_strides(shape)
+        packing = Packing(self.value, whole, dense, 1, contiguous=self.contiguous, spec=(*self.spec, band, self.first))
+        return packing.packed(ctx, source, oc_tile, is_wide, arrange)

@@ -11,6 +11,7 @@ from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.sizes import because
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
+from ngraph_mxnet.targets.cpu.lower.blocked import shuffle
 from ngraph_mxnet.targets.cpu.lower.results import require_made, write_result
 from ngraph_mxnet.targets.cpu.options import tell_once
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
@@ -43,7 +44,9 @@ def _lowered(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
     graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
     places = {value: place for place, value in enumerate(module.flow.inputs)}
     prepare = Lowering(module.graphs[PREPARE], settings, wave_bytes=_WAVE_BYTES)
-    main = Lowering(graph, settings, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
+    # One thread takes branches in turn: together their weights may not fit its caches.
+    branches = config.get("NGRAPH_INTER_OP_PARALLELISM") or int(settings.threads == 1)
+    main = Lowering(graph, settings, prepare, branches=branches)
     _lower(prepare, list(zip(prepare.graph.parameters, map(places.__getitem__, first.inputs), strict=True)))
     for value, shared in zip(graph.parameters, second.inputs, strict=True):
         if shared in made:
@@ -66,5 +69,8 @@ def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
         ctx.origin = str(node)
         ctx.builder.node += 1
         with because(f"lowering of {ctx.origin}"):
-            RULES[node.op.name].lower(ctx, node)
-            require_made(ctx, node)
+            if node in ctx.shuffles:
+                shuffle(ctx, node)
+            elif node not in ctx.within_shuffles:
+                RULES[node.op.name].lower(ctx, node)
+                require_made(ctx, node)

@@ -38,6 +38,15 @@ FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, si
                        reach=partial(_layout_reach, "output"), elements="input:f32 output:f32")
 """The blocked side's `c` stride separates blocks."""
 
+SHUFFLE = Kernels(
+    "shuffle_blocked", tensors="input places >output",
+    ints="n c h w in_n in_block in_row out_n out_block out_row", sizes=4, tasks=_layout_tasks,
+    elements="input:f32 output:f32",
+    reach=lambda p, size: [*(blocked_span(name, size, (p.n, p[at]), (-(-p.c // BLOCK), p[at + 1]), (p.h, p[at + 2]),
+                                          (p.w, BLOCK)) for name, at in (("input", 4), ("output", 7))),
+                           whole("places", 4, p.c)],
+)
+
 
 def _halo_reach(p: Any, size: int) -> list[Span]:
     if any(number < 0 for number in p[3:8]):

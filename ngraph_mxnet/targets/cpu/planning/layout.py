@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
+from math import gcd, prod
+
+import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
-from ngraph_mxnet.ir.sizes import are_same, is_one, is_zero
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_symbolic, is_zero
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
@@ -179,6 +182,52 @@ def read_as_images(graph: Graph) -> frozenset[Value]:
     """The values that a convolution or pool reads as its data, or a concat of images."""
     images = (value for node in graph.nodes if node.op.kind in ("convolution", "pool") for value in node.inputs[:1])
     return frozenset((*images, *(v for node in graph.nodes if is_blocked_concat(node) for v in node.inputs)))
+
+
+def plan_shuffles(graph: Graph) -> tuple[dict[Node, tuple[Value, list[int]]], set[Node]]:
+    """The shuffles of channels between convolutions. For the node that ends one: the image, and its channel for each
+    channel of the result. And the nodes within, which need not be computed."""
+    readers, results = graph.readers(), set(graph.results)
+    ends: dict[Node, tuple[Value, list[int]]] = {}
+    within: set[Node] = set()
+    for node in graph.nodes:
+        found = _shuffle(node)
+        if found is None or node.output in results:
+            continue
+        first, second = node.inputs[0], node.inputs[0].node.inputs[0]  # type: ignore[union-attr]
+        source, read = found[0], readers[node.output]
+        if all(value not in results and len(readers[value]) == 1 for value in (first, second)) and (
+                source.node is not None and source.node.op.kind == "convolution"
+                and any(reader.op.kind == "convolution" and place == 0 for reader, place in read)):
+            ends[node] = found
+            within.update(value.node for value in (first, second) if value.node is not None)
+    return ends, within
+
+
+def _shuffle(node: Node) -> tuple[Value, list[int]] | None:
+    """The image of float32 whose channels the node's result has in another order: a reshape parts them, a transpose
+    turns the parts, and the node joins them."""
+    if node.op.name != "reshape" or node.output.type.rank not in (3, 4, 5) or node.output.type.element is not f32:
+        return None
+    transpose = node.inputs[0].node
+    parting = transpose.inputs[0].node if transpose is not None and transpose.op.name == "transpose" else None
+    if transpose is None or parting is None or parting.op.name != "reshape":
+        return None
+    (source,), parts, order = parting.inputs, parting.output.shape, transpose.attrs["order"]
+    channels = source.shape[1] if source.type.rank > 1 else 0
+    if is_symbolic(channels) or not are_same_shape(source.shape, node.output.shape) or not are_same(
+            parts[0], source.shape[0]):
+        return None
+    last = 1
+    while last < len(parts) and not is_symbolic(parts[last]) and prod(parts[1:last + 1]) < channels:
+        last += 1
+    inner, turned = parts[1:last + 1], order[1:last + 1]
+    unturned = [axis for axis, of in enumerate(order) if axis == of]
+    if any(map(is_symbolic, inner)) or prod(inner) != channels or sorted(turned) != list(range(1, last + 1)) or not (
+            {0, *range(last + 1, len(parts))}.issubset(unturned)):
+        return None
+    places = np.arange(channels).reshape(inner).transpose([axis - 1 for axis in turned])
+    return source, [int(place) for place in places.ravel()]
 
 
 def is_global(node: Node, op: str) -> bool:
