@@ -41,7 +41,8 @@ _OTHERS = (0, 0, 1, 1, 1, 2, 3, 5, 7, 16, 20, 48, 80, -1, -2, -16, -48)
 _ABSURD = (1 << 20, 1 << 33, MOST, MOST - 1, -(1 << 20), -(1 << 33), -MOST, 4096, -4096)
 _FLOATS = (0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 12.0, -1.0, nan, inf, 1e30)
 _USUAL = {**{f"pad_{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top", "left", "back", "bottom", "right")},
-          "lanes": (1, 4, 16), "oc_tile": (8, 16, 32), "flags": range(64), "tile_rows": (1, 2, 3), "code": range(40),
+          "lanes": (1, 4, 16), "oc_tile": (8, 16, 32, 48), "flags": range(64), "tile_rows": (1, 2, 3),
+          "code": range(40),
           "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6),
           "key_rows": (16, 32, 48), "wide": (0, 1), "activation": range(7)}
 """What to draw for numbers that records mostly refuse otherwise."""

@@ -287,7 +287,7 @@ def test_lrn(isa: str, seed: int, shape: tuple, splits: list[int], size: int, be
     ocg=st.sampled_from([1, 2, 5, 16, 24]),
     icg=st.sampled_from([1, 3, 8, 16, 20]),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    oc_tile=st.sampled_from([16, 32]),
+    oc_tile=st.sampled_from([16, 32, 48]),
     lanes=st.sampled_from([1, 16]),
     splits=SPLITS,
 )
@@ -329,7 +329,7 @@ def check_pairs(isa: str, weights: np.ndarray, packed: np.ndarray, ints: Params,
     seed=SEEDS,
     shape=st.tuples(st.integers(1, 3), st.sampled_from([5, 16, 33]), st.sampled_from([7, 16, 48])),
     order=st.sampled_from([(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1)]),
-    oc_tile=st.sampled_from([16, 32]),
+    oc_tile=st.sampled_from([16, 32, 48]),
     splits=SPLITS,
 )
 def test_pack_matrices(

@@ -403,11 +403,14 @@ def test_every_tile_size_in_bf16(kernels: Isa, isa: Isa, kind: str) -> None:
     _check_tile_sizes(kernels, isa, kind, bf16=True)
 
 
-@pytest.mark.parametrize(("blocks", "wide"), [(1, 16), (2, 32), (3, 32), (5, 32), (7, 32)])
-def test_odd_blocks_of_channels_are_computed_with_one_of_zeros(blocks: int, wide: int) -> None:
-    """Unless the CPU computes AVX-512 in halves, and waits for its multiply-adds anyway."""
+@pytest.mark.parametrize(("blocks", "wide"), [(1, 16), (2, 32), (3, 48), (4, 32), (5, 48), (7, 32), (9, 48), (36, 48)])
+def test_tiles_of_several_blocks_leave_few_zeros(blocks: int, wide: int) -> None:
+    """Odd blocks are alone if the CPU computes AVX-512 in halves, and waits for its multiply-adds anyway."""
     size = ContractionSize.of_product(480, blocks, 20)
     assert choose_tiles("avx512", "k16", size).oc_tile == wide
+    few = choose_tiles("avx512", "k16", ContractionSize.of_product(9, 36, 20))
+    assert few.oc_tile == 32  # more of the weights for each pixel
+    assert choose_tiles("avx512", "k16", size, u8=True, vnni=True).oc_tile == wide
     assert choose_tiles("avx512", "k16", size, halves=True).oc_tile == (16 if blocks % 2 else 32)
 
 

@@ -338,14 +338,11 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
 
 def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int,
                    becomes: Linear = AS_IT_IS, first: int = 0) -> View | None:
-    """A per-channel vector in the order of the packed weights, from channel `first` on, which begins a tile."""
-    if value is None:
-        return None
+    """`channels` numbers of a per-channel vector, from channel `first` on, in the order of the packed weights."""
     groups = 1 if source.kind == "depthwise" else source.groups
-    channels = channels if is_one(value.type.size) else value.type.size
     params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
-    packed = _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
-    return packed if is_one(value.type.size) else packed.moved(4 * first)
+    return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise",
+                                                first=first)
 
 
 def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: Input, oc_tile: int,
@@ -364,7 +361,8 @@ def channel_blocks(ctx: Lowering, value: Value, becomes: Linear = AS_IT_IS) -> V
     return _in_tiles(ctx, value, packed_channels(value.type.size, groups=1, oc_tile=BLOCK), becomes)
 
 
-def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False) -> View:
+def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False,
+              first: int = 0) -> View:
     """`real`: integers become float32. One element stands for all channels."""
     n = PACK_CHANNELS.read(params.ints())
     channels = n.groups * n.per_group
@@ -375,6 +373,9 @@ def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_
             copies = context.new_plain(TensorType(numbers.type.element, (channels,)))
             context.strided("copy_4", (channels,), [(numbers, (0,))], (copies, copies.strides))
             numbers = copies
+        elif first:
+            part = numbers.type.with_shape((channels,))
+            numbers = PlainView(part, numbers.buffer, numbers.offset + 4 * first, numbers.writers, (1,))
         for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
             if number != neutral:
                 scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
@@ -384,7 +385,7 @@ def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_
         context.emit("pack_channels", params, values=numbers, packed=destination)
 
     size = n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4
-    return ctx.packed(value, ("channels", real, becomes, *n), size, emit)
+    return ctx.packed(value, ("channels", real, becomes, first, *n), size, emit)
 
 
 def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:

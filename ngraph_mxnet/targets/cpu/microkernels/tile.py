@@ -58,10 +58,14 @@ class TileValues:
     floats: ir.Value
 
 
+def _block_at(e: Emitter, base: ir.Value, stride: ir.Value, block: int) -> ir.Value:
+    return e.at(base, e.builder.mul(stride, ir.Constant(I64, block))) if block else base
+
+
 def places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
             pixels: int) -> list[ir.Value]:
     """The tile's pixels of a channel block in the tensor at `base`."""
-    start = e.at(base, stride) if block else base
+    start = _block_at(e, base, stride, block)
     return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
 
 
@@ -182,7 +186,7 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
 def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Apply an activation function to what the tile has stored."""
     for block in range(variant.blocks):
-        base = e.at(v.output, v.out_block_stride) if block else v.output
+        base = _block_at(e, v.output, v.out_block_stride, block)
 
         def call(base: ir.Value = base) -> list[ir.Value]:
             call_activation(e, min(16, variant.oc_tile), v.activation, base, v.offsets[1], ir.Constant(I64, pixels))

@@ -40,7 +40,7 @@ class Variant:
 
     kind: Kind
     oc_tile: int
-    """Output channels per packed weight tile: 8 (half a block), 16 or 32."""
+    """Output channels per packed weight tile: 8 (half a block), 16, 32 or 48."""
     tile: int
     rows: bool = False
     bf16: bool = False
@@ -94,11 +94,13 @@ _AVX512 = (
     Variant("k1", 16, 10),
     Variant("depthwise", 16, 10),
 )
+_THREE_BLOCKS = Variant("k16", 48, 8)
+"""24 accumulators, 3 weights, 2 broadcasts."""
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for VNNI.
-    "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512),
-               *(replace(variant, u8=True) for variant in _AVX512 if variant.kind != "k1"),
+    "avx512": (*_AVX512, _THREE_BLOCKS, *(replace(variant, bf16=True) for variant in _AVX512),
+               *(replace(variant, u8=True) for variant in (*_AVX512, _THREE_BLOCKS) if variant.kind != "k1"),
                Variant("k16", 16, 5, u8=True, wide=True)),
     # 16 registers of 8 floats: 12 accumulators, 1 or 2 weights, 1 or 2 broadcasts. Half blocks are for numbers of
     # output channels that leave one.
