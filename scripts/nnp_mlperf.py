@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 from mlperf.scenarios import compiled, offline, runs, server
+from mlperf.sensitivity import lowering_sensitivity, sensitivity
+from mlperf.serving import Batch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.report.sensitivity import lowering_sensitivity, sensitivity
-from ngraph_mxnet.targets.nnp.report.serving import Batch
 
 PUBLISHED_OFFLINE = 10_579.5
 PUBLISHED_SERVER = "10,303 to 10,402 requests a second; mean 5.7 to 6.5 ms, least 2.7 ms"

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ngraph_mxnet import config  # noqa: E402
-from ngraph_mxnet.targets.nnp.report.tables import device_tables, instruction_table, lowering_table  # noqa: E402
+from ngraph_mxnet.targets.nnp.report import device_tables, instruction_table, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 
@@ -31,7 +31,7 @@ DEVICES = """# The numbers of the simulated NNPs
 This page lists the numbers that [the simulator](nnp.md) has of each product, with their sources. A number is
 `published`, `derived` from published ones, or a `guess` whose source gives the grounds. No number was fitted to a
 benchmark. `load_device(name, {{path: value}})` gives a device with other numbers. This page is generated: edit
-`ngraph_mxnet/targets/nnp/devices/` or `ngraph_mxnet/targets/nnp/lower/places.py` and run `scripts/update_docs.py`.
+`ngraph_mxnet/targets/nnp/devices/` or `ngraph_mxnet/targets/nnp/places.py` and run `scripts/update_docs.py`.
 
 {tables}
 ## The numbers of lowering

@@ -10,11 +10,10 @@ import numpy as np
 
 import ngraph_mxnet
 from mlperf.resnet import IMAGE, random_weights, resnet50
+from mlperf.serving import Batch, Stream, highest_rate, stream
 from ngraph_mxnet.targets.nnp.device import Device
 from ngraph_mxnet.targets.nnp.executable import NNPExecutable
-from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.report.serving import Batch, highest_rate
-from ngraph_mxnet.targets.nnp.simulate.stream import Stream, stream
+from ngraph_mxnet.targets.nnp.program import Program
 
 BOUND = 0.015
 """Seconds within which 99 % of the Server scenario's requests must be answered."""

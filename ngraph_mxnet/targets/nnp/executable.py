@@ -1,35 +1,149 @@
-"""A graph compiled for the simulated device: weights, inputs and results between NumPy and the device's formats."""
+"""A graph compiled for the simulated device: weights, inputs and results between NumPy and the device's formats.
+
+What was compiled is kept as plain data, in parts of a package. `NNPReplicas` shares a call's work among devices.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.module import Changes, Module, changes_of
-from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.package import Package, decode_module, encode_graph
-from ngraph_mxnet.package.pack import text
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
+from ngraph_mxnet.ir.types import Role, Shape
+from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph
+from ngraph_mxnet.package.pack import count, text
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
-from ngraph_mxnet.targets.nnp.isa.assembler import print_program
-from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.lower.lowering import lower
-from ngraph_mxnet.targets.nnp.lower.views import convert_views
-from ngraph_mxnet.targets.nnp.packing import decode_settings, decode_version, encode_settings, encode_version
-from ngraph_mxnet.targets.nnp.quantization import Quantization, uniform
+from ngraph_mxnet.targets.nnp.access import ways
+from ngraph_mxnet.targets.nnp.device import load_device
+from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
+from ngraph_mxnet.targets.nnp.hazards import order
+from ngraph_mxnet.targets.nnp.lowering import Arrays, Lowered, Settings, Version, lower
+from ngraph_mxnet.targets.nnp.places import convert_views, resources_of
+from ngraph_mxnet.targets.nnp.program import Program, parse_program, print_program
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, uniform
 from ngraph_mxnet.targets.nnp.quantize import quantize
-from ngraph_mxnet.targets.nnp.report.report import Report, count_call, make_report, trace_text
-from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
-from ngraph_mxnet.targets.nnp.simulate.hazards import order
-from ngraph_mxnet.targets.nnp.simulate.timing import Timeline, simulate
-from ngraph_mxnet.targets.nnp.version import Arrays, Settings, Version
+from ngraph_mxnet.targets.nnp.report import Report, count_call, make_report, trace_text
+from ngraph_mxnet.targets.nnp.timing import Timeline, simulate
+
+Result = TypeVar("Result")
+
+
+def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, Any]:
+    """Plain data (see `package.pack`), with these samples.
+
+    Raises:
+        PackageError: a number of the device, or of lowering, is not the usual one.
+    """
+    device, resources = settings.resources.device, settings.resources
+    usual = resources_of(load_device(device.name), resources.element).with_engines(len(resources.engines))
+    if usual.device.numbers != device.numbers or replace(resources, device=usual.device) != usual:
+        raise PackageError(f"only what was compiled for {device.name} as it is can be kept, not with other numbers")
+    return {"device": device.name, "element": resources.element, "engines": len(resources.engines),
+            "instances": settings.instances, "narrow": settings.narrow, "devices": settings.devices,
+            "samples": [list(sample) for sample in samples]}
+
+
+def decode_settings(found: Any) -> Settings:
+    """Return the settings that `encode_settings` encoded.
+
+    Raises:
+        PackageError: the data are something else, or there is no such device.
+    """
+
+    def settings() -> Settings:
+        resources = resources_of(load_device(text(found["device"])), text(found["element"]))
+        engines, samples = count(found["engines"]), tuple(tuple(sample) for sample in found["samples"])
+        real = resources.element in resources.device.grids and FORMATS[resources.element].is_float
+        if not real or not 1 <= engines <= len(resources.engines):
+            raise ValueError(f"{resources.device.name} with {engines} engines and {resources.element}")
+        if not all(isinstance(array, np.ndarray) for sample in samples for array in sample):
+            raise TypeError("a sample is no list of arrays")
+        return Settings(resources.with_engines(engines), count(found["instances"]), bool(found["narrow"]), samples,
+                        count(found["devices"]))
+
+    return _read("settings", settings)
+
+
+def encode_version(version: Version) -> dict[str, Any]:
+    """Plain data; the Program is text, in which what it holds before a call is empty."""
+    values = {value: number for number, value in enumerate(version.graph.values())}
+    nodes = {node: number for number, node in enumerate(version.graph.nodes)}
+    stored, lowered = version.quantization, version.lowered
+    empty = dict.fromkeys((*lowered.weights.values(), *lowered.scales.values()), b"")
+    return {
+        "graph": encode_graph(version.graph),
+        "known": sorted(values[value] for value in version.weights),
+        "elements": [stored.elements.get(value) for value in values],
+        "scales": [(values[value], scale) for value, scale in stored.scales.items() if value in values],
+        "channel_scales": [(values[value], scales) for value, scales in stored.weights.items() if value in values],
+        "products": sorted(nodes[node] for node in stored.products if node in nodes),
+        "program": print_program(replace(lowered.program, constants=empty)),
+        "weights": [values[value] for value in lowered.weights],
+        "sum_scales": [nodes[node] for node in lowered.scales],
+    }
+
+
+def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
+    """Return the version of the graph `main` that `encode_version` encoded.
+
+    Raises:
+        PackageError: the data are something else.
+    """
+
+    def version() -> Version:
+        graph = decode_graph(found["graph"])
+        ports = [[value.type for value in (*each.parameters, *each.results)] for each in (graph, main)]
+        if ports[0] != ports[1]:
+            raise ValueError("its inputs or results are not the graph's")
+        values, nodes = list(graph.values()), graph.nodes
+        quantization = Quantization(
+            {value: element for value, element in zip(values, found["elements"], strict=True) if element is not None},
+            {values[count(number)]: float(scale) for number, scale in found["scales"]},
+            {values[count(number)]: _array(scales) for number, scales in found["channel_scales"]},
+            {nodes[count(number)] for number in found["products"]},
+        )
+        program = parse_program(text(found["program"]))
+        if program.device != settings.resources.device.name:
+            raise ValueError(f"its program is for {program.device}")
+        buffers = list(program.constants)
+        program.constants = {}
+        weights = [values[count(number)] for number in found["weights"]]
+        scales = [nodes[count(number)] for number in found["sum_scales"]]
+        if len(buffers) != len(weights) + len(scales):
+            raise ValueError(f"its program has {len(buffers)} constants, expected {len(weights)} and {len(scales)}")
+        lowered = Lowered(program, dict(zip(weights, buffers, strict=False)),
+                          dict(zip(scales, buffers[len(weights):], strict=True)))
+        return Version(graph, frozenset(values[count(number)] for number in found["known"]), quantization, lowered)
+
+    return _read("version", version)
+
+
+def _array(value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{value!r} is no array")
+    return value
+
+
+def _read(what: str, read: Callable[[], Result]) -> Result:
+    try:
+        return read()
+    except PackageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, NGraphError, TypeError, ValueError) as error:
+        raise PackageError(f"these are no data of a {what} of the NNP: {error}") from error
+
 
 _KEPT = 2
 """Sets of weights whose loaded device is kept."""
@@ -222,3 +336,163 @@ class NNPExecutable(Executable):
         known = dict(zip(version.graph.parameters, contents, strict=True))
         known |= {node.output: node.attrs["value"] for node in version.graph.nodes if node.op.name == "constant"}
         return version, version.loaded(known)
+
+
+def rebatched(graph: Graph, parts: int) -> Graph:
+    """The graph for one of `parts` equal slices of the batch, axis 0 of all parameters that are no weights.
+
+    Results that depend on the batch are slices of the original's, along axis 0; the others are whole.
+
+    Raises:
+        ConfigError: the batch is no multiple of `parts`, or a node mixes the images; the text names it.
+    """
+    found = Graph(graph.name)
+    table: dict[Value, Value] = {}
+    sliced: set[Value] = set()
+    for parameter in graph.parameters:
+        type_ = parameter.type
+        if parameter.role is not Role.WEIGHT:
+            type_ = type_.with_shape(_slice(parameter.shape, parts, f"input {parameter.name}"))
+            sliced.add(parameter)
+        table[parameter] = found.add_parameter(type_, parameter.name, parameter.role,
+                                               origin=parameter.origin)
+    for node in graph.nodes:
+        attrs = dict(node.attrs)
+        if any(value in sliced for value in node.inputs):
+            attrs = _attrs(node, sliced, parts)
+            sliced.update(node.outputs)
+        twin = make_node(node.op.name, [table[value] for value in node.inputs], attrs, node.origin)
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            wanted = _slice(old.shape, parts, str(node)) if old in sliced else old.shape
+            if new.shape != wanted:
+                raise ConfigError(_refused(node))
+            table[old] = new
+        found.nodes.append(twin)
+    found.results = [table[result] for result in graph.results]
+    return found
+
+
+def _slice(shape: Shape, parts: int, what: str) -> Shape:
+    if not shape or shape[0] % parts:
+        raise ConfigError(f"{what} has shape {list(shape)}: expected a first axis that {parts} devices can share "
+                          "evenly; run on one device, or with another batch")
+    return (shape[0] // parts, *shape[1:])
+
+
+def _refused(node: Node) -> str:
+    return f"{node} mixes the images of a batch: several devices can't share it; run on one device"
+
+
+def _attrs(node: Node, sliced: set[Value], parts: int) -> dict[str, Any]:
+    """The attributes for a slice, when every operand in `sliced` and so every output is cut along axis 0."""
+    attrs, name = dict(node.attrs), node.op.name
+    shape = node.outputs[0].shape
+    if name == "reshape":  # rows of elements stay in order, so an equal share of them is a slice of any first axis
+        return {**attrs, "shape": _slice(shape, parts, str(node))}
+    if not shape or shape[0] <= 1:
+        raise ConfigError(_refused(node))
+    way = ways(node).get(0)
+    if way is None or any(own != 0 for own in way.outputs):
+        raise ConfigError(_refused(node))
+    for value, own in zip(node.inputs, way.inputs, strict=True):
+        # A slice that the node needs whole, or an operand that is whole where it needs a slice.
+        if (value in sliced) != (own == 0) and (value in sliced or (own is not None and value.shape[own] > 1)):
+            raise ConfigError(_refused(node))
+    if name == "broadcast":
+        attrs["shape"] = _slice(shape, parts, str(node))
+    elif name == "slice":
+        attrs["end"] = (node.attrs["end"][0] // parts, *node.attrs["end"][1:])
+    return attrs
+
+
+PART = "part"
+"""The code of such a package: what each device runs, a package itself."""
+
+
+class NNPReplicas(Executable):
+    """Each of `settings.devices` gets an equal slice of the batch, and all weights into a memory of its own.
+
+    All run the same Program at once; that one simulator computes their numbers, one after the other, changes none.
+    """
+
+    def __init__(self, name: str, flow: Flow, part: NNPExecutable) -> None:
+        """
+        Args:
+            flow: one call of the whole.
+            part: what each device runs.
+        """
+        super().__init__(*ports_of(flow))
+        self.part, self._name, self._flow, self._count = part, name, flow, part.settings.devices
+        self._cut = [value.role is not Role.WEIGHT for value in flow.inputs]
+        self._joined = [own.type != mine.type for own, mine in zip(part.outputs, self.outputs, strict=True)]
+
+    @staticmethod
+    def compiled(target: str, graph: Graph, settings: Settings) -> NNPReplicas:
+        """
+        Args:
+            target: the backend's name.
+
+        Raises:
+            ConfigError: the graph can't be cut along its batch.
+        """
+        flow, part = single_step(graph, PART), rebatched(graph, settings.devices)
+        cut = [value.role is not Role.WEIGHT for value in flow.inputs]
+        samples = tuple(piece for sample in settings.samples for piece in _slices(sample, cut, settings.devices))
+        own = NNPExecutable(target, split_prepare(part), replace(settings, samples=samples))
+        return NNPReplicas(graph.name, flow, own)
+
+    @staticmethod
+    def of(target: str, package: Package) -> NNPReplicas:
+        """Return the replicas that the package was made from.
+
+        Raises:
+            PackageError: the package is damaged, or its device is not known.
+        """
+        part = NNPExecutable.of(target, Package.from_plain(package.code[PART]))
+        flow, own, count = package.flow, part.module.flow, part.settings.devices
+        both = (*zip_longest(flow.inputs, own.inputs), *zip_longest(flow.results, own.results))
+        fits = all(_fits(value, mine, count) for value, mine in both)
+        if not fits or [step.graph for step in flow.steps] != [PART] or count < 2:
+            raise PackageError(f"package {package.name}: what each of {count} devices runs is no part of it")
+        return NNPReplicas(package.name, flow, part)
+
+    @property
+    def program(self) -> Program:
+        """The Program that each device runs."""
+        return self.part.program
+
+    def package(self) -> Package:
+        return Package(self.part.target, self._name, self._flow, {PART: self.part.package().plain()})
+
+    def report(self) -> Report:
+        """The report of one device: the others do the same at the same time."""
+        return self.part.report()
+
+    def listing(self) -> str:
+        """The listing of one device: the others run the same."""
+        return self.part.listing()
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        slices = _slices(arrays, self._cut, self._count)
+        self.part.calibrate(slices)
+        parts = [self.part.run(each) for each in slices]
+        return [np.concatenate(results) if joined else results[0]
+                for joined, results in zip(self._joined, zip(*parts, strict=True), strict=True)]
+
+
+def _fits(whole: Shared | None, part: Shared | None, count: int) -> bool:
+    """True if `part` may be the slice of `whole` that one of `count` devices has.
+
+    An input must be a slice; a weight or a result may also be all of `whole`.
+    """
+    if whole is None or part is None or whole.role is not part.role:
+        return False
+    slices = part.type.rank > 0 and part.type.with_shape((count * part.type.shape[0], *part.type.shape[1:]))
+    return whole.type in ({slices} if part.role is Role.INPUT else {part.type, slices})
+
+
+def _slices(arrays: Arrays, cut: Sequence[bool], count: int) -> list[list[np.ndarray]]:
+    """Each device's arrays."""
+    pieces: list[Sequence[np.ndarray]] = [np.split(array, count) if mine else [array] * count
+                                          for array, mine in zip(arrays, cut, strict=True)]
+    return [list(each) for each in zip(*pieces, strict=True)]

@@ -11,11 +11,16 @@ kept.
   elements, takes their maximum or mean, adds or clamps, where its own result is i8 again. Softmax, normalisations and
   all other ops read the other element, and so does the caller.
 * What only moves elements has one scale for operands and result, so that it needs no arithmetic.
+
+`quantized_reference` computes such a graph node by node on whole tensors: no tiles, no memories. What a Program of the
+graph gives on the functional simulator must be equal bit for bit, however it is tiled: the grid's arithmetic does not
+depend on tiles, and the vector unit's but for the order in which NumPy adds up a reduction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -25,17 +30,20 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.quantisation.choose import choose_symmetric, symmetric, weight_scales
 from ngraph_mxnet.quantisation.layers import weight_axes
 from ngraph_mxnet.quantisation.observe import Histogram
+from ngraph_mxnet.targets.nnp import functional
+from ngraph_mxnet.targets.nnp.functional import evaluate, narrowed, widened
 from ngraph_mxnet.targets.nnp.quantization import (
+    FORMATS,
     LARGEST_F16,
     Quantization,
     convert_operands,
     finite_magnitude,
     known_arrays,
+    last_reads,
     on_grid,
     plain_elements,
     uniform,
 )
-from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 
 
 def observe(
@@ -227,3 +235,81 @@ def _share(graph: Graph, narrow: set[Value], histograms: dict[Value, Histogram])
                 for each, histogram in histograms.items():
                     if histogram is other:
                         histograms[each] = mine
+
+
+def quantized_reference(
+    graph: Graph,
+    quantization: Quantization,
+    inputs: Sequence[np.ndarray],
+    visit: Callable[[Value, np.ndarray], None] | None = None,
+) -> list[np.ndarray]:
+    """The results, of the types that they have in the graph, of `inputs`, an array for each parameter.
+
+    `visit` is called with each value and its stored elements. Factors in f32, which no grid has, are multiplied as
+    NumPy does it.
+    """
+    stored = {p: quantization.store(p, array) for p, array in zip(graph.parameters, inputs, strict=True)}
+    dying = last_reads(graph)
+    if visit is not None:
+        for parameter, array in stored.items():
+            visit(parameter, array)
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            if node.op.name == "constant":
+                stored[node.output] = quantization.store(node.output, node.attrs["value"])
+            elif on_grid(node):
+                stored[node.output] = _on_grid(node, quantization, stored)
+            else:
+                stored.update(_on_vector(node, quantization, stored))
+            if visit is not None:
+                for value in node.outputs:
+                    visit(value, stored[value])
+            for value in dying.get(node, ()):
+                del stored[value]
+    return [np.array(quantization.load(result, stored[result]), order="C") for result in graph.results]
+
+
+def _on_vector(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+    operands = [widened(stored[v], q.elements[v], q.scales.get(v)) for v in node.inputs]
+    results = evaluate(node.op.name, operands, node.attrs)
+    return {
+        value: np.array(narrowed(result, q.elements[value], q.scales.get(value)), order="C")
+        for value, result in zip(node.outputs, results, strict=True)
+    }
+
+
+def _real_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    return np.matmul(a, b) if start is None else start + np.matmul(a, b)
+
+
+_PRODUCTS: dict[str, functional.Product] = {
+    "i8": functional.integer_product,
+    "f16": functional.float_product,
+    "bf16": functional.float_product,
+    "f32": _real_product,
+}
+
+
+def _on_grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> np.ndarray:
+    integer, convolution = node in q.products, node.op.kind == "convolution"
+    along = (-1, *(1,) * (node.output.type.rank - 2)) if convolution else (-1,)
+    reals = [FORMATS[q.elements[v]].to_float32(stored[v]) for v in node.inputs]
+    data, weights, *rest = reals
+    options = {
+        "scale": q.sum_scale(node).reshape(along) if integer else None,
+        "bias": rest[0].reshape(along) if rest else None,
+        "residual_scale": q.scales.get(node.inputs[3], 1.0) if len(rest) > 1 else 1.0,
+        "lower": node.attrs.get("lower", -math.inf),
+        "upper": node.attrs.get("upper", math.inf),
+        "out_scale": q.scales.get(node.output, 1.0),
+    }
+    element, product = q.elements[node.output], _PRODUCTS[q.elements[node.inputs[0]]]
+    if not convolution:
+        a = data.swapaxes(-1, -2) if node.attrs["transpose_a"] else data
+        b = weights.swapaxes(-1, -2) if node.attrs["transpose_b"] else weights
+        return functional.finish(product(a, b, None), element, **options)
+    result = np.empty(node.output.shape, FORMATS[element].storage)
+    for index, sums in enumerate(functional.convolution(data, weights, node.attrs, product)):
+        residual = rest[1][index] if len(rest) > 1 else None
+        result[index] = functional.finish(sums, element, residual=residual, **options)
+    return result

@@ -8,14 +8,12 @@ import numpy as np
 
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.isa.program import check as check_instruction
-from ngraph_mxnet.targets.nnp.lower.lowering import lower
-from ngraph_mxnet.targets.nnp.lower.places import Resources, resources_of
-from ngraph_mxnet.targets.nnp.lower.views import convert_views
+from ngraph_mxnet.targets.nnp.hazards import check, order
+from ngraph_mxnet.targets.nnp.lowering import Version, lower
+from ngraph_mxnet.targets.nnp.places import Resources, convert_views, resources_of
+from ngraph_mxnet.targets.nnp.program import Program
+from ngraph_mxnet.targets.nnp.program import check as check_instruction
 from ngraph_mxnet.targets.nnp.quantization import uniform
-from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
-from ngraph_mxnet.targets.nnp.version import Version
 
 _FEW = 200
 """Instructions, beyond which the hazards' independent check takes long; `order` has tests of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile
 
 DEVICE = "nnp-i-1100"
 SPACE = 512

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.targets.nnp.lower.places import ALIGNMENT, Allocator, padded
+from ngraph_mxnet.targets.nnp.places import ALIGNMENT, Allocator, padded
 
 
 @given(st.integers(0, 4096), st.booleans(), st.lists(st.tuples(st.booleans(), st.integers(0, 1500)), max_size=60))

@@ -15,9 +15,8 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.printer import print_graph
 from ngraph_mxnet.ir.types import f16
-from ngraph_mxnet.targets.nnp.isa.assembler import parse_program, print_program
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, whole
-from ngraph_mxnet.targets.nnp.simulate.hazards import order
+from ngraph_mxnet.targets.nnp.hazards import order
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, parse_program, print_program, whole
 
 _LEAVES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 _VALUES = st.recursive(

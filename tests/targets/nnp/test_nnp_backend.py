@@ -19,8 +19,8 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.replicas import rebatched
-from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
+from ngraph_mxnet.targets.nnp.executable import rebatched
+from ngraph_mxnet.targets.nnp.quantize import quantized_reference
 
 
 def dense() -> Graph:

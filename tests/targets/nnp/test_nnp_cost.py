@@ -9,10 +9,10 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.targets.nnp.cost import device_costs, node_seconds, transfer_seconds
+from ngraph_mxnet.targets.nnp.backend import device_costs, node_seconds, transfer_seconds
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, whole
-from ngraph_mxnet.targets.nnp.simulate.timing import simulate
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, whole
+from ngraph_mxnet.targets.nnp.timing import simulate
 
 I = load_device("nnp-i-1300:50W")  # noqa: E741
 T = load_device("nnp-t-1400")

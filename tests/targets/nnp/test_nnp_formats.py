@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngraph_mxnet.targets.nnp.isa.formats import FORMATS, dequantized, quantized
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized
 
 ALL_16 = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
 

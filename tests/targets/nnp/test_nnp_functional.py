@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.targets.nnp.isa.formats import FORMATS, dequantized, quantized
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator, run
+from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator, run
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized
 
 CONVOLUTION = {
     "strides": (1, 1),

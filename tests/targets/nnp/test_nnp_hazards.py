@@ -11,9 +11,9 @@ from nnp_programs import DEVICE, programs
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.isa.program import check as check_instruction
-from ngraph_mxnet.targets.nnp.simulate.hazards import check, ended_before, order, share
+from ngraph_mxnet.targets.nnp.hazards import check, ended_before, order, share
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.program import check as check_instruction
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import OPS, Buffer, Instruction, Tile, attributes, check, operands, whole
+from ngraph_mxnet.targets.nnp.program import OPS, Buffer, Instruction, Tile, attributes, check, operands, whole
 
 DEVICE = load_device("nnp-i-1100")
 WINDOW = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}

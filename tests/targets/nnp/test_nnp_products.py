@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
-from ngraph_mxnet.targets.nnp.simulate import arithmetic, products
+from ngraph_mxnet.targets.nnp import functional
+from ngraph_mxnet.targets.nnp.quantization import FORMATS
 
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 8, 17, 31, 33, 64])
 DEPTHS = st.sampled_from([1, 2, 5, 31, 32, 33, 64, 100])
@@ -35,6 +35,22 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_array_equal(a, b)
 
 
+def defined_integer_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """start + a b in int32, which wraps, of i8 numbers."""
+    sums = np.matmul(a.astype(np.int32), b.astype(np.int32))
+    return sums if start is None else start + sums
+
+
+def defined_float_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """start + a b in float32, of float32 numbers, added in the order of k."""
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    total = np.zeros(shape, np.float32) if start is None else start
+    with np.errstate(all="ignore"):
+        for k in range(a.shape[-1]):
+            total = total + a[..., :, k, None] * b[..., k, None, :]
+    return total
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     LEADING, SIZES, DEPTHS, SIZES, st.sampled_from(["f16", "bf16"]), st.booleans(), st.booleans(), st.integers(0, 99)
@@ -45,7 +61,7 @@ def test_float_products_equal_their_definition(leading, rows, depth, columns, na
     b = floats(rng, name, (*leading[1], depth, columns), wild)
     shape = (*np.broadcast_shapes(*leading), rows, columns)
     start = rng.normal(size=shape).astype(np.float32) if started else None
-    same(np.ascontiguousarray(products.float_product(a, b, start)), arithmetic.float_product(a, b, start))
+    same(np.ascontiguousarray(functional.float_product(a, b, start)), defined_float_product(a, b, start))
 
 
 @settings(max_examples=40, deadline=None)
@@ -60,11 +76,11 @@ def test_integer_products_equal_their_definition(leading, rows, depth, columns, 
     a, b = numbers((*leading[0], rows, depth)), numbers((*leading[1], depth, columns))
     shape = (*np.broadcast_shapes(*leading), rows, columns)
     start = rng.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32) if started else None
-    fast = products.integer_product(a.astype(np.float32), b.astype(np.float32), start)
+    fast = functional.integer_product(a.astype(np.float32), b.astype(np.float32), start)
     if fast.dtype == np.float32:
         assert np.abs(fast).max() <= 2**24
         fast = fast.astype(np.int32)
-    same(fast, arithmetic.integer_product(a, b, start))
+    same(fast, defined_integer_product(a, b, start))
 
 
 @settings(max_examples=30, deadline=None)
@@ -76,12 +92,12 @@ def test_tiles_of_a_float_product_give_its_bits(rows, depth, columns, data):
     i, j, k = (data.draw(st.integers(0, size)) for size in (rows, columns, depth))
     pieces = [
         [
-            products.float_product(a[r, k:], b[k:, c], products.float_product(a[r, :k], b[:k, c]))
+            functional.float_product(a[r, k:], b[k:, c], functional.float_product(a[r, :k], b[:k, c]))
             for c in (slice(j), slice(j, None))
         ]
         for r in (slice(i), slice(i, None))
     ]
-    same(np.block(pieces), products.float_product(a, b))
+    same(np.block(pieces), functional.float_product(a, b))
 
 
 @st.composite
@@ -113,10 +129,10 @@ def test_convolutions_equal_the_definition_and_the_op(case, name, started, seed)
     rng = np.random.default_rng(seed)
     if name == "i8":
         data, weights = (rng.integers(-128, 128, s).astype(np.float32) for s in (shape, weights_shape))
-        fast, plain = products.integer_product, arithmetic.integer_product
+        fast, plain = functional.integer_product, defined_integer_product
     else:
         data, weights = floats(rng, name, shape, False), floats(rng, name, weights_shape, False)
-        fast, plain = products.float_product, arithmetic.float_product
+        fast, plain = functional.float_product, defined_float_product
     op = get_op("convolution")
     (expected,) = op.evaluate(
         [data.astype(np.float64), weights.astype(np.float64)], {**attrs, "data_dilations": (1,) * (len(shape) - 2)}
@@ -125,11 +141,11 @@ def test_convolutions_equal_the_definition_and_the_op(case, name, started, seed)
     if started:
         start = rng.integers(-99, 99, expected.shape).astype(np.int32 if name == "i8" else np.float32)
         expected = expected + start
-    found = np.stack(list(arithmetic.convolution(data, weights, attrs, fast, start)))
+    found = np.stack(list(functional.convolution(data, weights, attrs, fast, start)))
     if name == "i8":
         data, weights = data.astype(np.int8), weights.astype(np.int8)
         found = found.astype(np.int32)
-    defined = np.stack(list(arithmetic.convolution(data, weights, attrs, plain, start)))
+    defined = np.stack(list(functional.convolution(data, weights, attrs, plain, start)))
     same(found, defined)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
@@ -140,7 +156,7 @@ def test_finish_is_each_operation_rounded_to_float32(element):
     sums = rng.integers(-40000, 40000, (4, 50)).astype(np.int32)
     scale, bias = rng.uniform(1e-4, 1e-3, (4, 1)).astype(np.float32), rng.normal(size=(4, 1)).astype(np.float32)
     residual = rng.integers(-128, 128, (4, 50)).astype(np.float32)
-    found = arithmetic.finish(
+    found = functional.finish(
         sums,
         element,
         scale=scale,
@@ -163,5 +179,5 @@ def test_finish_is_each_operation_rounded_to_float32(element):
 def test_a_bound_of_zero_gives_plus_zero():
     for length in range(1, 40):  # vectors and what is left over
         values = np.full(length, -0.0, np.float32)
-        assert not np.signbit(arithmetic.finish(values.copy(), "f16", lower=0.0)).any()
-        assert not np.signbit(arithmetic.finish(values.copy(), "f32", upper=0.0, lower=-1.0)).any()
+        assert not np.signbit(functional.finish(values.copy(), "f16", lower=0.0)).any()
+        assert not np.signbit(functional.finish(values.copy(), "f32", upper=0.0, lower=-1.0)).any()

@@ -12,10 +12,8 @@ from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.passes.pipelines import optimize
-from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
-from ngraph_mxnet.targets.nnp.quantization import Quantization, on_grid, uniform
-from ngraph_mxnet.targets.nnp.quantize import observe, quantize
-from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, on_grid, uniform
+from ngraph_mxnet.targets.nnp.quantize import observe, quantize, quantized_reference
 
 RELU = {"lower": 0.0}
 

@@ -13,8 +13,7 @@ from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.nnp.quantization import on_grid, uniform
-from ngraph_mxnet.targets.nnp.quantize import quantize
-from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
+from ngraph_mxnet.targets.nnp.quantize import quantize, quantized_reference
 
 
 def sample(graph: Graph, seed: int) -> list[np.ndarray]:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from nnp_programs import programs
 from rich.console import Console
 
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, whole
-from ngraph_mxnet.targets.nnp.report.report import make_report, trace_text
-from ngraph_mxnet.targets.nnp.simulate.hazards import order
-from ngraph_mxnet.targets.nnp.simulate.timing import simulate
+from ngraph_mxnet.targets.nnp.hazards import order
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, whole
+from ngraph_mxnet.targets.nnp.report import make_report, trace_text
+from ngraph_mxnet.targets.nnp.timing import simulate
 
 
 def run():

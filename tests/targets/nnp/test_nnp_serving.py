@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlperf.serving import Batch, highest_rate, poisson_arrivals, serve
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.targets.nnp.report.serving import Batch, highest_rate, poisson_arrivals, serve
 
 
 def test_mean_wait_is_that_of_an_m_d_1_queue():

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.targets.nnp import lowering
+from ngraph_mxnet.targets.nnp.access import Box, cut, full, granule, read, ways
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, whole
-from ngraph_mxnet.targets.nnp.lower import tiles
-from ngraph_mxnet.targets.nnp.lower.access import Box, cut, full, granule, read, ways
-from ngraph_mxnet.targets.nnp.lower.places import resources_of
-from ngraph_mxnet.targets.nnp.simulate.work import demand_of
+from ngraph_mxnet.targets.nnp.places import resources_of
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, whole
+from ngraph_mxnet.targets.nnp.timing import demand_of
 
 ELEMENTS = [("nnp-i-1100", "i8"), ("nnp-i-1100", "f16"), ("nnp-t-1400", "bf16")]
 
@@ -31,7 +31,7 @@ def cycles(graph: Graph, device: str, element: str, box: Box | None = None) -> f
     node, made = graph.nodes[-1], load_device(device)
     box = box or full(node.output.shape)
     on = resources_of(made, "bf16" if element == "bf16" else "f16")
-    return tiles.computing_seconds(node, read(node, box), box, on, element) * made.clock
+    return lowering.computing_seconds(node, read(node, box), box, on, element) * made.clock
 
 
 @pytest.mark.parametrize(("device", "element", "expected"), [
@@ -86,13 +86,13 @@ def _is_the_simulators(graph: Graph, device: str, element: str, data: st.DataObj
 
 @pytest.mark.parametrize(("precision", "expected"), [("int8", "i8"), ("f16", "f16")])
 def test_shards_are_chosen_by_the_element_of_the_product(monkeypatch, precision: str, expected: str):
-    graph, elements, estimate = convolution(images=2), set(), tiles.computing_seconds
+    graph, elements, estimate = convolution(images=2), set(), lowering.computing_seconds
 
     def noting(node, found, box, resources, element):
         elements.update({element} if node.op.name.startswith("convolution") else ())
         return estimate(node, found, box, resources, element)
 
-    monkeypatch.setattr(tiles, "computing_seconds", noting)
+    monkeypatch.setattr(lowering, "computing_seconds", noting)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(p.shape).astype(np.float32) for p in graph.parameters]
     compile(graph, "NNP", precision=precision, instances=1)(*arrays)

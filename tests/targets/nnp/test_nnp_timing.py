@@ -14,10 +14,9 @@ from nnp_programs import DEVICE, programs
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.op_table import all_ops
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.simulate.hazards import order, share
-from ngraph_mxnet.targets.nnp.simulate.timing import fair_rates, simulate
-from ngraph_mxnet.targets.nnp.simulate.work import alone, demand_of
+from ngraph_mxnet.targets.nnp.hazards import order, share
+from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.timing import alone, demand_of, fair_rates, simulate
 
 I = load_device(DEVICE)  # noqa: E741
 T = load_device("nnp-t-1400")

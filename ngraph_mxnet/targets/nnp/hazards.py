@@ -17,7 +17,7 @@ import numpy as np
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, require_within
+from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, require_within
 
 
 @dataclass(slots=True)

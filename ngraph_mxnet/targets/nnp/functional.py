@@ -1,12 +1,26 @@
 """The functional simulator: executes a Program's instructions in order, on NumPy arrays, in the device's formats.
 
-Each memory is one array of bytes; a tile is a view of it. What an instruction computes is defined here and in
-`arithmetic.py`, and no time passes: see `timing.py` for that.
+Each memory is one array of bytes; a tile is a view of it. No time passes: see `timing.py` for that.
+
+The matrix grid's arithmetic:
+
+* int8: products are added in int32, which wraps; so no order matters, and no tiling. They go through float32's matrix
+  product in pieces of K whose sums float32 holds exactly, in whatever order they are added.
+* f16 and bf16: each product is rounded to float32 (it is exact, but for what float32 can't represent), and the
+  products of an output element are added to its float32 accumulator one after the other, in the order of k. A
+  contraction cut along k into instructions that go on from each other's accumulators, in order, gives the same bits;
+  no tiling of the other axes matters. A loop compiled by Numba walks along k, with many outputs at a time.
+* The contraction axis of a convolution is (input channel of the group, *place in the kernel), row-major: the order of
+  the weights' elements. So its input channels can be cut anywhere, its kernel can't. Places in the padding are zeros
+  and are multiplied.
+* `finish` makes a result of the accumulators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +29,8 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.targets.nnp.isa.formats import FORMATS, dequantized, quantized
-from ngraph_mxnet.targets.nnp.isa.program import OPS, Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.simulate import arithmetic, products
-
-__all__ = ["FunctionalSimulator", "run"]
+from ngraph_mxnet.targets.nnp.program import OPS, Buffer, Instruction, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized
 
 _UNWRITTEN = 0xFF
 """Each byte that no one has written in a call: NaN in every floating-point format, -1 in integers."""
@@ -169,7 +180,7 @@ def _transpose(step: _Step) -> None:
 def _convolution(step: _Step) -> None:
     data, weights, product = _operands(step)
     start = step.reads[-1] if step.attrs["accumulate"] else None
-    sums = arithmetic.convolution(data, weights, step.attrs, product, start)
+    sums = convolution(data, weights, step.attrs, product, start)
     result = step.writes[0]
     if not step.attrs["final"]:
         for place, image in zip(result, sums, strict=True):
@@ -179,7 +190,7 @@ def _convolution(step: _Step) -> None:
     residual = options.pop("residual")
     for index, image in enumerate(sums):
         beside = None if residual is None else residual[index]
-        result[index] = arithmetic.finish(image, step.written[0], residual=beside, **options)
+        result[index] = finish(image, step.written[0], residual=beside, **options)
 
 
 def _matmul(step: _Step) -> None:
@@ -188,14 +199,14 @@ def _matmul(step: _Step) -> None:
     b = b.swapaxes(-1, -2) if step.attrs["transpose_b"] else b
     sums = product(a, b, step.reads[-1] if step.attrs["accumulate"] else None)
     if step.attrs["final"]:
-        sums = arithmetic.finish(sums, step.written[0], **_finishing(step, along=(-1,)))
+        sums = finish(sums, step.written[0], **_finishing(step, along=(-1,)))
     step.writes[0][...] = sums
 
 
-def _operands(step: _Step) -> tuple[np.ndarray, np.ndarray, arithmetic.Product]:
+def _operands(step: _Step) -> tuple[np.ndarray, np.ndarray, Product]:
     """The first two tiles as float32 numbers, and the product for them."""
     a, b = (FORMATS[step.read[at]].to_float32(step.reads[at]) for at in (0, 1))
-    return a, b, products.integer_product if step.read[0] == "i8" else products.float_product
+    return a, b, integer_product if step.read[0] == "i8" else float_product
 
 
 def _finishing(step: _Step, along: tuple[int, ...]) -> dict[str, Any]:
@@ -264,3 +275,187 @@ _COMPUTES: dict[str, Callable[[_Step], None]] = {
     "vector": _vector,
 }
 _DEFAULTS = {op.name: {name: kind.default for name, kind in op.schema.items()} for op in OPS.values()}
+
+
+Product = Callable[[np.ndarray, np.ndarray, "np.ndarray | None"], np.ndarray]
+"""(a [..., M, K], b [..., K, N], start [..., M, N] or None for zeros) to sums like start: see the two below."""
+
+
+def convolution(
+    data: np.ndarray,
+    weights: np.ndarray,
+    attrs: Mapping[str, Any],
+    product: Product,
+    start: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """Sums [O, *R] for each image of data [N, C, *S], with weights [O, C/groups, *K], as a matrix `product`."""
+    groups, outputs, kernel = attrs["groups"], weights.shape[0], weights.shape[2:]
+    sizes = convolved_sizes(data.shape[2:], kernel, attrs)
+    matrix = weights.reshape(groups, outputs // groups, -1)
+    for index, image in enumerate(data):
+        begin = None if start is None else start[index].reshape(groups, outputs // groups, -1)
+        yield product(matrix, columns(image, kernel, attrs), begin).reshape(outputs, *sizes)
+
+
+def columns(image: np.ndarray, kernel: Sequence[int], attrs: Mapping[str, Any]) -> np.ndarray:
+    """image [C, *S] as [groups, C/groups * kernel places, places of the result], zeros outside the image."""
+    begins, ends, strides = attrs["pads_begin"], attrs["pads_end"], attrs["strides"]
+    dilations, groups = attrs["dilations"], attrs["groups"]
+    sizes, image = convolved_sizes(image.shape[1:], kernel, attrs), np.ascontiguousarray(image)
+    if any(begins) or any(ends):
+        image = _zeros_around(image, begins, ends)
+    elif math.prod(kernel) == 1 and all(step == 1 for step in strides):
+        return image.reshape(groups, -1, math.prod(sizes))
+    steps = image.strides[1:]
+    windows: np.ndarray = np.ndarray(
+        (image.shape[0], *kernel, *sizes),
+        image.dtype,
+        image,
+        strides=(
+            image.strides[0],
+            *(step * dilation for step, dilation in zip(steps, dilations, strict=True)),
+            *(step * stride for step, stride in zip(steps, strides, strict=True)),
+        ),
+    )
+    return np.ascontiguousarray(windows).reshape(groups, -1, math.prod(sizes))
+
+
+def _zeros_around(image: np.ndarray, begins: Sequence[int], ends: Sequence[int]) -> np.ndarray:
+    around = [size + begin + end for size, begin, end in zip(image.shape[1:], begins, ends, strict=True)]
+    padded = np.zeros((image.shape[0], *around), image.dtype)
+    inner: Any = (..., *(slice(b, b + n) for b, n in zip(begins, image.shape[1:], strict=True)))
+    padded[inner] = image
+    return padded
+
+
+def convolved_sizes(sizes: Sequence[int], kernel: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The spatial sizes of a convolution's result."""
+    rows = zip(
+        sizes,
+        kernel,
+        attrs["strides"],
+        attrs["dilations"],
+        attrs["pads_begin"],
+        attrs["pads_end"],
+        strict=True,
+    )
+    return tuple(
+        (size + begin + end - dilation * (taps - 1) - 1) // stride + 1
+        for size, taps, stride, dilation, begin, end in rows
+    )
+
+
+def finish(
+    sums: np.ndarray,
+    element: str,
+    *,
+    scale: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    residual_scale: float = 1.0,
+    lower: float = -math.inf,
+    upper: float = math.inf,
+    out_scale: float = 1.0,
+) -> np.ndarray:
+    """Accumulators as stored elements, each operation rounded to float32, in this order.
+
+    clamp(sums * scale + bias + residual * residual_scale, lower, upper); what is missing is left out, and so is
+    residual_scale where it is 1. A bound of 0 gives +0. An i8 result is divided by `out_scale` first.
+
+    Args:
+        sums: int32 or float32, or float32 that hold what int32 would; may be overwritten if float32.
+        element: a name of FORMATS; `scale` and `bias` broadcast with `sums`, `residual` is float32.
+    """
+    values = sums.astype(np.float32, copy=False)
+    if scale is not None:
+        values *= scale
+    if bias is not None:
+        values += bias
+    if residual is not None:
+        values += residual if residual_scale == 1.0 else residual * np.float32(residual_scale)
+    if lower != -math.inf:
+        np.maximum(values, np.float32(lower), out=values)
+    if upper != math.inf:
+        np.minimum(values, np.float32(upper), out=values)
+    if 0.0 in (lower, upper):
+        values += np.float32(0)  # of -0 and +0 the maximum may be either
+    if element == "i8":
+        return quantized(values, out_scale)
+    return FORMATS[element].round_to(values)
+
+
+EXACT = 1024
+"""Products of i8 numbers, at most 2**14 each, whose sum float32 holds: 2**24 in all."""
+_NARROW = 16
+"""Results with fewer columns are computed transposed: the loops run along columns."""
+
+
+def integer_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """start + a b of i8 numbers held in float32. Without `start` and with few k the int32 sums come in float32."""
+    inner = a.shape[-1]
+    if start is None and inner <= EXACT:
+        return np.matmul(a, b)
+    total = None if start is None else start.copy()
+    for k in range(0, inner, EXACT):
+        piece = np.matmul(a[..., k : k + EXACT], b[..., k : k + EXACT, :]).astype(np.int32)
+        total = piece if total is None else np.add(total, piece, out=total)
+    assert total is not None
+    return total
+
+
+def float_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """start + a b of float32 numbers, added in the order of k."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    if columns < _NARROW and columns < rows:
+        turned = None if start is None else start.swapaxes(-1, -2)
+        return float_product(b.swapaxes(-1, -2), a.swapaxes(-1, -2), turned).swapaxes(-1, -2)
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*leading, rows, columns), np.float32)
+    if start is not None:
+        total[...] = start
+    places = [np.broadcast_to(np.arange(_matrices_of(x)).reshape(x.shape[:-2]), leading).reshape(-1) for x in (a, b)]
+    matrices = [np.ascontiguousarray(x).reshape(_matrices_of(x), *x.shape[-2:]) for x in (a, b)]
+    _ordered()(total.reshape(_matrices_of(total), rows, columns), matrices[0], places[0], matrices[1], places[1])
+    return total
+
+
+def _matrices_of(array: np.ndarray) -> int:
+    return int(np.prod(array.shape[:-2], dtype=np.int64))
+
+
+@functools.cache
+def _ordered() -> Callable[..., None]:
+    """The compiled loop; imported and compiled when first needed. No fast-math: the sums keep order and rounding."""
+    import numba
+
+    return numba.njit(nogil=True, error_model="numpy")(_add_products)
+
+
+def _add_products(total, a, a_places, b, b_places):
+    """total[n] += a[a_places[n]] b[b_places[n]], in the order of k. All arrays are C-contiguous."""
+    rows, inner, columns = a.shape[1], a.shape[2], b.shape[2]
+    width = 256  # four rows of sums and a line of b stay in the first cache
+    fours = rows - rows % 4
+    for n in range(total.shape[0]):
+        left, right, sums = a[a_places[n]], b[b_places[n]], total[n]
+        for begin in range(0, columns, width):
+            end = min(columns, begin + width)
+            for i in range(0, fours, 4):
+                s0, s1 = sums[i, begin:end], sums[i + 1, begin:end]
+                s2, s3 = sums[i + 2, begin:end], sums[i + 3, begin:end]
+                for k in range(inner):
+                    x0, x1, x2, x3 = left[i, k], left[i + 1, k], left[i + 2, k], left[i + 3, k]
+                    line = right[k, begin:end]
+                    for j in range(end - begin):
+                        value = line[j]
+                        s0[j] += x0 * value
+                        s1[j] += x1 * value
+                        s2[j] += x2 * value
+                        s3[j] += x3 * value
+            for i in range(fours, rows):
+                s0 = sums[i, begin:end]
+                for k in range(inner):
+                    x0 = left[i, k]
+                    line = right[k, begin:end]
+                    for j in range(end - begin):
+                        s0[j] += x0 * line[j]

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from rich.table import Table
-
+from ngraph_mxnet.targets.nnp import places
 from ngraph_mxnet.targets.nnp.device import Device, load_device
-from ngraph_mxnet.targets.nnp.isa.program import Program
-from ngraph_mxnet.targets.nnp.lower import places
-from ngraph_mxnet.targets.nnp.lower.lowering import lower
-from ngraph_mxnet.targets.nnp.simulate.hazards import order
-from ngraph_mxnet.targets.nnp.version import Settings, Version
+from ngraph_mxnet.targets.nnp.hazards import order
+from ngraph_mxnet.targets.nnp.lowering import Settings, Version, lower
+from ngraph_mxnet.targets.nnp.program import Program
 
 Overrides = dict[str, float]
 _AXES = ("channels", "positions", "depth")
@@ -89,13 +86,3 @@ def lowering_sensitivity(version: Version, settings: Settings,
 
 def _sorted(found: list[Sensitivity]) -> list[Sensitivity]:
     return sorted(found, key=lambda each: -abs(each.part - 1))
-
-
-def render(device: str, rows: list[Sensitivity]) -> Table:
-    """The rows as a table for the terminal."""
-    table = Table(title=f"{device}: the simulated result with other guesses", title_justify="left")
-    table.add_column("guess")
-    table.add_column("result", justify="right")
-    for row in rows:
-        table.add_row(row.variation.what, f"{100 * (row.part - 1):+.1f} %")
-    return table

@@ -1,1 +1,0 @@
-"""The instruction set of the simulated NNP: formats, instructions, the assembler, and programs of them."""

@@ -1,1 +1,0 @@
-"""Results of the simulation in tables: time, energy, accuracy, serving."""

@@ -1,1 +1,0 @@
-"""The simulated NNP: what instructions compute, and how long and how much energy they take."""

@@ -1,0 +1,8 @@
+"""What the study of MLPerf adds to the simulator lies with the scripts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
