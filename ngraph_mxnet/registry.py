@@ -41,8 +41,8 @@ TARGETS: dict[str, Place] = {
                  check="ngraph_mxnet.targets.cpu.options:check_options",
                  unlike="ngraph_mxnet.targets.cpu.options:unlike",
                  load_file="ngraph_mxnet.targets.cpu.program.compiled_file:load_file"),
-    "HYBRID": Place("ngraph_mxnet.targets.hybrid.backend:HybridBackend", varied=True),
-    "INTERPRETER": Place("ngraph_mxnet.targets.interpreter.backend:InterpreterBackend"),
+    "HYBRID": Place("ngraph_mxnet.targets.hybrid:HybridBackend", varied=True),
+    "INTERPRETER": Place("ngraph_mxnet.targets.interpreter:InterpreterBackend"),
     "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),
 }
 """The targets of this package, by name."""

@@ -19,11 +19,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.comparison import SLOWER, UNKNOWN, compare_runs
-from ngraph_mxnet.experiments.processes import measured
-from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.store import Run, Store
+from ngraph_mxnet.experiments.store import Run, Store, add_runs, collect, measured
 
 LAYERS = {"equal": 20, "slower": 21}
 RIGHT = {"equal": UNKNOWN, "slower": SLOWER}
@@ -46,7 +43,7 @@ def chain(layers: int, path: Path) -> None:
 
 def bench(model: Path, rounds: int) -> Run:
     command = ["-m", "ngraph_mxnet", "bench", str(model), "--threads", "1", "--rounds", str(rounds)]
-    return Run("bench", model.name, facts=facts.collect(command))
+    return Run("bench", model.name, facts=collect(command))
 
 
 @click.command(help=__doc__.partition("\nExit")[0])

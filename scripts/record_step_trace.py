@@ -24,7 +24,7 @@ from training_peers.spec import TRAININGS
 
 from ngraph_mxnet.distributed.simulation import Gradient, SimulationError, Trace
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.experiments.facts import machine
+from ngraph_mxnet.experiments.store import machine
 
 WARM_UP = 2
 """Steps that are not timed."""

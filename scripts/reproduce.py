@@ -21,11 +21,20 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.cli.runs import compared, comparison_table
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.comparison import SLOWER
-from ngraph_mxnet.experiments.processes import ProgramError, environment_of, measured, pinned
-from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.store import LATENCY, Run, Store, default_path
+from ngraph_mxnet.experiments.store import (
+    LATENCY,
+    ProgramError,
+    Run,
+    Store,
+    add_runs,
+    collect,
+    default_path,
+    differences,
+    environment_of,
+    measured,
+    pinned,
+)
 
 IN_PROCESSES = "bench"
 """The kind whose processes are started one by one; all others run their command as a whole."""
@@ -33,9 +42,9 @@ IN_PROCESSES = "bench"
 
 def warnings(run: Run) -> list[str]:
     """What is other now than when it was recorded, and can't be set."""
-    now = facts.collect(run.facts["command"])
+    now = collect(run.facts["command"])
     fixed = ("machine", "packages", "python", "source")
-    found = facts.differences(*({name: one.get(name) for name in fixed} for one in (run.facts, now)))
+    found = differences(*({name: one.get(name) for name in fixed} for one in (run.facts, now)))
     texts = [f"{name} was {was}, is {is_}" for name, (was, is_) in found.items() if name != "source.dirty"]
     if (run.facts.get("source") or {}).get("dirty"):
         texts.append("files were changed since the commit, which is not recorded")

@@ -251,7 +251,7 @@ def test_a_large_graph_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     value = builder.parameter("x", (2,))
     for _ in range(301):
         value = builder.relu(value)
-    monkeypatch.setattr("ngraph_mxnet.debug.dump.to_svg", lambda graph: pytest.fail("drawn"))
+    monkeypatch.setattr("ngraph_mxnet.debug.to_svg", lambda graph: pytest.fail("drawn"))
     assert builder.results(value)._repr_svg_() is None
 
 

@@ -15,7 +15,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.setting_texts import Bounds, Calls, audited_calls, bounds
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.auditing.watch import Watch
+    from ngraph_mxnet.auditing.recorder import Watch
 
 
 class Audit:
@@ -32,8 +32,7 @@ class Audit:
 
     def watch(self, graph: Graph, weights: Mapping[str, Any], backend: str) -> Watch:
         """Before `graph` is compiled by this backend, with these weights as constants."""
-        from ngraph_mxnet.auditing.tensors import describe
-        from ngraph_mxnet.auditing.watch import Watch
+        from ngraph_mxnet.auditing.recorder import Watch, describe
 
         made = Watch(describe(graph, weights, backend), self._recorder, self._calls, self._every_value, self._within)
         self._watches.append(made)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet.auditing.database import HASH, Reader, location
-from ngraph_mxnet.auditing.tensors import KINDS, VALUE, Tensor
-from ngraph_mxnet.debug.statistics import Statistics
+from ngraph_mxnet.auditing.recorder import HASH, KINDS, VALUE, Reader, Tensor, location
+from ngraph_mxnet.debug import Statistics
 from ngraph_mxnet.errors import AuditError
 from ngraph_mxnet.ir.types import element_type
 

@@ -1,1 +1,1 @@
-"""The commands of `ngraph-mxnet`: `models` and `show` about models, `inspection` and `doctor` about the package."""
+"""The commands of `ngraph-mxnet`: `commands` has all and those about the package, `models` those about models."""

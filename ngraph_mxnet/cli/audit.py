@@ -12,11 +12,10 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.auditing.database import Reader, location
+from ngraph_mxnet.auditing.recorder import Reader, location, phrase
 from ngraph_mxnet.auditing.runs import Checkpoint, Difference, Recorded, Run, difference, open_run
-from ngraph_mxnet.auditing.tensors import phrase
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.models import console
+from ngraph_mxnet.cli.options import console
 from ngraph_mxnet.errors import AuditError
 
 _WHERE = "FILE|FOLDER[@RUN]"

@@ -1,22 +1,27 @@
-"""Options that several commands take."""
+"""What several commands share: options, the console, and files that are written whole, or not at all."""
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from rich.console import Console
 
 from ngraph_mxnet import setting_texts
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.sizes import checked_shape
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
 
-Command = Callable[..., Any]
+Shapes = Mapping[str, tuple[int, ...]]
 FILE = click.Path(exists=True, dir_okay=False)
+_WIDTH = 180
 
 
 def placing_backends() -> str:
@@ -107,6 +112,45 @@ def _backends(context: click.Context, parameter: click.Parameter, incomplete: st
     from ngraph_mxnet.runtime.backend import backends
 
     return [name for name in backends() if name.startswith(incomplete.upper())]
+
+
+def console() -> Console:
+    """A console as wide as the terminal; in a pipe each row of a table is one line. NO_COLOR is respected."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
+    """Options of the backend; the interpreter has none."""
+    return {name: value for name, value in (("threads", threads), ("precision", precision)) if value is not None}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Into a new file beside it first, so that nobody finds half of it, and an older one stays if that fails. A pipe
+    is written to as it is, and so is whatever else is no file.
+
+    Raises:
+        ClickException: it can't be written.
+    """
+    path, temporary = Path(os.path.realpath(path)), None
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's own is for the user alone
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
 
 
 model_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")

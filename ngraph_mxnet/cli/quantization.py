@@ -17,12 +17,10 @@ import numpy as np
 
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.commands import ARGUMENTS
-from ngraph_mxnet.cli.models import console
+from ngraph_mxnet.cli.options import console
 from ngraph_mxnet.cli.runs import recorded_store
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.experiments import facts
-from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.store import Run, now
+from ngraph_mxnet.experiments.store import Run, add_runs, collect, now
 from ngraph_mxnet.figures import check_figure
 from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.package.files import require_writable
@@ -137,7 +135,7 @@ def quantize(context: click.Context, model: str, samples: Path, params: str | No
         command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
         settings = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
         add_runs(store, [Run("quantize", Path(model).name, started=started, seconds=time.perf_counter() - start,
-                             settings=settings, metrics=_metrics(found.report), facts=facts.collect(command))])
+                             settings=settings, metrics=_metrics(found.report), facts=collect(command))])
     written = {str(path): path.stat().st_size for path in outputs.paths if str(path) not in failed}
     if as_json:
         click.echo(json.dumps({**found.report.to_dict(), "files": written}, indent=2))

@@ -1,32 +1,49 @@
-"""`runs`: what was recorded, listed, shown, compared, drawn and exported."""
+"""`runs`: what was recorded, listed, shown, compared, drawn and exported; and `bench`: a model's latency.
+
+It is measured in one process or several, recorded if wanted, and beside a recorded run.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+import statistics
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.models import console
-from ngraph_mxnet.cli.writing import write_whole
+from ngraph_mxnet.cli.commands import ARGUMENTS
+from ngraph_mxnet.cli.models import draws_for, load_model
+from ngraph_mxnet.cli.options import Shapes, console, settings_of, write_whole
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.experiments import export as drawing
-from ngraph_mxnet.experiments import export as exporting
+from ngraph_mxnet.experiments import comparison
 from ngraph_mxnet.experiments.comparison import CONFIDENCE, SLOWER, compare_runs
-from ngraph_mxnet.experiments.facts import differences
-from ngraph_mxnet.experiments.processes import measured
-from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.store import LATENCY, Run, Store, default_path
+from ngraph_mxnet.experiments.store import (
+    LATENCY,
+    SAMPLES,
+    Run,
+    Store,
+    add_runs,
+    busy_processes,
+    collect,
+    default_path,
+    differences,
+    measured,
+    plain,
+)
 from ngraph_mxnet.progress import progress
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 
 _DIGITS = 8
 """Of an id in a table."""
@@ -107,7 +124,7 @@ def show(run: str, store: Path | None, as_json: bool) -> None:
     """
     found = Store(store or default_path()).find(run)
     if as_json:
-        click.echo(exporting.to_json([found]), nl=False)
+        click.echo(comparison.to_json([found]), nl=False)
         return
     table = Table(show_header=False)
     command = shlex.join(["python", *found.facts["command"]]) if "command" in found.facts else "-"
@@ -205,7 +222,7 @@ def plot(wanted: tuple[str, ...], output: Path, series: str, store: Path | None,
     place = Store(store or default_path())
     found = [place.find(one) for one in wanted]
     try:
-        drawing.plot(found, series, output)
+        comparison.plot(found, series, output)
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror}") from None
     click.echo(json.dumps({"file": str(output), "runs": [run.id for run in found]}) if as_json else f"{output}")
@@ -227,13 +244,13 @@ def export(wanted: tuple[str, ...], mlflow: Path | None, csv_file: Path | None, 
     place = Store(store or default_path())
     found = [place.find(one) for one in wanted] if wanted else place.runs()
     if as_json:
-        click.echo(exporting.to_json(found), nl=False)
+        click.echo(comparison.to_json(found), nl=False)
     elif csv_file is not None:
-        write_whole(csv_file, exporting.to_csv(found))
+        write_whole(csv_file, comparison.to_csv(found))
         click.echo(f"{csv_file}: {len(found)} runs")
     elif mlflow is not None:
         try:
-            written = exporting.write_mlflow(found, mlflow)
+            written = comparison.write_mlflow(found, mlflow)
         except OSError as error:
             raise click.ClickException(f"{error.filename}: {error.strerror}") from None
         click.echo(f"{mlflow}: {len(written)} runs added, {len(found) - len(written)} were there")
@@ -245,3 +262,142 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(map(_text, value)) or "-"
     return "-" if value is None else str(value)
+
+
+CPU_TIME, THROUGHPUT = "cpu_ms", "calls_per_second"
+_RECORDED = 10
+"""Processes of a run that is recorded, if no other number is asked for."""
+_WARM_UP = 5
+
+
+@click.command()
+@options.runnable_argument
+@options.shape_option
+@options.input_option
+@options.params_option
+@options.backend_option
+@options.threads_option
+@options.precision_option
+@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True,
+              help="Calls to measure, of each caller in a process.")
+@click.option("--callers", type=click.IntRange(1), default=1, show_default=True,
+              help="Threads that call the model at once, as a server's do: latencies and calls a second are those of "
+                   "all.")
+@click.option("--pause", type=click.FloatRange(0), default=0.0, show_default=True, metavar="MS",
+              help="Milliseconds that each caller rests between its calls, as requests of a server come.")
+@click.option("--busy", type=click.IntRange(0), default=0, show_default=True,
+              help="Processes that compute all the time beside the calls.")
+@click.option("--processes", type=click.IntRange(1),
+              help=f"Measure in so many new processes; runs are compared by them. By default in this one, or, of what "
+                   f"is recorded, in {_RECORDED}.")
+@options.record_option
+@click.option("--against", metavar="RUN", help="Measure the `bench` of that run, too, in turns; record both, and "
+                                               "compare them.")
+@click.option(SAMPLES, "samples_only", is_flag=True, hidden=True)
+@options.json_option
+@click.pass_context
+def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
+          backend: str | None, threads: int | None, precision: str | None, rounds: int, callers: int,
+          pause: float, busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
+          as_json: bool) -> None:
+    """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
+    tables, lengths, masks), else normal ones, or integers 0 and 1.
+
+    A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
+    """
+    if against is not None and record is False:
+        raise click.UsageError("--against records both runs: leave --no-record away")
+    store = Store(default_path()) if against is not None else recorded_store(record)
+    if not samples_only and (store is not None or (processes or 1) > 1):
+        settings = plain({name: value for name, value in context.params.items() if name in (
+            "model", "shapes", "params", "backend", "threads", "precision", "rounds", "callers", "pause",
+            "busy")})
+        command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
+        wanted = Run("bench", Path(model).name, settings=settings, facts={
+            **collect(command), "threads": threads or config.threads()})
+        base = repeatable(store.find(against)) if store is not None and against is not None else None
+        _in_processes(wanted, base, processes or _RECORDED, store, as_json)
+        return
+    sizes = {**named_shapes(arrays), **shapes}
+    draws = draws_for(model, sizes)
+    start = time.perf_counter()
+    exe = load_model(model, sizes, params, backend, settings_of(threads, precision))
+    inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
+    exe(inputs)
+    compiled = (time.perf_counter() - start) * 1e3
+    with busy_processes(busy):
+        samples, per_second = _timed(exe, inputs, rounds, callers, pause / 1e3)
+    if samples_only:
+        click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
+        return
+    _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds, "callers": callers,
+           "pause_ms": pause, "busy": busy, "first_result_ms": compiled, **_summary(samples), "per_second": per_second},
+          as_json)
+
+
+def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | None, as_json: bool) -> None:
+    runs = [wanted] if base is None else [base, wanted]
+    with progress("measuring", processes * len(runs)) as advance:
+        runs = measured(runs, processes, advance)
+    if store is not None:
+        runs = add_runs(store, runs)
+    run = runs[-1]
+    samples = {name: [sample for block in run.samples[name] for sample in block] for name in (LATENCY, CPU_TIME)}
+    medians = {name: statistics.median(value for _, value in steps) for name, steps in run.metrics.items()}
+    found = {"model": run.name, "threads": run.facts["threads"], "rounds": run.settings["rounds"],
+             "callers": run.settings.get("callers", 1), "pause_ms": run.settings.get("pause", 0.0),
+             "busy": run.settings.get("busy", 0), "processes": processes,
+             "run": run.id if store is not None else None, "first_result_ms": medians["first_result_ms"],
+             **_summary(samples), "per_second": medians[THROUGHPUT]}
+    if base is not None:
+        found["comparison"] = compared(runs[0], run, LATENCY)
+    _show(found, as_json)
+
+
+def _summary(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    ordered = sorted(samples[LATENCY])
+    return {"min_ms": ordered[0], "median_ms": statistics.median(ordered),
+            **{f"p{share}_ms": ordered[-(-share * len(ordered) // 100) - 1] for share in (90, 99)},
+            CPU_TIME: statistics.median(samples[CPU_TIME])}
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("model", "threads", "callers", "pause ms", "busy", "first result ms", "min ms", "median ms", "p90 ms",
+                  "p99 ms", "CPU ms", "a second")
+    table.add_row(str(found["model"]), str(found["threads"]), str(found["callers"]), f"{found['pause_ms']:g}",
+                  str(found["busy"]),
+                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms",
+                                                    CPU_TIME)),
+                  f"{found['per_second']:.1f}")
+    shown = console()
+    shown.print(table)
+    if found.get("run"):
+        shown.print(f"recorded as run {found['run']}", highlight=False, soft_wrap=True)
+    if "comparison" in found:
+        shown.print(comparison_table(found["comparison"]))
+
+
+def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int, callers: int,
+           pause: float) -> tuple[dict[str, list[float]], float]:
+    """Milliseconds of each call of all callers, after a few that do not count; of CPU time of all threads for a call;
+    calls a second. Each caller rests for `pause` seconds behind a call."""
+    def timed(count: int) -> list[float]:
+        found = []
+        for _ in range(count):
+            start = time.perf_counter()
+            exe(inputs)
+            found.append((time.perf_counter() - start) * 1e3)
+            if pause:
+                time.sleep(pause)
+        return found
+
+    with ThreadPoolExecutor(callers) as pool:
+        each = pool.map if callers > 1 else map
+        list(each(timed, [_WARM_UP] * callers))
+        start, cpu_start = time.perf_counter(), time.process_time()
+        latencies = [sample for one in each(timed, [rounds] * callers) for sample in one]
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return {LATENCY: latencies, CPU_TIME: [cpu_seconds * 1e3 / len(latencies)]}, len(latencies) / seconds

@@ -1,23 +1,35 @@
-"""A run: what one program measured, and all that it depends on."""
+"""A run: what one program measured, and all that it depends on; the store of runs; `record`, and measuring anew.
+
+A run depends on command, environment, machine, versions and commit. Several processes measure two programs in turns, so
+that what else the machine does is in both.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import platform
 import sqlite3
 import statistics
+import subprocess
+import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.append_only import Format, FormatError
+from ngraph_mxnet.cores import ROOT, cpu_info
+from ngraph_mxnet.environment import settings_in, without_settings
 from ngraph_mxnet.errors import NGraphError, listed
+from ngraph_mxnet.installation import versions_of
+from ngraph_mxnet.version import __version__
 
 LATENCY = "latency_ms"
 """The series that is compared if no other is asked for."""
@@ -42,7 +54,7 @@ class Run:
         settings: what the program was asked for, by name.
         metrics: each with its values by step.
         samples: the single measurements of each series.
-        facts: what `facts.collect` found: command, environment variables, machine, packages, commit.
+        facts: what `collect` found: command, environment variables, machine, packages, commit.
     """
 
     kind: str
@@ -203,3 +215,251 @@ class Store:
 def _number(value: float | None) -> float:
     """SQLite keeps NaN as NULL."""
     return math.nan if value is None else value
+
+
+NOT_RECORDED = ("NGRAPH_RUNS",)
+"""Says where a run is recorded, which does not matter to it."""
+PACKAGES = ("mxnet", "numpy", "onnx", "numba", "llvmlite", "onnxruntime", "openvino", "torch", "tensorflow")
+_PACKAGE = Path(__file__).parents[1]
+
+
+def collect(command: Sequence[str]) -> dict[str, Any]:
+    """All of it, as plain data.
+
+    Args:
+        command: what runs the program again with a Python in front: a script and its arguments, or -m and a module.
+    """
+    return {
+        "command": list(command), "folder": os.getcwd(), "variables": variables(os.environ),
+        "threads": config.threads(), "affinity": sorted(os.sched_getaffinity(0)), "machine": machine(),
+        "load": os.getloadavg()[0], "python": platform.python_version(),
+        "packages": {"ngraph-mxnet-backend": __version__, **versions_of(PACKAGES)}, "source": source(_PACKAGE),
+    }
+
+
+def own_command() -> list[str]:
+    """Return the command that runs this process's script again."""
+    return list(sys.argv)
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that matter to a measurement."""
+    return {name: value for name, value in settings_in(environment).items() if name not in NOT_RECORDED}
+
+
+def machine(root: Path = ROOT) -> dict[str, Any]:
+    """CPU with its flags, number of CPUs, frequency governor and system; `root` holds `proc` and `sys`."""
+    try:
+        fields = cpu_info(root)
+    except OSError:
+        fields = {}
+    try:
+        governor = (root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        governor = None  # as in most virtual machines
+    return {"cpu": fields.get("model name", platform.machine()), "family": fields.get("cpu family"),
+            "model": fields.get("model"), "flags": fields.get("flags", "").split(), "cpus": os.cpu_count(),
+            "governor": governor, "system": platform.platform()}
+
+
+def source(folder: Path) -> dict[str, Any] | None:
+    """Commit of the checkout that has this folder, and whether it was changed since; None if there is none."""
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True,
+                              timeout=20)
+        return done.stdout.strip()
+
+    try:
+        if not git("ls-files", "--", "."):  # installed into a folder of somebody's checkout
+            return None
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the facts in which two runs differ, by dotted name. The load, which differs every time, is left out."""
+    ours, theirs = (_flat("", {**one, "load": None}) for one in (base, new))
+    return {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})
+            if ours.get(name) != theirs.get(name)}
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    return {name: found for key, inner in value.items()
+            for name, found in _flat(f"{prefix}.{key}" if prefix else str(key), inner).items()}
+
+
+class Recording:
+    """Collects metrics and samples of a run in this process."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, list[tuple[int, float]]] = {}
+        self.samples: dict[str, list[float]] = {}
+
+    def metric(self, name: str, value: float) -> None:
+        """The next value of a metric, as an epoch's loss."""
+        steps = self.metrics.setdefault(name, [])
+        steps.append((len(steps), float(value)))
+
+    def sample(self, series: str, value: float) -> None:
+        """One more measurement of a series, as `latency_ms`."""
+        self.samples.setdefault(series, []).append(float(value))
+
+
+@contextmanager
+def record(kind: str, name: str, settings: Mapping[str, Any], store: str | Path | None = None) -> Iterator[Recording]:
+    """Record what happens within as a run, with status failed if it raises.
+
+    Args:
+        kind: the program, as `train_digits`.
+        name: what it measures.
+        settings: what JSON can hold; other values become text.
+        store: the file; by default that of NGRAPH_RUNS, or the user's.
+
+    Raises:
+        StoreError: it can't be written.
+    """
+    found = collect(own_command())
+    run = Run(kind, name, settings=plain(settings), facts=found)
+    recording, status, start = Recording(), "failed", time.perf_counter()
+    try:
+        yield recording
+        status = "finished"
+    finally:
+        Store(Path(store) if store is not None else default_path()).add(replace(
+            run, seconds=time.perf_counter() - start, status=status, metrics=recording.metrics,
+            samples={series: [block] for series, block in recording.samples.items()}))
+
+
+def add_runs(store: Store, runs: Sequence[Run]) -> list[Run]:
+    """Add runs of one session, of one call of a program. Returns them as they are in the store."""
+    session = uuid.uuid4().hex
+    added = [replace(run, session=session, settings=plain(run.settings)) for run in runs]
+    for run in added:
+        store.add(run)
+    return added
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """With texts for what JSON can't hold; without what was not given."""
+    return {name: _plain(value) for name, value in settings.items() if value not in (None, (), {})}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+SAMPLES = "--samples"
+"""The option by which a program measures in its own process alone and prints `samples` and `metrics` as JSON."""
+_LINES = 5
+"""The most lines shown of what a process printed before it failed."""
+
+
+class ProgramError(NGraphError):
+    """A program that was to be measured failed."""
+
+
+def measured(wanted: Sequence[Run], processes: int, advance: Callable[[], None] = lambda: None) -> list[Run]:
+    """Each of these runs anew, in so many processes: with its command, variables and affinity.
+
+    The processes of one run come in turns with those of the others, each first equally often.
+
+    Args:
+        advance: called after each process.
+
+    Raises:
+        ProgramError: a process failed.
+    """
+    started, start = now(), time.perf_counter()
+    answers: list[list[Mapping[str, Any]]] = [[] for _ in wanted]
+    environments = [environment_of(run.facts) for run in wanted]
+    for turn in range(processes):
+        order = range(len(wanted)) if turn % 2 == 0 else reversed(range(len(wanted)))
+        for index in order:
+            answers[index].append(_answer(wanted[index].facts, environments[index]))
+            advance()
+    seconds = time.perf_counter() - start
+    return [replace(Run(run.kind, run.name), started=started, seconds=seconds, blocks=PROCESS, settings=run.settings,
+                    facts=_facts_now(run.facts), **_joined(found)) for run, found in zip(wanted, answers, strict=True)]
+
+
+def environment_of(recorded: Mapping[str, Any]) -> dict[str, str]:
+    """This process's environment, with a run's variables and none others of their kind."""
+    return {**without_settings(os.environ), **recorded["variables"]}
+
+
+def affinity_of(recorded: Mapping[str, Any]) -> set[int]:
+    """The run's CPUs, where this process may use them all; else its own."""
+    wanted, allowed = set(recorded["affinity"]), os.sched_getaffinity(0)
+    return wanted if wanted <= allowed else allowed
+
+
+def pinned(command: Sequence[str], recorded: Mapping[str, Any]) -> list[str]:
+    """This Python with the command, on the run's CPUs."""
+    code = ("import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); "
+            "os.execv(sys.argv[2], sys.argv[2:])")
+    cpus = ",".join(map(str, sorted(affinity_of(recorded))))
+    return [sys.executable, "-I", "-S", "-c", code, cpus, sys.executable, *command]
+
+
+def _answer(recorded: Mapping[str, Any], environment: Mapping[str, str]) -> Mapping[str, Any]:
+    command = [*recorded["command"], SAMPLES]
+    if not Path(recorded["folder"]).is_dir():
+        raise ProgramError(f"{' '.join(command)} ran in {recorded['folder']}, which is not there")
+    done = subprocess.run(pinned(command, recorded), cwd=recorded["folder"], env=environment, capture_output=True,
+                          text=True)
+    if done.returncode:
+        said = "\n".join((done.stderr.strip() or "it printed nothing").splitlines()[-_LINES:])
+        raise ProgramError(f"{' '.join(command)} ended with status {done.returncode}: {said}")
+    try:
+        answer: Mapping[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return {"samples": dict(answer["samples"]), "metrics": dict(answer["metrics"])}
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise ProgramError(f"{' '.join(command)} printed {done.stdout[-200:]!r}, expected samples as JSON") from None
+
+
+def _joined(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A block for each process, and a step of each metric."""
+    return {"samples": {series: [answer["samples"][series] for answer in answers] for series in answers[0]["samples"]},
+            "metrics": {name: [(step, answer["metrics"][name]) for step, answer in enumerate(answers)]
+                        for name in answers[0]["metrics"]}}
+
+
+def _facts_now(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a run that was made anew. Command, folder, variables and threads are those recorded, and the
+    affinity follows the recorded one. All else is collected now, since the recorded facts are of another time and
+    another source."""
+    kept = {name: recorded[name] for name in ("command", "folder", "variables", "threads")}
+    return {**collect(recorded["command"]), **kept, "affinity": sorted(affinity_of(recorded))}
+
+
+_BUSY = "print(flush=True)\nwhile True: pass"
+
+
+@contextmanager
+def busy_processes(count: int, cpus: Iterable[int] | None = None) -> Iterator[None]:
+    """So many processes that compute all the time, on these CPUs, or those of this process. They have begun when the
+    block does."""
+    chosen = None if cpus is None else set(cpus)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(count):
+            started.append(subprocess.Popen([sys.executable, "-S", "-c", _BUSY], stdout=subprocess.PIPE))
+        for process in started:
+            if chosen is not None:
+                os.sched_setaffinity(process.pid, chosen)
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

@@ -18,7 +18,7 @@ from ngraph_mxnet.ir.types import Role, TensorType
 __all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
 
 
-_DRAWS = "ngraph_mxnet.debug.dump:to_svg"
+_DRAWS = "ngraph_mxnet.debug:to_svg"
 """The function that draws a graph; imported when a notebook first asks for a picture."""
 _MOST_DRAWN = 300
 """Nodes; of more a picture takes long, and shows nothing."""

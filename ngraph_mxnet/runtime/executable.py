@@ -25,7 +25,7 @@ from ngraph_mxnet.runtime.lowered import Lowered
 from ngraph_mxnet.runtime.trace import Event
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.auditing.watch import Values, Watch
+    from ngraph_mxnet.auditing.recorder import Values, Watch
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,152 @@
-"""MXNet symbols and Gluon blocks that are verified: against MXNet's own operators, or the interpreter."""
+"""MXNet symbols and Gluon blocks that are verified: against MXNet's own operators, or the interpreter.
+
+A symbol that can't be compiled as a whole is compiled in regions, for MXNet runs some of its operators.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
-from ngraph_mxnet.runtime.executable import as_array
-from ngraph_mxnet.runtime.feeds import named_shapes
-from ngraph_mxnet.verifying.models import INTERPRETER, Arrays, GraphModel, Model, Shapes
-from ngraph_mxnet.verifying.partitioned import PartitionedModel
-from ngraph_mxnet.verifying.traced import Traced, TracedGraph
+from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+from ngraph_mxnet.bridges.mxnet.judging.judgement import cut_region
+from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs, partitioned_results, symbol_of, title
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
+from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.runtime.executable import Port, as_array, checked_array
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+from ngraph_mxnet.verifying.models import (
+    INTERPRETER,
+    Arrays,
+    GraphModel,
+    Model,
+    Point,
+    PointArrays,
+    Shapes,
+    Traced,
+    TracedGraph,
+    drawn,
+    marked_lines,
+    require_common,
+)
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+
+
+class PartitionedModel(Model):
+    """A symbol that can't be compiled as a whole. `reason`: why."""
+
+    framework = "mxnet"
+
+    def __init__(self, symbol: Any, weights: Mapping[str, np.ndarray], reference_weights: Mapping[str, np.ndarray],
+                 shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], arrays: Mapping[str, Any], seed: int,
+                 reason: str, backend: str) -> None:
+        """Raises:
+            ModelError, InputError: an input is missing, or one that is given belongs to none, or does not fit; or no
+                weight of the reference's is the model's.
+        """
+        require_common(weights, reference_weights)
+        ports = [Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
+                 for name, shape in shapes.items()]
+        self.draws = draws_of_symbol(symbol, shapes, dtypes, backend)
+        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
+        self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
+        self.drawn, self.output_names = drawn(found, arrays), symbol.list_outputs()
+        self._symbol, self._reason = symbol, reason
+        self._ours = {**weights, **self.inputs}
+        self._natives = {**self._ours, **reference_weights}
+        self.note = f"It is compiled in regions, and MXNet runs the rest: {reason}"
+
+    @property
+    def has_halves(self) -> bool:
+        return any(array.dtype == np.float16 for array in self._ours.values())
+
+    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
+        return partitioned_results(self._symbol, self._ours, backend, options)
+
+    def expected(self, against: str) -> list[np.ndarray]:
+        if against == INTERPRETER:
+            raise ConfigError(f"the interpreter runs whole models only: {self._reason}")
+        return native_results(self._symbol, self._natives)
+
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
+        every = operator_outputs(self._symbol)
+        found = TracedSymbol(every, self.output_names, self._ours, backend, options)
+        expected = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
+        return found, [expected[point.name] for point in found.points]
+
+    def reference_title(self, against: str) -> str:
+        return title()
+
+    def differing_weights(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not np.array_equal(self._ours[name], self._natives[name], equal_nan=True)]
+
+
+class TracedSymbol(Traced):
+    """The points of a symbol whose outputs are all of its operators' outputs; a point is an edge of the symbol's
+    graph."""
+
+    def __init__(self, every: Any, output_names: Sequence[str], arrays: Mapping[str, np.ndarray], backend: str,
+                 options: Mapping[str, Any]) -> None:
+        self._graph: SymbolGraph = parse_symbol(every.tojson(remove_amp_cast=False))
+        self._every, self._arrays, self._backend, self._options = every, arrays, backend, options
+        points = {name: Point(name, self._graph.nodes[edge.node].origin, edge)
+                  for name, edge in zip(every.list_outputs(), self._graph.heads, strict=True)}
+        super().__init__(list(points.values()), [points.get(name) for name in output_names])
+
+    def reads(self, value: Any) -> Iterable[Edge]:
+        return self._graph.nodes[value.node].inputs
+
+    def run(self, results: Sequence[Point], given: PointArrays) -> list[np.ndarray]:
+        part, arrays = self._part(results, given)
+        return partitioned_results(symbol_of(part, self._every), arrays, self._backend, self._options)
+
+    def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
+        read = {edge.node for node in self._nodes([point], given) for edge in node.inputs}
+        return [node.name for node in self._graph.nodes if node.index in read and node.is_variable]
+
+    def text(self, point: Point, given: PointArrays) -> str:
+        """The IR, or MXNet's operators where they are not lowered."""
+        part, arrays = self._part([point], given)
+        try:
+            graph = import_symbol(part, {node.name: arrays[node.name].shape for node in part.arguments()},
+                                  {node.name: str(arrays[node.name].dtype) for node in part.arguments()})
+            return marked_lines(graph, graph.nodes)
+        except NGraphError:
+            return "\n".join(f"> {node.name}: {node.op} {dict(node.attrs)}" for node in part.operators())
+
+    def _nodes(self, results: Iterable[Point], given: Collection[Point]) -> list[SymbolNode]:
+        """The operators that compute the results of what is given."""
+        stops = {point.value for point in given}
+        needed, stack = set[int](), [point.value for point in results]
+        while stack:
+            edge = stack.pop()
+            assert isinstance(edge, Edge)
+            node = self._graph.nodes[edge.node]
+            if edge not in stops and not node.is_variable and node.index not in needed:
+                needed.add(node.index)
+                stack.extend(node.inputs)
+        return [self._graph.nodes[index] for index in sorted(needed)]
+
+    def _part(self, results: Sequence[Point], given: PointArrays) -> tuple[SymbolGraph, dict[str, np.ndarray]]:
+        """A graph of its own, and arrays for its variables."""
+        heads = [point.value for point in results if isinstance(point.value, Edge)]
+        cut = cut_region(replace(self._graph, heads=tuple(heads)),
+                         [node.index for node in self._nodes(results, given)])
+        part = replace(cut.graph, heads=tuple(cut.graph.heads[cut.outputs.index(head)] for head in heads))
+        at = {point.value: array for point, array in given.items()}
+        arrays = {node.name: at[source] if source in at else self._arrays[node.name]
+                  for node, source in zip(part.arguments(), cut.sources, strict=True)
+                  if source in at or node.name in self._arrays}
+        return part, arrays
 
 
 def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],

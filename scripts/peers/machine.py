@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.experiments.store import machine
 from ngraph_mxnet.installation import versions_of
 
 PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
@@ -17,7 +17,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 def describe() -> dict[str, object]:
     """CPU, its vector instructions, system and package versions."""
-    found = facts.machine()
+    found = machine()
     return {
         "cpu": f"{found['cpu']} (family {found['family'] or '?'}, model {found['model'] or '?'})",
         "cpus": len(os.sched_getaffinity(0)),

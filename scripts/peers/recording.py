@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ngraph_mxnet.cli.runs import recorded_store
-from ngraph_mxnet.experiments import facts
-from ngraph_mxnet.experiments.recording import add_runs
-from ngraph_mxnet.experiments.store import ROUND, Run, StoreError
+from ngraph_mxnet.experiments.store import ROUND, Run, StoreError, add_runs, collect, own_command
 
 
 def record_cases(kind: str, report: dict[str, Any], record: bool | None) -> None:
@@ -26,7 +24,7 @@ def record_cases(kind: str, report: dict[str, Any], record: bool | None) -> None
 
 def runs_of(kind: str, report: dict[str, Any]) -> Iterator[Run]:
     """The figures of each peer are its metrics."""
-    found = facts.collect(facts.own_command())
+    found = collect(own_command())
     for case in report["cases"]:
         about = {name: case[name] for name in ("model", "batch", "threads", "cpus", "pause", "busy")}
         for result in case["results"]:

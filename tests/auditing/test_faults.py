@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from planted import MODELS, SMALL, can_be_wrong, parting, reader_of, recorded, wrong_kernel
 
-from ngraph_mxnet.auditing.tensors import named
+from ngraph_mxnet.auditing.recorder import named
 
 JOINED = " + "
 PLACES = 20

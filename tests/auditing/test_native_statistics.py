@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.debug.statistics import Statistics, statistics
+from ngraph_mxnet.debug import Statistics, statistics
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 
 CODES = _core.tensor_codes()

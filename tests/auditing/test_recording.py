@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import ngraph_mxnet
-from ngraph_mxnet.auditing.database import NAME
-from ngraph_mxnet.auditing.recorder import PERIOD
+from ngraph_mxnet.auditing.recorder import NAME, PERIOD
 from ngraph_mxnet.auditing.runs import Run, open_run
-from ngraph_mxnet.debug.statistics import statistics
+from ngraph_mxnet.debug import statistics
 from ngraph_mxnet.errors import AuditError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph
 

@@ -25,7 +25,7 @@ from ngraph_mxnet.runtime import backend as runtime_backend
 from ngraph_mxnet.runtime.backend import backends, get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 each_backend = pytest.mark.parametrize("name", backends())
 

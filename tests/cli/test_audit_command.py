@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.auditing.database import HASH, NAME
+from ngraph_mxnet.auditing.recorder import HASH, NAME
 from ngraph_mxnet.auditing.runs import open_run
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.ir import Builder

@@ -10,10 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ngraph_mxnet import __version__
-from ngraph_mxnet.cli.commands import main
-from ngraph_mxnet.cli.doctor import without_home
-from ngraph_mxnet.doctor import examine as doctor
-from ngraph_mxnet.doctor.trial import Trial
+from ngraph_mxnet import doctor as doctor
+from ngraph_mxnet.cli.commands import main, without_home
+from ngraph_mxnet.doctor import Trial
 
 RESULT = {"seconds": 0.1, "result": [[0.25, 0.75]]}
 CHECKS = ["installation", "processor", "threads", "settings", "cache", "libraries", "numpy", "mxnet", "openmp",

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
-from ngraph_mxnet.cli import bench as bench_module
+from ngraph_mxnet.cli import runs as bench_module
 from ngraph_mxnet.cli.commands import main
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from ngraph_mxnet.cli.commands import main
-from ngraph_mxnet.cli.show import STAGES
+from ngraph_mxnet.cli.models import STAGES
 from ngraph_mxnet.ir import parse_graph
 
 GRAPH = """

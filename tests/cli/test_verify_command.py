@@ -196,7 +196,7 @@ def test_a_fault_of_ours_is_no_difference(folder: Path, monkeypatch: pytest.Monk
     def crash(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr("ngraph_mxnet.cli.verification.verify_model", crash)
+    monkeypatch.setattr("ngraph_mxnet.cli.artefact.verify_model", crash)
     result = command(*SYMBOL)
     assert result.exit_code == 2 and "ZeroDivisionError: a fault" in result.stderr
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ngraph_mxnet.debug.statistics import Statistics, statistics
+from ngraph_mxnet.debug import Statistics, statistics
 
 
 def test_figures_are_of_the_finite_elements():

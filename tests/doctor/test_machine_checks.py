@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ngraph_mxnet import config
-from ngraph_mxnet.doctor.examine import cache, processor, settings, threads
+from ngraph_mxnet.doctor import cache, processor, settings, threads
 from ngraph_mxnet.environment import settings_in
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend

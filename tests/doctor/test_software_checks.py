@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ngraph_mxnet import __version__
-from ngraph_mxnet.doctor import examine
-from ngraph_mxnet.doctor.trial import Trial, loaded_libraries, read, try_everything
+from ngraph_mxnet import __version__, doctor
+from ngraph_mxnet.doctor import Trial, loaded_libraries, read, try_everything
 
 RESULT = {"seconds": 0.1, "result": [[0.25, 0.75]]}
 GNU, INTEL, LLVM = "/usr/lib/libgomp.so.1.0.0", "/opt/lib/libiomp5.so", "/env/x.libs/libomp-1a2b.so.5"
@@ -34,30 +33,30 @@ def installed(**versions: str) -> Any:
 
 def test_an_installation_that_is_whole(tmp_path: Path) -> None:
     (tmp_path / "ngraph_mxnet_autoload.pth").touch()
-    found = examine.installation(version=installed(ngraph_mxnet_backend=__version__), site=tmp_path)
+    found = doctor.installation(version=installed(ngraph_mxnet_backend=__version__), site=tmp_path)
     assert found.status == "fine" and found.facts["ngraph_mxnet"] == __version__
 
 
 def test_installations_that_are_not_whole(tmp_path: Path) -> None:
-    missing = examine.installation(lambda: "rich can't be imported", installed(), tmp_path)
+    missing = doctor.installation(lambda: "rich can't be imported", installed(), tmp_path)
     assert missing.problems == ("rich can't be imported",)
     assert "ngraph_mxnet_autoload.pth: only scripts that import ngraph_mxnet" in missing.notes[0]
-    (fork,) = examine.installation(version=installed(ngraph_mxnet="1.2"), site=tmp_path).problems
+    (fork,) = doctor.installation(version=installed(ngraph_mxnet="1.2"), site=tmp_path).problems
     assert fork.startswith("ngraph-mxnet 1.2 is installed, which is another project")
-    (other,) = examine.installation(version=installed(ngraph_mxnet_backend="0.0.9"), site=tmp_path).problems
+    (other,) = doctor.installation(version=installed(ngraph_mxnet_backend="0.0.9"), site=tmp_path).problems
     assert "ngraph-mxnet-backend 0.0.9 is installed" in other
 
 
 def test_a_library_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ngraph_mxnet._core", None)
-    (problem,) = examine.installation(lambda: None, installed(), tmp_path).problems
+    (problem,) = doctor.installation(lambda: None, installed(), tmp_path).problems
     assert "ngraph_mxnet._core does not load" in problem
 
 
 def test_libraries() -> None:
-    found = examine.libraries()
+    found = doctor.libraries()
     assert found.status == "fine" and found.facts["mxnet"] == "1.9.1" and found.facts["onnx"]
-    found = examine.libraries(["numpy", "onnx>=1.16", "mxnet==1.9.1", 'ruff; extra == "test"'],
+    found = doctor.libraries(["numpy", "onnx>=1.16", "mxnet==1.9.1", 'ruff; extra == "test"'],
                                installed(numpy="2.1", onnx="1.9", torch="2.5"))
     assert found.facts == {"numpy": "2.1", "onnx": "1.9", "mxnet": None, "torch": "2.5"}
     assert found.problems == ("onnx: found 1.9, expected onnx>=1.16: pip install 'onnx>=1.16'",
@@ -65,8 +64,8 @@ def test_libraries() -> None:
 
 
 def test_numpy() -> None:
-    assert examine.numpy(a_trial()).status == "fine"
-    (problem,) = examine.numpy(Trial(failed={"import numba": "ImportError: Numba needs NumPy 2.3 or less"})).problems
+    assert doctor.numpy(a_trial()).status == "fine"
+    (problem,) = doctor.numpy(Trial(failed={"import numba": "ImportError: Numba needs NumPy 2.3 or less"})).problems
     assert "Numba needs NumPy 2.3 or less" in problem
 
 
@@ -74,13 +73,13 @@ def test_numpy() -> None:
 
 
 def test_mxnet() -> None:
-    found = examine.mxnet(a_trial())
+    found = doctor.mxnet(a_trial())
     assert found.status == "fine" and found.facts == {"version": "1.9.1", "library": "/x/libmxnet.so"}
     other = {"version": "1.8.0", "library": "/x/libmxnet.so", "problem": "was built for mxnet 1.9.1, found mxnet 1.8.0"}
-    assert examine.mxnet(a_trial(import_mxnet=other)).problems == (other["problem"],)
-    failed = examine.mxnet(Trial(failed={"import mxnet": "ImportError: No module named 'mxnet'"}))
+    assert doctor.mxnet(a_trial(import_mxnet=other)).problems == (other["problem"],)
+    failed = doctor.mxnet(Trial(failed={"import mxnet": "ImportError: No module named 'mxnet'"}))
     assert failed.problems == ("MXNet can't be imported: ImportError: No module named 'mxnet'",)
-    assert examine.mxnet(Trial()).problems == ("the trial ended before MXNet was imported",)
+    assert doctor.mxnet(Trial()).problems == ("the trial ended before MXNet was imported",)
 
 
 @pytest.mark.parametrize(("libraries", "status"), [
@@ -88,13 +87,13 @@ def test_mxnet() -> None:
     ([GNU, INTEL], "wrong"), ([GNU, LLVM], "wrong"), ([INTEL, LLVM], "wrong"),
 ])
 def test_openmp(libraries: list[str], status: str) -> None:
-    found = examine.openmp(a_trial(libraries=libraries))
+    found = doctor.openmp(a_trial(libraries=libraries))
     assert found.status == status
     assert len(found.facts["runtimes"]) == len([path for path in libraries if "omp" in path])
 
 
 def test_openmp_is_not_known() -> None:
-    assert examine.openmp(a_trial(libraries=None)).status == "wrong"
+    assert doctor.openmp(a_trial(libraries=None)).status == "wrong"
 
 
 def test_libraries_of_a_process() -> None:
@@ -106,23 +105,23 @@ def test_libraries_of_a_process() -> None:
 
 
 def test_results_that_agree() -> None:
-    found = examine.self_test(a_trial(CPU={"seconds": 0.2, "result": [[0.25001, 0.74999]]}))
+    found = doctor.self_test(a_trial(CPU={"seconds": 0.2, "result": [[0.25001, 0.74999]]}))
     assert found.status == "fine"
     assert found.facts["CPU"] == {"seconds": 0.2, "largest difference": pytest.approx(1e-5)}
 
 
 @pytest.mark.parametrize("result", [[[0.26, 0.74]], [[float("nan"), 0.75]]])
 def test_results_that_differ(result: list[list[float]]) -> None:
-    (problem,) = examine.self_test(a_trial(MXNet_with_NGRAPH={"seconds": 0.2, "result": result})).problems
+    (problem,) = doctor.self_test(a_trial(MXNet_with_NGRAPH={"seconds": 0.2, "result": result})).problems
     assert problem.startswith("MXNet with NGRAPH: the result differs by ")
 
 
 def test_steps_that_fail() -> None:
     ending = "MXNet alone: the process was ended by SIGILL"
-    found = examine.self_test(Trial(a_trial(CPU=None).steps, {"CPU": "UnsupportedError: no"}, ending))
+    found = doctor.self_test(Trial(a_trial(CPU=None).steps, {"CPU": "UnsupportedError: no"}, ending))
     assert found.problems == ("CPU: UnsupportedError: no", ending)
     assert found.facts["CPU"] == "no result"
-    assert "no result to compare others with" in examine.self_test(Trial()).problems[0]
+    assert "no result to compare others with" in doctor.self_test(Trial()).problems[0]
 
 
 # ---- the trial itself ------------------------------------------------------------------------------------------
@@ -134,9 +133,9 @@ def test_a_real_trial(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     found = try_everything(["json"])
     assert not found.failed and found.stopped is None and found.steps["import json"]
-    for check in (examine.numpy, examine.mxnet, examine.self_test):
+    for check in (doctor.numpy, doctor.mxnet, doctor.self_test):
         assert check(found).status == "fine", check(found)
-    assert any("libgomp" in name for name in examine.openmp(found).facts["runtimes"])
+    assert any("libgomp" in name for name in doctor.openmp(found).facts["runtimes"])
     assert all(len(found.steps[step]["result"]) == 2 for step in ("INTERPRETER", "CPU", "MXNet with NGRAPH"))
 
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ngraph_mxnet.debug.dump import to_svg
-from ngraph_mxnet.drawing.picture import BOX_WIDTH, GAP_X, Box, Edge, Look, cut_front, picture, spread
+from ngraph_mxnet.debug import to_svg
+from ngraph_mxnet.drawing import BOX_WIDTH, GAP_X, Box, Edge, Look, cut_front, picture, spread
 from ngraph_mxnet.ir import parse_graph
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ngraph_mxnet.experiments.recording import record
-from ngraph_mxnet.experiments.store import FORMAT, Run, Store, StoreError
+from ngraph_mxnet.experiments.store import FORMAT, Run, Store, StoreError, record
 
 RUN = Run("bench", "small net", "0123456789abcdef" * 2, "session", seconds=1.5,
           settings={"threads": 2, "batch": [1, 2]},

@@ -12,7 +12,7 @@ from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph, print_graph, verify
 from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
-from ngraph_mxnet.targets.interpreter.backend import InterpreterExecutable
+from ngraph_mxnet.targets.interpreter import InterpreterExecutable
 
 
 def clustered(graph: Graph) -> list[str]:

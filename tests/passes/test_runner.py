@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pass_helpers import ops
 
-from ngraph_mxnet.debug.dump import Dump, to_dot
+from ngraph_mxnet.debug import Dump, to_dot
 from ngraph_mxnet.errors import ConfigError, GraphError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph
 from ngraph_mxnet.passes import FixedPoint, PassManager, optimize, shared_passes

@@ -27,9 +27,8 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.targets.hybrid.backend import HybridBackend
-from ngraph_mxnet.targets.hybrid.executable import HybridExecutable
-from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend, InterpreterExecutable
+from ngraph_mxnet.targets.hybrid import HybridBackend, HybridExecutable
+from ngraph_mxnet.targets.interpreter import InterpreterBackend, InterpreterExecutable
 
 PAIR = ("CPU", "INTERPRETER")
 

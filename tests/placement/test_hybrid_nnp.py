@@ -16,7 +16,7 @@ from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.targets.hybrid.backend import HybridBackend
+from ngraph_mxnet.targets.hybrid import HybridBackend
 
 STEPS = ("floor", "argmax", "greater")
 """Where a number that is rounded otherwise gives quite another result."""

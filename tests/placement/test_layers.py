@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from problems import problems
 
-from ngraph_mxnet.drawing.picture import arrange
+from ngraph_mxnet.drawing import arrange
 from ngraph_mxnet.placement.problem import Problem
 
 

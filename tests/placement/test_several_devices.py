@@ -22,7 +22,7 @@ from ngraph_mxnet.placement.problem import Problem
 from ngraph_mxnet.placement.search import form_regions, least_seconds, place, predict, schedule, serial_placement
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 several = st.sampled_from((3, 4)).flatmap(lambda devices: problems(most=5, devices=devices))
 

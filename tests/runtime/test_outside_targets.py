@@ -13,7 +13,7 @@ import pytest
 import ngraph_mxnet
 
 TOY = """
-    from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
+    from ngraph_mxnet.targets.interpreter import InterpreterBackend
     from ngraph_mxnet.runtime.costs import DeviceCosts
 
     class Toy(InterpreterBackend):

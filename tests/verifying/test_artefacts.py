@@ -87,7 +87,7 @@ def test_a_fault_of_the_compiler_is_named_in_the_model(tmp_path: Path, register:
     weights = {"w": np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)}
     wrong = GRAPH.replace("tanh(%0)", "sigmoid(%0)")
     ngraph_mxnet.export(wrong, tmp_path / "wrong.ngraph", weights=weights)
-    monkeypatch.setattr("ngraph_mxnet.verifying.artefacts.load_file",
+    monkeypatch.setattr("ngraph_mxnet.verifying.verified.load_file",
                         lambda name, path, options: ngraph_mxnet.compile(path))
     found = ngraph_mxnet.verify(tmp_path / "wrong.ngraph", of=GRAPH, params=weights, backend=BACKEND,
                                 at="the product|matmul")
@@ -131,7 +131,7 @@ def test_the_results_that_a_file_holds(folder: Path) -> None:
 def test_results_that_are_not_those_that_a_file_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "net.ngraph"
     run = ngraph_mxnet.compile(path)
-    monkeypatch.setattr("ngraph_mxnet.verifying.artefacts.load_file",
+    monkeypatch.setattr("ngraph_mxnet.verifying.verified.load_file",
                         lambda name, path, options: lambda *arrays: [run(*arrays)[0] + 1])
     found = ngraph_mxnet.verify(path)
     assert not found.agrees and [name for name, _ in found.outputs] == ["net_dense_fwd_output"]

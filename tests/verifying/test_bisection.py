@@ -12,7 +12,7 @@ import ngraph_mxnet
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
-from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 NAME = "ODD"
 Wrong = Callable[[Graph, Node, list[np.ndarray]], list[np.ndarray]]

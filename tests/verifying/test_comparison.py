@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ngraph_mxnet.verifying.comparison import Tolerance, compare
+from ngraph_mxnet.verifying.report import Tolerance, compare
 
 TOLERANCE = Tolerance(1e-3)
 

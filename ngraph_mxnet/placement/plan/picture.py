@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from ngraph_mxnet.drawing.picture import MARGIN, Box, Edge, Look, picture, svg, text
+from ngraph_mxnet.drawing import MARGIN, Box, Edge, Look, picture, svg, text
 from ngraph_mxnet.placement.plan.plan_data import PlanData, time_text
 from ngraph_mxnet.placement.plan.plan_table import costs_text, headline
 from ngraph_mxnet.placement.verdicts.render import short

@@ -111,13 +111,15 @@ class Guesses:
     """Assumptions of lowering. No result depends on the assumptions, but the simulated time does."""
 
     engine_seconds: float = _guess(
-        2e-6, "s", "places.py: what it costs to spread a node over all engines; over half of them, half. Small nodes "
-        "stay on few", 1e-6, 4e-6)
+        2e-6, "s", "lowering.py: what it costs to spread a node over all engines; over half of them, half. Small "
+        "nodes stay on few", 1e-6, 4e-6)
     tile_seconds: float = _guess(
-        5e-7, "s", "lowering.py: what a tile costs beside its bytes, to start its copies and instructions", 2.5e-7, 1e-6)
+        5e-7, "s", "lowering.py: what a tile costs beside its bytes, to start its copies and instructions", 2.5e-7,
+        1e-6)
     tile_shares: tuple[float, ...] = _guess(
-        (0.85, 0.6, 0.4, 0.2), "of the engine's free memory", "lowering.py: what tiles may take, two of each stream at "
-        "once; tried in turn, as gaps may be in the way of larger ones", (0.425, 0.3, 0.2, 0.1), (0.95, 0.6, 0.4, 0.2))
+        (0.85, 0.6, 0.4, 0.2), "of the engine's free memory", "lowering.py: what tiles may take, two of each stream "
+        "at once; tried in turn, as gaps may be in the way of larger ones", (0.425, 0.3, 0.2, 0.1),
+        (0.95, 0.6, 0.4, 0.2))
     last_share: float = _guess(
         0.95, "of the engine's free memory", "lowering.py: the same where nothing else fits, with one tile of each "
         "stream", 0.475, 1.0)

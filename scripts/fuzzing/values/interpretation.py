@@ -13,7 +13,7 @@ import numpy as np
 from fuzzing.values.trials import Trial
 from ngraph_mxnet.ir.opdef import Facts, OpDef
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.targets.interpreter.backend import GraphValues
+from ngraph_mxnet.targets.interpreter import GraphValues
 
 Run = Callable[[Trial], "list[list[Any]]"]
 Moved = Callable[[Trial, int], "list[list[Any]]"]

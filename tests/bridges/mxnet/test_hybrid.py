@@ -14,7 +14,7 @@ from mxnet_helpers import backend, conv_net, mx, needs_library, run_script
 
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.placement.plan.plan import Plan
-from ngraph_mxnet.targets.hybrid.backend import HybridBackend
+from ngraph_mxnet.targets.hybrid import HybridBackend
 
 pytestmark = needs_library
 SHAPE = (2, 3, 16, 16)

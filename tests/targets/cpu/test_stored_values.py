@@ -13,7 +13,7 @@ from random_graphs import graphs
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.interpreter.backend import GraphValues
+from ngraph_mxnet.targets.interpreter import GraphValues
 
 
 def seen_and_wanted(graph: Graph, **options: Any) -> tuple[dict[Any, np.ndarray], dict[Any, np.ndarray], int]:

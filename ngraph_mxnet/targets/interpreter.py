@@ -1,4 +1,7 @@
-"""Runs a graph on the references of its ops: slow, and what other backends are tested against."""
+"""The backend that defines what a graph computes: it runs the ops' references one by one.
+
+It is slow, and what other backends are tested against.
+"""
 
 from __future__ import annotations
 

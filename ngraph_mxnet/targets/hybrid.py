@@ -1,30 +1,195 @@
-"""The backend that places a graph's nodes on others."""
+"""The backend that places a graph's nodes on others, so that the predicted time is least: see docs/hybrid.md.
+
+Its options come as Python objects, or as text from MXNet. Each region runs on its device; devices run at once where the
+plan says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.printer import neighbourhood
-from ngraph_mxnet.package import Package, decode_graph
+from ngraph_mxnet.package import Package, decode_graph, encode_graph
 from ngraph_mxnet.package.pack import count
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.placement.extraction import Regions, extract_regions, origins, outline, pin_on, whole_region
-from ngraph_mxnet.placement.plan.plan import Plan, decode_plan
+from ngraph_mxnet.placement.plan.plan import Plan, decode_plan, encode_plan
 from ngraph_mxnet.placement.problem import HOST
 from ngraph_mxnet.placement.search import place
 from ngraph_mxnet.runtime.backend import PRECISIONS, Backend, canonical_name, get_backend, load
+from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
+from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, input_ports, ports_of
+from ngraph_mxnet.runtime.options import read_samples, read_switch, require_known
+from ngraph_mxnet.runtime.session import MOST_LANES, Session
 from ngraph_mxnet.runtime.trace import span
-from ngraph_mxnet.targets.hybrid.executable import HybridExecutable
-from ngraph_mxnet.targets.hybrid.options import OPTIONS, Options, read_devices, read_options
+
+OPTIONS = {
+    "devices": "the backends, the host's first (default: CPU,NNP)",
+    "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
+    "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
+    "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
+    "costs": "{device: runtime.costs.DeviceCosts}, in place of what the devices state",
+    "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
+    "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """All of them, with their defaults. `passed` are the options of each device."""
+
+    devices: tuple[str, ...]
+    pins: Mapping[str, str] = field(default_factory=dict)
+    overlap: bool = True
+    shared_memory: bool | None = None
+    costs: Mapping[str, DeviceCosts] = field(default_factory=dict)
+    calibration: Sequence[Sequence[np.ndarray]] = ()
+    threads: Any = None
+    passed: tuple[Mapping[str, Any], ...] = ()
+
+
+def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...]) -> Options:
+    """From what a caller gives; an option called `<device>_<name>` is one of that device, such as `nnp_precision`.
+
+    Args:
+        devices: unless others are given.
+
+    Raises:
+        ConfigError: an option is unknown, or its value is not allowed.
+    """
+    if "devices" in given:
+        devices = read_devices(given["devices"])
+    passed: tuple[dict[str, Any], ...] = tuple({} for _ in devices)
+    own = {}
+    for name, value in given.items():
+        of = [device for device, called in enumerate(devices) if name.startswith(_prefix(called))]
+        if name in OPTIONS or not of:
+            own[name] = value
+        else:
+            for device in of:
+                passed[device][name[len(_prefix(devices[device])):]] = value
+    require_known(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
+    overlap, costs = read_switch(own, "overlap"), own.get("costs", {})
+    if not isinstance(costs, Mapping):
+        raise ConfigError(f"option costs: found {type(costs).__name__}, expected {{device: runtime.costs.DeviceCosts}}")
+    return Options(devices, _pins(own.get("pins", {})), overlap is not False, read_switch(own, "shared_memory"),
+                   costs, read_samples(own), own.get("threads"), passed)
+
+
+def read_devices(devices: Any) -> tuple[str, ...]:
+    """Two or more names of backends, from a sequence or from text.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    names = devices.split(",") if isinstance(devices, str) else devices
+    found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
+    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_LANES:
+        raise ConfigError(f"option devices: found {devices!r}, expected two backends or more, each once, as CPU,NNP")
+    return found
+
+
+def _pins(pins: Any) -> Mapping[str, str]:
+    if isinstance(pins, Mapping):
+        return dict(pins)
+    if not isinstance(pins, str):
+        raise ConfigError(f"option pins: found {pins!r}, expected {{pattern: device}} or PATTERN=DEVICE,...")
+    found = {}
+    for pin in filter(None, pins.split(",")):
+        pattern, separator, device = pin.strip().rpartition("=")
+        if not separator or not pattern:
+            raise ConfigError(f"option pins: found {pin!r}, expected PATTERN=DEVICE, such as conv*=CPU")
+        found[pattern] = device
+    return found
+
+
+def _prefix(device: str) -> str:
+    return device.split(":")[0].lower() + "_"
+
+
+class HybridExecutable(Executable):
+    """`plan` tells what runs where and why; `module` has the regions, in the order of the plan, `devices` where each of
+    its steps runs, and `session` runs them. `target` is the backend's name."""
+
+    def __init__(self, target: str, regions: Regions, executables: Mapping[str, Executable], plan: Plan) -> None:
+        super().__init__(*ports_of(regions.module.flow))
+        self.target = target
+        self.plan = plan
+        self.module, self.devices = regions.module, regions.devices
+        self.executables = dict(executables)
+        self.session = Session(self.module.flow, self.executables, self.devices, at_once=plan.overlaps)
+
+    @property
+    def native(self) -> Any:
+        """That of the only region where it is the whole graph; None otherwise."""
+        if len(self.session.calls) != 1:
+            return None
+        (call,) = self.session.calls
+        if self.session.results != call.outputs or call.inputs != tuple(range(len(self.inputs))):
+            return None
+        return getattr(call.executable, "native", None)
+
+    def package(self) -> Package:
+        code = {name: {"graph": encode_graph(graph), "package": self.executables[name].package().plain()}
+                for name, graph in self.module.graphs.items()}
+        settings = {"devices": self.devices, "plan": encode_plan(self.plan)}
+        return Package(self.target, self.module.name, self.module.flow, code, settings)
+
+    def simulate(self) -> Plan:
+        """The plan, with the simulated time of each region that is compiled for a simulated device.
+
+        Raises:
+            ConfigError: in precision int8, before the first call.
+        """
+        first = len(self.session.calls) - len(self.plan.regions)  # a step without a region prepares results
+        for number in range(len(self.plan.regions)):
+            seconds = self.session.calls[first + number].executable.simulated_seconds()
+            if seconds is not None:
+                self.plan.simulated[number] = seconds
+        return self.plan
+
+    def listing(self) -> str:
+        """That of each region, in the order of the plan."""
+        return "".join(f"step {number} on {self.plan.devices[call.lane]}\n{call.executable.listing()}"
+                       for number, call in enumerate(self.session.calls, 1))
+
+    def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
+        """Let regions take what must be known of data (`Executable.calibrate`) from `samples`, each an array for each
+        input, weights too.
+
+        What one region gives the next is computed in the graph's types, where the device rounds by the interpreter.
+
+        Raises:
+            InputError: an array of a sample does not fit.
+        """
+        if not samples:
+            return
+        tables = [self.session.table(self.checked(tuple(sample))) for sample in samples]
+        for call, step in zip(self.session.calls, self.module.flow.steps, strict=True):
+            inputs = [[table[place] for place in call.inputs] for table in tables]
+            reference = call.executable
+            reference.calibrate(inputs)
+            if reference.rough:
+                reference = compile_graph(self.module.graphs[step.graph], "INTERPRETER")
+            if call is self.session.calls[-1]:
+                break
+            for table, arrays in zip(tables, inputs, strict=True):
+                for position, result in zip(call.outputs, reference.run(arrays), strict=True):
+                    table[position] = result
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return self.session.run(arrays)
+
 
 Backends = tuple[Backend, ...]
 

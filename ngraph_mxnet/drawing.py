@@ -1,4 +1,4 @@
-"""Layout and drawing of a graph in layers: each node is below all nodes that it reads."""
+"""Pictures of graphs, as SVG: layout and drawing in layers, where each node is below all nodes that it reads."""
 
 from __future__ import annotations
 
