@@ -22,8 +22,7 @@ import click
 import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
-from ngraph_mxnet.distributed.wire import PAUSE, exact, rounded, widen
-from ngraph_mxnet.distributed.world import prepare_mpi
+from ngraph_mxnet.distributed.world import PAUSE, exact, prepare_mpi, rounded, widen
 from ngraph_mxnet.experiments.store import machine
 
 SIZES = [1 << power for power in (12, 14, 16, 24, 25, 26)]

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from clusters.measured import Comparison, Measured, compare
+from clusters.smpi_replay import NETWORK_MODELS, replay, without_cpus
+from clusters.study import Study, study
+from clusters.study import plot as draw
 from rich.console import Console
 from rich.table import Table
 
 from ngraph_mxnet.distributed.simulation import ALGORITHMS, Calibration, Cluster, Link, Scheme, Trace, predict
-from ngraph_mxnet.distributed.simulation.measured import Comparison, Measured, compare
-from ngraph_mxnet.distributed.simulation.smpi_replay import NETWORK_MODELS, replay, without_cpus
-from ngraph_mxnet.distributed.simulation.study import Study, study
-from ngraph_mxnet.distributed.simulation.study import plot as draw
 from ngraph_mxnet.errors import NGraphError
 
 FILE = click.Path(dir_okay=False, path_type=Path)

@@ -5,8 +5,7 @@ stand on these (for MXNet: `bridges/mxnet/kvstore`). `peer_watch` and `process_e
 `rank_facts` where they differ.
 """
 
-from ngraph_mxnet.distributed.gradients import GradientSet, Source
-from ngraph_mxnet.distributed.row_sums import Rows, broadcast_rows, sum_rows
+from ngraph_mxnet.distributed.gradients import GradientSet, Rows, Source, broadcast_rows, sum_rows
 from ngraph_mxnet.distributed.world import World, world
 
 __all__ = ["GradientSet", "Rows", "Source", "World", "broadcast_rows", "sum_rows", "world"]

@@ -1,8 +1,13 @@
-"""How the ranks of a job find each other: rank 0 listens, and hands an invitation to the others."""
+"""How the ranks of a job find each other, where they run, and how they sum over hosts.
+
+Rank 0 listens, and hands an invitation to the others. Processes that share a host run each on cores of its own, with
+one team of threads. Sums over hosts are in the gradients' own dtype, or with half of the traffic.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import json
@@ -15,14 +20,179 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.distributed.wire import PAUSE, exact, wait
+from ngraph_mxnet import config, cores
 from ngraph_mxnet.errors import DistributedError
+
+SMALL = 1 << 16
+"""Bytes: latency is most of the time of what is smaller."""
+CHUNK = 1 << 16
+"""Elements that are added, rounded or widened at a time: they stay in the cache."""
+PAUSE = 2e-5
+"""Seconds between two steps of a sum that somebody waits for."""
+Sum = Iterator[None]
+"""Goes on with each `next`, and ends when the sum is there."""
+
+
+def wait(*requests: Any) -> Sum:
+    """Until these requests of MPI's are done."""
+    for request in requests:
+        while not request.Test():
+            yield
+
+
+def exact(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
+    """In place, over all ranks of `comm`, in `data.dtype`; the messages have this tag.
+
+    A ring: each rank sums a part, which goes around once to be added to and once to be told. MPI's own non-blocking
+    sum uses a link one way at a time (Open MPI 4 and 5), so that it takes twice as long; it is as good where messages
+    are small.
+    """
+    from mpi4py import MPI
+
+    if data.nbytes <= SMALL:
+        yield from wait(comm.Iallreduce(MPI.IN_PLACE, data))
+        return
+    ranks, rank = comm.Get_size(), comm.Get_rank()
+    parts = np.array_split(data, ranks)
+    received = np.empty_like(parts[0])
+
+    def pass_on(sent: int, into: np.ndarray) -> Sum:
+        yield from wait(comm.Irecv(into, (rank - 1) % ranks, tag), comm.Isend(parts[sent], (rank + 1) % ranks, tag))
+
+    for step in range(ranks - 1):
+        part = parts[(rank - step - 1) % ranks]
+        yield from pass_on((rank - step) % ranks, received[:part.size])
+        with np.errstate(all="ignore"):  # of a net that diverges
+            np.add(part, received[:part.size], out=part)
+    for step in range(ranks - 1):
+        yield from pass_on((rank - step + 1) % ranks, parts[(rank - step) % ranks])
+
+
+def bf16(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
+    """Sum in place as `exact` does, but send bf16 numbers, rounded to nearest. Each rank sums its part of all ranks'
+    data in float32. The rounded sum goes to all ranks, so that all have the same bits. Data in float64 is not
+    rounded."""
+    if data.dtype != np.float32:
+        yield from exact(comm, data, tag)
+        return
+    ranks, rank = comm.Get_size(), comm.Get_rank()
+    parts = np.array_split(data, ranks)
+    others = [other for other in range(ranks) if other != rank]
+    sent = [rounded(part) for part in parts]
+    received = [np.empty_like(sent[rank]) for _ in range(ranks)]
+    received[rank] = sent[rank]
+
+    def exchange(gives: Sequence[np.ndarray], takes: Sequence[np.ndarray]) -> Sum:
+        requests = [comm.Irecv(takes[other].view(np.uint8), other, tag) for other in others]
+        requests += [comm.Isend(gives[other].view(np.uint8), other, tag) for other in others]
+        yield from wait(*requests)
+
+    yield from exchange(sent, received)
+    total = parts[rank]
+    widen(received[0], total)
+    for other in received[1:]:
+        widen(other, total, add=True)
+    sent[rank] = rounded(total)
+    yield from exchange([sent[rank]] * ranks, sent)
+    for bits, part in zip(sent, parts, strict=True):
+        widen(bits, part)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """float32 as the bits of bf16, to nearest, ties to even; NaN stays one."""
+    found = np.empty(values.shape, np.uint16)
+    for begin in range(0, values.size, CHUNK):
+        chunk = values[begin:begin + CHUNK]
+        bits = chunk.view(np.uint32)
+        upper = bits >> 16
+        upper &= 1
+        upper += 0x7FFF
+        upper += bits
+        upper >>= 16
+        to = found[begin:begin + CHUNK]
+        to[...] = upper
+        to[np.isnan(chunk)] = 0x7FC0
+    return found
+
+
+def widen(bits: np.ndarray, into: np.ndarray, add: bool = False) -> None:
+    """Writes the float32 numbers of these bits of bf16, or adds them to what is there."""
+    for begin in range(0, bits.size, CHUNK):
+        wide = bits[begin:begin + CHUNK].astype(np.uint32)
+        wide <<= 16
+        to, values = into[begin:begin + CHUNK], wide.view(np.float32)
+        with np.errstate(all="ignore"):  # of a net that diverges
+            np.add(to, values, out=to) if add else np.copyto(to, values)
+
+
+WIRES = {"f32": exact, "bf16": bf16}
+
+
+_LAUNCHERS = (("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+              ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
+"""Variables of OpenMPI, MPICH and Slurm: the number of this process on its host, and the count of processes there."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The placement of this process on its host's CPUs.
+
+    Attributes:
+        cpus: those that it may use.
+        pinned: whether it was this module that chose them.
+        text: a sentence for people.
+    """
+
+    cpus: tuple[int, ...]
+    pinned: bool
+    text: str
+
+
+def local_place(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Which of its host's processes this is, and how many these are, as the launcher says; None: it doesn't."""
+    for rank, size in _LAUNCHERS:
+        found = environ.get(rank, ""), environ.get(size, "")
+        if all(text.isdecimal() for text in found) and int(found[0]) < int(found[1]):
+            return int(found[0]), int(found[1])
+    return None
+
+
+def share(cpus_of_cores: Sequence[Sequence[int]], rank: int, size: int) -> list[int]:
+    """The CPUs of this rank's cores, neighbours; none where there are more ranks than cores."""
+    count = len(cpus_of_cores)
+    if size > count:
+        return []
+    return sorted(cpu for core in cpus_of_cores[count * rank // size:count * (rank + 1) // size] for cpu in core)
+
+
+def place(environ: Mapping[str, str] = os.environ, root: Path = cores.ROOT) -> Placement:
+    """Gives this process its share of the host's cores, unless the launcher, or the user, has bound it already.
+
+    All its threads move. To be called before the first graph is compiled: the threads of a graph are counted then.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    found = local_place(environ)
+    if found is None or found[1] == 1:
+        return Placement(tuple(allowed), False, f"alone on its host, on CPUs {allowed}")
+    rank, size = found
+    who = f"process {rank} of {size} on its host"
+    if len(allowed) < (os.cpu_count() or 1):
+        return Placement(tuple(allowed), False, f"{who}: bound to CPUs {allowed} before")
+    mine = share(cores.cpus_of_cores(root), rank, size)
+    if not mine:
+        return Placement(tuple(allowed), False, f"{who}: not pinned, for there are more processes than cores, which "
+                                                "will wait for each other")
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread), mine)
+    return Placement(tuple(mine), True, f"{who}: pinned to CPUs {mine}")
+
 
 _SECONDS = 3.0
 """For each address that a connection is tried to."""
@@ -38,12 +208,10 @@ class Invitation(NamedTuple):
     problem: str = ""
 
     def to_text(self) -> str:
-        """Return the invitation as text that `from_text` reads."""
         return json.dumps(self)
 
     @staticmethod
     def from_text(text: str) -> Invitation:
-        """Return the invitation that `to_text` wrote."""
         return Invitation(*json.loads(text))
 
 
@@ -146,36 +314,31 @@ class PeerWatch:
         except ConnectionError as error:
             raise DistributedError(f"rank {rank} ({self.hosts[rank]}) can't join the job: {error}") from None
         silence = config.get("NGRAPH_KVSTORE_TIMEOUT") if silence is None else silence
-        self._native: Any = _core.PeerWatch(rank, self.hosts, invitation.token, connection.detach(), silence, grace)
+        self.native: Any = _core.PeerWatch(rank, self.hosts, invitation.token, connection.detach(), silence, grace)
         self._await_start()
 
     def _await_start(self) -> None:
         end = time.monotonic() + _START_WITHIN
-        while not self._native.wait_for_start(_SLICE):
+        while not self.native.wait_for_start(_SLICE):
             self.check()
             if self.rank == 0 and time.monotonic() > end:
-                self.fail(f"ranks {', '.join(map(str, self._native.missing()))} have not connected within "
+                self.fail(f"ranks {', '.join(map(str, self.native.missing()))} have not connected within "
                           f"{_START_WITHIN:g} s: look at their output")
                 self.check()
 
     @property
-    def native(self) -> Any:
-        """The `_core.PeerWatch`."""
-        return self._native
-
-    @property
     def is_inherited(self) -> bool:
         """True if this process is a forked child of the rank."""
-        return bool(self._native.is_inherited)
+        return bool(self.native.is_inherited)
 
     @property
     def failure_descriptor(self) -> int:
         """A file descriptor that becomes readable at a failure, for `select` and the like; not to be read or closed."""
-        return int(self._native.failure_descriptor)
+        return int(self.native.failure_descriptor)
 
     def failure(self) -> Failure | None:
         """The failure that this rank knows of; costs next to nothing while there is none."""
-        return Failure(*self._native.failure()) if self._native.has_failed else None
+        return Failure(*self.native.failure()) if self.native.has_failed else None
 
     def check(self) -> None:
         """To be called from the program's own thread, which then has the failure: the process is not ended by force.
@@ -185,39 +348,39 @@ class PeerWatch:
         """
         found = self.failure()
         if found is not None:
-            self._native.take_failure()
+            self.native.take_failure()
             raise DistributedError(found.text)
 
     def wait(self, seconds: float) -> bool:
         """Wait, without the GIL, for a failure, and say whether there is one."""
-        return bool(self._native.wait(seconds))
+        return bool(self.native.wait(seconds))
 
     def fail(self, text: str) -> None:
         """All ranks fail: this one has `text`, why and what to do, to say of itself. Nothing if there is a failure."""
-        self._native.fail(text.encode("utf-8", "replace").decode())
+        self.native.fail(text.encode("utf-8", "replace").decode())
 
     def step(self, number: int, waits: bool) -> None:
         """This rank is in step `number`, counted from 1, and now waits for the others in it, or does not.
 
         If it waits, and another rank has left after fewer steps, that is a failure.
         """
-        self._native.step(number, waits)
+        self.native.step(number, waits)
 
     def leave(self, steps: int | None = None) -> None:
         """This rank has ended well, after `steps`, or the last one in which it waited."""
-        self._native.leave(steps)
+        self.native.leave(steps)
 
     def wait_for_all(self, seconds: float | None = None) -> bool:
         """Wait, without the GIL, until all ranks have left or there is a failure, and say whether all have left."""
         end = float("inf") if seconds is None else time.monotonic() + seconds
-        while not self._native.wait_for_all(_SLICE):
-            if self._native.has_failed or time.monotonic() > end:
+        while not self.native.wait_for_all(_SLICE):
+            if self.native.has_failed or time.monotonic() > end:
                 return False
         return True
 
     def limit_end(self) -> None:
         """After a failure, at the program's end: from now on the process has `grace` seconds to end by itself."""
-        self._native.limit_end()
+        self.native.limit_end()
 
 
 _LAST_WORDS = 0.3
@@ -331,12 +494,10 @@ class RankFacts:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the facts as JSON that `from_json` reads."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> RankFacts:
-        """Return the facts that `to_json` wrote."""
         fields = json.loads(text)
         tensors = tuple(Tensor(key, tuple(shape), *others) for key, shape, *others in fields.pop("tensors"))
         return RankFacts(tensors=tensors, **fields)
@@ -376,12 +537,9 @@ def _compared(everyone: Sequence[RankFacts]) -> Iterator[tuple[str, _Values, str
     shapes = _by_name(everyone, lambda facts: {tensor.key: list(tensor.shape) for tensor in facts.tensors})
     elements = _by_name(everyone, lambda facts: {tensor.key: tensor.element for tensor in facts.tensors})
     storages = _by_name(everyone, lambda facts: {tensor.key: tensor.storage for tensor in facts.tensors})
-    for key, values in shapes:
-        yield f"the shape of {key}", values, advice
-    for key, values in elements:
-        yield f"the dtype of {key}", values, advice
-    for key, values in storages:
-        yield f"the storage type of {key}", values, advice
+    for what, found in (("shape", shapes), ("dtype", elements), ("storage type", storages)):
+        for key, values in found:
+            yield f"the {what} of {key}", values, advice
     yield ("the order of parameters", {facts.rank: [tensor.key for tensor in facts.tensors] for facts in everyone},
            f"{advice}, and create its layers in the same order")
     yield "the optimizer", {facts.rank: facts.optimizer for facts in everyone}, "give all ranks the same optimizer"
@@ -389,9 +547,8 @@ def _compared(everyone: Sequence[RankFacts]) -> Iterator[tuple[str, _Values, str
         yield f"the optimizer's {name}", values, "give all ranks the same optimizer, with the same arguments"
 
 
-def _by_name(
-    everyone: Sequence[RankFacts], of: Callable[[RankFacts], Mapping[str, Any]]
-) -> Iterator[tuple[str, _Values]]:
+def _by_name(everyone: Sequence[RankFacts],
+             of: Callable[[RankFacts], Mapping[str, Any]]) -> Iterator[tuple[str, _Values]]:
     named = {facts.rank: of(facts) for facts in everyone}
     for name in dict.fromkeys(name for values in named.values() for name in values):
         yield name, {rank: values.get(name) for rank, values in named.items()}
@@ -466,37 +623,22 @@ class World:
         least = np.array([digest, -digest], np.int64)
         self.wait(self.comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN))
         if least[0] != -least[1]:
-            mine, *others = map(RankFacts.from_json, self._mine_first(facts().to_json()))
-            problem = describe_mismatch(mine, others)
+            others = self.comm.allgather(facts().to_json())
+            mine = RankFacts.from_json(others.pop(self.rank))
+            problem = describe_mismatch(mine, map(RankFacts.from_json, others))
             raise DistributedError(problem or "the ranks differ in a way that they can't tell")
         self._watch.step(self._operations, False)
 
-    def _mine_first(self, text: str) -> list[str]:
-        everyone = self.comm.allgather(text)
-        return [everyone.pop(self.rank), *everyone]
-
     def sum(self, data: np.ndarray) -> None:
-        """In place, over all ranks, of float32 or float64 numbers; `begin` comes before.
-
-        Raises:
-            DistributedError: see `check`.
-        """
+        """In place, over all ranks, of float32 or float64 numbers; `begin` comes before. Raises as `check`."""
         self._go_through(exact(self.comm, data))
 
     def broadcast(self, data: np.ndarray) -> None:
-        """In place, rank 0's to all ranks, whatever the dtype; `begin` comes before.
-
-        Raises:
-            DistributedError: see `check`.
-        """
+        """In place, rank 0's to all ranks, whatever the dtype; `begin` comes before. Raises as `check`."""
         self.wait(self.comm.Ibcast(data.reshape(-1).view(np.uint8), root=0))
 
     def wait(self, request: Any) -> None:
-        """Until a request of MPI's is done.
-
-        Raises:
-            DistributedError: see `check`.
-        """
+        """Until a request of MPI's is done. Raises as `check`."""
         self._go_through(wait(request))
 
     def _go_through(self, steps: Iterator[None]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.distributed.plan import ALIGNMENT, MOST_BUCKETS, buffer_bytes, make_plan, summed_dtype
+from ngraph_mxnet.distributed.gradients import ALIGNMENT, MOST_BUCKETS, buffer_bytes, make_plan, summed_dtype
 
 GRADIENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([np.float16, np.float32, np.float64])), min_size=1,
                      max_size=40)

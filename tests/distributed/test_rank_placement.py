@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.distributed.placement import local_place, place, share
+from ngraph_mxnet.distributed.world import local_place, place, share
 
 
 @given(cores=st.integers(1, 64), threads=st.integers(1, 2), size=st.integers(1, 70))
@@ -38,7 +38,7 @@ def test_what_launchers_say(environ: dict[str, str], expected: tuple[int, int] |
 
 PINNED = """
 import os, threading
-from ngraph_mxnet.distributed.placement import place
+from ngraph_mxnet.distributed.world import place
 waits = threading.Event()
 thread = threading.Thread(target=waits.wait, daemon=True)
 thread.start()

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.distributed.plan import Bucket, Slot, make_plan
-from ngraph_mxnet.distributed.reduction import Round
+from ngraph_mxnet.distributed.gradients import Bucket, Round, Slot, make_plan
 
 SIZES = [3, 5, 2, 7]
 

@@ -21,7 +21,7 @@ from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_not_dense
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-from ngraph_mxnet.distributed.plan import bucket_bytes, make_plan
+from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.types import ELEMENT_TYPES

@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from clusters.smpi_replay import without_cpus
 from hypothesis import given
 from random_steps import steps
 
-from ngraph_mxnet.distributed.simulation import Cluster, Gradient, Link, Scheme, Trace, all_reduce_seconds, predict
-from ngraph_mxnet.distributed.simulation.smpi_replay import without_cpus
-from ngraph_mxnet.distributed.simulation.trace import Bucket, buckets
+from ngraph_mxnet.distributed.simulation import (
+    Bucket,
+    Cluster,
+    Gradient,
+    Link,
+    Scheme,
+    Trace,
+    all_reduce_seconds,
+    buckets,
+    predict,
+)
 
 MIB = 1 << 20
 TRACE = Trace("net", 8, 2, "a CPU", 1.0, 2.0, 0.3, (

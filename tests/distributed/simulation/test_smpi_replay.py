@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from clusters.smpi_replay import is_there, replay
 
 from ngraph_mxnet.distributed.simulation import Cluster, Gradient, Link, Scheme, SimulationError, Trace, predict
-from ngraph_mxnet.distributed.simulation.smpi_replay import is_there, replay
 
 TRACE = Trace("net", 8, 2, "a CPU", 1.0, 2.0, 0.3, tuple(
     Gradient(f"w{number}", (number + 1) << 20, 0.2 * number) for number in range(10)))

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.measured import Measured, compare
+from clusters.study import UNCHANGED, Study, plot, study, variants
 
 from ngraph_mxnet.distributed.simulation import Cluster, Gradient, Link, Scheme, SimulationError, Trace, predict
-from ngraph_mxnet.distributed.simulation.measured import Measured, compare
-from ngraph_mxnet.distributed.simulation.study import UNCHANGED, Study, plot, study, variants
 from ngraph_mxnet.errors import ConfigError
 
 TRACE = Trace("net", 16, 2, "a CPU", 0.02, 0.04, 0.002, (

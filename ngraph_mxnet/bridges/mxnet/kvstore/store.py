@@ -26,9 +26,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import settled
 from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
 from ngraph_mxnet.distributed import GradientSet, Rows, Source, World, broadcast_rows, sum_rows, world
-from ngraph_mxnet.distributed.placement import Placement, place
-from ngraph_mxnet.distributed.plan import bucket_bytes, summed_dtype
-from ngraph_mxnet.distributed.world import RankFacts, Tensor
+from ngraph_mxnet.distributed.gradients import bucket_bytes, summed_dtype
+from ngraph_mxnet.distributed.world import Placement, RankFacts, Tensor, place
 from ngraph_mxnet.errors import DistributedError
 from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.recent import Recent

@@ -15,8 +15,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Scheme, SimulationError, require
-from ngraph_mxnet.distributed.simulation.trace import Bucket, Trace, buckets
+from ngraph_mxnet.distributed.simulation import (
+    COSTS,
+    Bucket,
+    Cluster,
+    Scheme,
+    SimulationError,
+    Trace,
+    buckets,
+    require,
+)
 
 OWN_ALGORITHMS = {
     "ring": ("smpi/allreduce:lr",),

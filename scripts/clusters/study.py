@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme, require
-from ngraph_mxnet.distributed.simulation.prediction import Prediction, predict
-from ngraph_mxnet.distributed.simulation.trace import Trace, buckets
+from ngraph_mxnet.distributed.simulation import Cluster, Link, Prediction, Scheme, Trace, buckets, predict, require
 from ngraph_mxnet.figures import make_figure, save_figure
 from ngraph_mxnet.rendered import Rendered
 

@@ -9,9 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link, Scheme, SimulationError, made, read, require
-from ngraph_mxnet.distributed.simulation.prediction import Prediction, predict
-from ngraph_mxnet.distributed.simulation.trace import Trace
+from ngraph_mxnet.distributed.simulation import (
+    Cluster,
+    Link,
+    Prediction,
+    Scheme,
+    SimulationError,
+    Trace,
+    made,
+    predict,
+    read,
+    require,
+)
 
 
 @dataclass(frozen=True)

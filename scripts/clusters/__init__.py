@@ -1,0 +1,1 @@
+"""Studies of simulated clusters, for scripts/simulate_cluster.py."""
