@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngraph_mxnet.drawing import Box, Edge, Look, picture
-from ngraph_mxnet.ir.attributes import format_attribute
-from ngraph_mxnet.ir.graph import Graph, Node, Value, count_ops
-from ngraph_mxnet.ir.printer import print_graph, value_names
-from ngraph_mxnet.ir.types import Role
+from ngraph_mxnet.ir.graph import Graph, Node, Value, count_ops, print_graph, value_names
+from ngraph_mxnet.ir.types import Role, format_attribute
 from ngraph_mxnet.passes.base import PassRecord
 
 

@@ -114,8 +114,6 @@ ALLOWED: dict[str, set[str]] = {
         "quantisation", "quantisation.session", "reporting", "runtime", "setting_texts", "verifying", "version", *_BASE,
     },
 }
-# The op table loads the ops when it is first asked for one.
-EXCEPTIONS = {("ir/op_table.py", "ops")}
 
 
 def _part_of(names: Sequence[str]) -> str:
@@ -150,7 +148,7 @@ def test_import_order(module: Path):
     for name in _imports(module):
         top, *rest = name.split(".")
         needed = _part_of(rest) if top == "ngraph_mxnet" and rest else part
-        if needed != part and (_id(module), needed) not in EXCEPTIONS:
+        if needed != part:
             assert needed in ALLOWED[part], f"{_id(module)} imports {name}"
 
 

@@ -33,8 +33,7 @@ from ngraph_mxnet.append_only import Format
 from ngraph_mxnet.errors import AuditError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.installation import versions_of
-from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.ir.graph import Graph, Node, Value, print_graph
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.setting_texts import Bounds, Calls
 from ngraph_mxnet.version import __version__

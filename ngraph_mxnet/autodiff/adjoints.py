@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ngraph_mxnet.autodiff.expression import Expression
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Builder, Node, Value
 
 Gradients = Sequence[Expression | None]
 

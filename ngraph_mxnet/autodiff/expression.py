@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.compositions.tensors import places_of, size_as
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Value
+from ngraph_mxnet.ir.graph import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from ngraph_mxnet.autodiff.adjoints import ADJOINTS, FORWARD, INTEGERS, NO_DERIVATIVE, Gradients, Reverse, why_not
 from ngraph_mxnet.autodiff.expression import Expression
 from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
-from ngraph_mxnet.ir.builder import Builder, make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, make_node
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import TensorType, f32
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from ngraph_mxnet.autodiff.rematerialize import Halves, saved_values
 from ngraph_mxnet.autodiff.reverse import Joint
-from ngraph_mxnet.ir.builder import Builder, make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value, extract
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, extract, make_node
 from ngraph_mxnet.ir.types import TensorType, f32
 
 

@@ -27,9 +27,8 @@ from ngraph_mxnet.debug import Dump, to_dot, to_svg
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.explaining.explain import explain as explain_model
 from ngraph_mxnet.explaining.explain import explain_shapes, explain_training
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.ir.printer import print_graph
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, Kind, is_symbol_file, kind_of
 from ngraph_mxnet.package.artefact_reader import is_artefact
 from ngraph_mxnet.package.artefact_reader import load as load_artefact

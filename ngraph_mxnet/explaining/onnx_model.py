@@ -19,7 +19,7 @@ from ngraph_mxnet.bridges.onnx.runners import first_part
 from ngraph_mxnet.bridges.onnx.values import Between, CutError, DataDependentError
 from ngraph_mxnet.bridges.onnx.whole import unknown_operators
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir.cost import graph_cost
+from ngraph_mxnet.ir.graph import graph_cost
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.placement.verdicts.render import short
 from ngraph_mxnet.rendered import Rendered

@@ -1,21 +1,224 @@
-"""The graph, with the rewriting primitives that passes use."""
+"""The graph: values and nodes, its text, its verifier, its cost and fingerprint, and the primitives that passes use.
+
+    graph @head(%data: f32[8,512,7,7], %w: f32[10,512] weight) -> (f32[8,10]) {
+      %0: f32[8,512] = reduce_mean(%data) {axes=[2,3]}       # mx:pool1 Pooling
+      %1: f32[8,10] = matmul(%0, %w) {transpose_b=true}      # mx:fc1 FullyConnected
+      return %1
+    }
+
+Sizes that are symbols are declared behind the name, with their bounds, and `guard` lines say what is assumed of them:
+
+    graph @flat<N: 1..32, H: 1..>(%data: f32[N,3,H,8]) -> (f32[N,24*H]) {
+      guard H - 7 > 0
+      %0: f32[N,24*H] = reshape(%data) {shape=[N,24*H]}
+      return %0
+    }
+
+Attributes that equal their default are left out. A graph in an attribute follows its node's line:
+
+      %0: f32[4,8] = fused(%x)
+        body @body(%a: f32[4,8]) -> (f32[4,8]) {
+          %0: f32[4,8] = sigmoid(%a)
+          %1: f32[4,8] = multiply(%a, %0)
+          return %1
+        }
+
+`parser.parse_graph` reads it back.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from ngraph_mxnet.errors import listed
-from ngraph_mxnet.ir.attributes import Attribute
+import numpy as np
+
+from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.dims import Atom, Dim
-from ngraph_mxnet.ir.printer import print_graph
-from ngraph_mxnet.ir.sizes import evaluate
-from ngraph_mxnet.ir.structure import Node, Structure, Value, constant_of, count_ops
-from ngraph_mxnet.ir.types import Role, TensorType
+from ngraph_mxnet.ir.opdef import OpDef, get_op
+from ngraph_mxnet.ir.sizes import Guard, because, evaluate, range_of, relying
+from ngraph_mxnet.ir.types import Attribute, ElementType, Role, Shape, TensorType, element_type, format_attribute
 
-__all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
+
+@dataclass(eq=False)
+class Value:
+    """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
+
+    `role` is a parameter's; what a node makes is MADE.
+    """
+
+    type: TensorType
+    node: Node | None = None
+    index: int = 0
+    name: str = ""
+    role: Role = Role.MADE
+    origin: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.node is None
+
+    @property
+    def is_weight(self) -> bool:
+        return self.role is Role.WEIGHT
+
+
+@dataclass(eq=False)
+class Node:
+    """One application of an op. `origin` is the framework's name for it, e.g. `mx:conv0 Convolution`."""
+
+    op: OpDef
+    inputs: list[Value]
+    attrs: dict[str, Any]
+    outputs: list[Value] = field(default_factory=list)
+    origin: str = ""
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (only,) = self.outputs
+        return only
+
+    def __str__(self) -> str:
+        return f"{self.op.name}" + (f" ({self.origin})" if self.origin else "")
+
+
+def constant_of(value: Value) -> np.ndarray | None:
+    """The array, if `value` is a constant."""
+    return value.node.attrs["value"] if value.node is not None and value.node.op.name == "constant" else None
+
+
+class Structure:
+    """From `parameters` to `results`, in topological order of `nodes`."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.parameters: list[Value] = []
+        self.nodes: list[Node] = []
+        self.results: list[Value] = []
+        self.guards: list[Guard] = []
+        """Assumptions about the symbols among the graph's sizes."""
+
+    def values(self) -> Iterator[Value]:
+        yield from self.parameters
+        for node in self.nodes:
+            yield from node.outputs
+
+    def readers(self) -> dict[Value, list[tuple[Node, int]]]:
+        """Who reads each value, and as which operand."""
+        table: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self.values()}
+        for node in self.nodes:
+            for position, operand in enumerate(node.inputs):
+                table[operand].append((node, position))
+        return table
+
+
+def count_ops(nodes: Iterable[Node]) -> dict[str, int]:
+    """How often each op occurs, sorted by name."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.op.name] = counts.get(node.op.name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
+
+
+def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) -> str:
+    """The text; `elide` shortens constants of over 16 elements (such text does not parse back)."""
+    names = value_names(graph)
+    parameters = ", ".join(
+        f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters
+    )
+    results = ", ".join(str(r.type) for r in graph.results)
+    symbols = ", ".join(f"{atom.text}: {range_of(atom.low, atom.high)}" for atom in symbols_of(graph))
+    declared = f"<{symbols}>" if symbols else ""
+    lines = [f"graph @{_quote(graph.name)}{declared}({parameters}) -> ({results}) {{"]
+    lines += [f"  guard {guard}" for guard in graph.guards]
+    for node in graph.nodes:
+        lines.append(format_node(node, names, elide=elide, origins=origins))
+        for key, value in node.attrs.items():
+            if isinstance(value, Structure):
+                text = print_graph(value, elide=elide, origins=origins).replace("graph ", f"{key} ", 1)
+                lines += ["    " + line for line in text.splitlines()]
+    lines += ["  return " + ", ".join(names[r] for r in graph.results), "}"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def symbols_of(graph: Structure) -> list[Atom]:
+    """The symbols among the sizes of its values and attributes, as they come."""
+    sizes: list[Any] = [size for value in graph.values() for size in value.shape]
+    for node in graph.nodes:
+        for attribute in node.attrs.values():
+            sizes += attribute if isinstance(attribute, tuple) else [attribute]
+    found = dict.fromkeys(atom for size in sizes if isinstance(size, Dim)
+                          for atom in sorted(size.symbols, key=str))
+    return list(found)
+
+
+def value_names(graph: Structure) -> dict[Value, str]:
+    """`%name` for parameters, `%0`, `%1` ... for node outputs."""
+    names = {parameter: "%" + _quote(parameter.name) for parameter in graph.parameters}
+    outputs = (value for node in graph.nodes for value in node.outputs)
+    names.update((value, f"%{number}") for number, value in enumerate(outputs))
+    return names
+
+
+def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, origins: bool = True) -> str:
+    """One line of text."""
+    outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
+    operands = ", ".join(names.get(v, "%?") for v in node.inputs)
+    shown = []
+    for key, value in node.attrs.items():
+        if isinstance(value, Structure):
+            continue  # printed below the node
+        kind = node.op.schema.get(key)  # None in a damaged graph, which the verifier's errors show
+        if kind is None or not _equal(value, kind.default):
+            big = elide and isinstance(value, np.ndarray) and value.size > 16
+            shown.append(f"{key}={'dense<...>' if big else format_attribute(value)}")
+    attrs = f" {{{', '.join(shown)}}}" if shown else ""
+    line = f"  {outputs} = {node.op.name}({operands}){attrs}"
+    return f"{line:<60}  # {_escape_end(_escape(node.origin))}" if origins and node.origin else line
+
+
+def neighbourhood(graph: Structure, node: Node, radius: int = 3) -> str:
+    """The lines of IR around `node`, its own marked."""
+    names = value_names(graph)
+    at = graph.nodes.index(node)
+    lines = []
+    for position in range(max(0, at - radius), min(len(graph.nodes), at + radius + 1)):
+        mark = ">" if position == at else " "
+        lines.append(mark + format_node(graph.nodes[position], names, elide=True))
+    return "\n".join(lines)
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return False
+    return type(a) is type(b) and a == b
+
+
+def _quote(name: str) -> str:
+    if _PLAIN_NAME.match(name):
+        return name
+    return '"' + _escape(name).replace('"', "\\u0022") + '"'
+
+
+def _escape_end(text: str) -> str:
+    """Make a last space survive the stripping of lines."""
+    return text[:-1] + "\\x20" if text.endswith(" ") else text
+
+
+def _escape(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
 
 
 _DRAWS = "ngraph_mxnet.debug:to_svg"
@@ -206,3 +409,225 @@ def _fresh(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
+
+
+def verify(graph: Graph) -> None:
+    """Check definition before use, single definition, attribute schemas, and that stored types are the inferred ones.
+
+    Graphs in attributes are verified too.
+
+    Raises:
+        GraphError: with the node and the lines of IR around it.
+    """
+    defined: set[Value] = set()
+    names: set[str] = set()
+    for parameter in graph.parameters:
+        if parameter.node is not None or parameter in defined:
+            raise GraphError(f"graph {graph.name}: parameter {parameter.name!r} is not a fresh parameter")
+        if parameter.name in names:
+            raise GraphError(f"graph {graph.name}: two parameters are called {parameter.name!r}")
+        if parameter.role is Role.MADE:
+            raise GraphError(f"graph {graph.name}: parameter {parameter.name!r} has the role {parameter.role.value}")
+        defined.add(parameter)
+        names.add(parameter.name)
+    with relying(graph.guards):
+        _verify_nodes(graph, defined)
+    for position, result in enumerate(graph.results):
+        if result not in defined:
+            raise GraphError(f"graph {graph.name}: result {position} is not defined in it")
+
+
+def _verify_nodes(graph: Graph, defined: set[Value]) -> None:
+    for node in graph.nodes:
+        for position, operand in enumerate(node.inputs):
+            if operand not in defined:
+                raise _error(graph, node, f"operand {position} is used before it is defined, or is of another graph")
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                verify(value)
+        try:
+            attrs = node.op.check_attrs(node.attrs)
+            types = node.op.infer([v.type for v in node.inputs], attrs)
+        except TypeRuleError as error:
+            raise _error(graph, node, str(error)) from None
+        if types != [v.type for v in node.outputs]:
+            found = ", ".join(str(v.type) for v in node.outputs)
+            raise _error(graph, node, f"outputs are {found}, the type rule gives {', '.join(map(str, types))}")
+        for index, output in enumerate(node.outputs):
+            if output in defined or output.node is not node or output.index != index:
+                raise _error(graph, node, f"output {index} is not its own")
+            defined.add(output)
+
+
+def _error(graph: Graph, node: Node, what: str) -> GraphError:
+    return GraphError(f"graph {graph.name}, node {node}: {what}\n{neighbourhood(graph, node)}")
+
+
+class Builder:
+    """Appends to `graph`. Any op is a method: `b.convolution(x, w, strides=(2, 2))` returns its output.
+
+    `origin` is written on the nodes that follow: set it to the framework's name before lowering each node.
+    """
+
+    def __init__(self, graph: Graph | None = None, *, name: str = "main") -> None:
+        self.graph = graph if graph is not None else Graph(name)
+        self.origin = ""
+
+    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
+                  role: Role = Role.INPUT) -> Value:
+        """A new graph input."""
+        type_ = TensorType(element_type(dtype), tuple(d if isinstance(d, Dim) else int(d) for d in shape))
+        return self.graph.add_parameter(type_, name, role, origin=self.origin)
+
+    def weight(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32") -> Value:
+        """A new graph input whose content seldom changes."""
+        return self.parameter(name, shape, dtype, Role.WEIGHT)
+
+    def constant(self, value: Any, dtype: str | ElementType | None = None) -> Value:
+        """A constant from anything NumPy takes; Python floats become f32."""
+        array = np.asarray(value)
+        if dtype is not None:
+            array = array.astype(element_type(dtype).numpy)
+        elif array.dtype == np.float64 and not isinstance(value, (np.ndarray, np.generic)):
+            array = array.astype(np.float32)
+        return self.apply("constant", value=array)
+
+    def apply(self, op_name: str, *inputs: Value, **attrs: Any) -> Value:
+        """Apply an op with one output and return that."""
+        return self.node(op_name, inputs, attrs).output
+
+    def node(self, op_name: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> Node:
+        """Apply an op and return the node.
+
+        Raises:
+            KeyError: no such op.
+            TypeRuleError: operands or attributes do not fit; the text names the node and the operand types.
+        """
+        node = make_node(op_name, inputs, attrs, self.origin)
+        self.graph.nodes.append(node)
+        return node
+
+    def results(self, *values: Value) -> Graph:
+        """Set the graph's results and return the graph."""
+        self.graph.results = list(values)
+        return self.graph
+
+    def __getattr__(self, op_name: str) -> Any:
+        if op_name.startswith("_"):
+            raise AttributeError(op_name)
+        try:
+            get_op(op_name)
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+        return lambda *inputs, **attrs: self.apply(op_name, *inputs, **attrs)
+
+
+def make_node(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], origin: str = "") -> Node:
+    """A node with inferred output types that is in no graph yet (for passes)."""
+    op = get_op(op_name)
+    try:
+        operand_types = [v.type for v in inputs]
+        checked = op.complete(operand_types, op.check_attrs(attrs))
+        with because(f"{op_name} ({origin})" if origin else op_name):
+            types = op.infer(operand_types, checked)
+    except TypeRuleError as error:
+        operands = ", ".join(str(v.type) for v in inputs)
+        raise TypeRuleError(f"{op_name}({operands})" + (f" from {origin}" if origin else "") + f": {error}") from None
+    node = Node(op, list(inputs), checked, origin=origin)
+    node.outputs = [Value(type_, node, index) for index, type_ in enumerate(types)]
+    return node
+
+
+def make_folded(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], origin: str = "") -> Node:
+    """Make a node as `make_node` does, of an op with one output. Where all operands are constants, make a constant of
+    the op's result instead. Passes that ask for numbers find them so at once."""
+    node = make_node(op_name, inputs, attrs, origin)
+    arrays = [array for array in map(constant_of, inputs) if array is not None]
+    if not inputs or len(arrays) < len(inputs):
+        return node
+    with np.errstate(all="ignore"):
+        (value,) = node.op.evaluate(arrays, node.attrs)
+    return make_node("constant", [], {"value": value}, origin)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`macs` of contractions, `operations` of all else that computes, `bytes` read and written at least."""
+
+    macs: int = 0
+    operations: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.macs + other.macs, self.operations + other.operations, self.bytes + other.bytes)
+
+
+def graph_cost(graph: Graph) -> Cost:
+    """The cost of running `graph` once; unread parameters (labels) cost nothing."""
+    read = {operand for node in graph.nodes for operand in node.inputs}
+    border = sum(p.type.bytes for p in graph.parameters if p in read)
+    border += sum(result.type.bytes for result in graph.results)
+    costs = [node_cost(node) for node in graph.nodes]
+    return Cost(sum([cost.macs for cost in costs]), sum([cost.operations for cost in costs]), border)
+
+
+def node_cost(node: Node) -> Cost:
+    """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
+    operands, results = ([value.shape for value in values] for values in (node.inputs, node.outputs))
+    assert node.op.counts is not None
+    macs, operations = node.op.counts(operands, results, node.attrs)
+    return Cost(macs, operations)
+
+
+class Fingerprint(NamedTuple):
+    """`digest`: of all that the graph's results depend on, types included, names and roles not. `parameters`: those
+    that the results depend on, in an order that equal graphs share."""
+
+    digest: str
+    parameters: list[Value]
+
+
+def fingerprint(graph: Graph) -> Fingerprint:
+    """Return a graph's fingerprint. Graphs with the same digest have the same nodes, with the same attributes, on the
+    same operands."""
+    nodes, parameters = reached(graph)
+    text = print_graph(_nameless(graph, nodes, parameters), origins=False)
+    return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), parameters)
+
+
+def reached(graph: Graph) -> tuple[list[Node], list[Value]]:
+    """Return the nodes and the parameters that the results depend on, as a walk from the results meets them. Each node
+    is behind its operands."""
+    nodes, parameters = dict[Node, None](), dict[Value, None]()
+    waiting: list[tuple[Node | None, Iterator[Value]]] = [(None, iter(graph.results))]
+    seen = set[Node]()
+    while waiting:
+        node, operands = waiting[-1]
+        for value in operands:
+            if value.node is None:
+                parameters.setdefault(value)
+            elif value.node not in seen:
+                seen.add(value.node)
+                waiting.append((value.node, iter(value.node.inputs)))
+                break
+        else:
+            waiting.pop()
+            if node is not None:
+                nodes[node] = None
+    return list(nodes), list(parameters)
+
+
+def _nameless(graph: Graph, nodes: list[Node], parameters: list[Value]) -> Graph:
+    """A copy of these of its nodes and parameters, called by their places."""
+    copy, table = Graph("graph"), dict[Value, Value]()
+    for place, parameter in enumerate(parameters):
+        table[parameter] = copy.add_parameter(parameter.type, f"p{place}")
+    for node in nodes:
+        attrs = {name: _nameless(value, value.nodes, value.parameters) if isinstance(value, Graph) else value
+                 for name, value in node.attrs.items()}
+        twin = Node(node.op, [table[value] for value in node.inputs], attrs)
+        twin.outputs = [Value(value.type, twin, value.index) for value in node.outputs]
+        table.update(zip(node.outputs, twin.outputs, strict=True))
+        copy.nodes.append(twin)
+    copy.results = [table[value] for value in graph.results]
+    return copy

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ngraph_mxnet.errors import GraphError
-from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value
+from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, verify
 from ngraph_mxnet.ir.types import Role, TensorType
-from ngraph_mxnet.ir.verify import verify
 
 
 @dataclass(frozen=True)

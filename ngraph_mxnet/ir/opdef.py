@@ -1,7 +1,11 @@
-"""Facts about an op besides its maths: they stand where it is registered, and no neighbour keeps a list of names."""
+"""Ops: each one's definition, and facts about it besides its maths; and the table of all.
+
+The facts stand where an op is registered, and no neighbour keeps a list of names.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError, TypeRuleError
-from ngraph_mxnet.ir.attributes import REQUIRED, Attribute, PerAxis
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.types import REQUIRED, Attribute, PerAxis, Shape, TensorType
 
 Shapes = Sequence[Shape]
 Rates = Mapping[str, float]
@@ -21,7 +24,7 @@ Work = Callable[[Shapes, Shapes, Mapping[str, Any]], Rates]
 `divide`, `transcendental`, `move`, `gather` and `sort`, one for each function applied to each element, as in a plain
 implementation."""
 Counts = Callable[[Shapes, Shapes, Mapping[str, Any]], tuple[int, int]]
-"""From the same to multiply-adds and other operations, as `ir.cost` counts them."""
+"""From the same to multiply-adds and other operations, as `node_cost` counts them."""
 
 Kind = Literal[
     # Elementwise: each element of the result depends on one element of each operand; several operands broadcast.
@@ -235,7 +238,7 @@ def _as_sequence(result: Any) -> Sequence[Any]:
 
 
 REGISTRY: dict[str, OpDef] = {}
-"""The ops that were registered so far; `op_table.all_ops` loads the rest first."""
+"""The ops that were registered so far; `all_ops` loads the rest first."""
 
 
 def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,
@@ -249,3 +252,30 @@ def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | 
         return REGISTRY[name]
 
     return declare
+
+
+_OPS = "ngraph_mxnet.ops"
+"""The modules that register the ops import this one: they are loaded when somebody first asks for an op."""
+
+
+def all_ops() -> dict[str, OpDef]:
+    """Every registered op by name, sorted."""
+    importlib.import_module(_OPS)
+    return dict(sorted(REGISTRY.items()))
+
+
+def ops_of(*kinds: Kind) -> list[str]:
+    """The names of all ops of these kinds."""
+    return [name for name, op in all_ops().items() if op.kind in kinds]
+
+
+def get_op(name: str) -> OpDef:
+    """The op called `name`.
+
+    Raises:
+        KeyError: there is none.
+    """
+    ops = all_ops() if name not in REGISTRY else REGISTRY
+    if name not in ops:
+        raise KeyError(f"no op {name!r}; to add one, declare it in ops/<family>.py with @register_op")
+    return ops[name]

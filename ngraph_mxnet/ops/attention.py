@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Float
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, register_op
+from ngraph_mxnet.ir.types import Bool, Float
 from ngraph_mxnet.ops.common import (
     FLOAT,
     broadcast_shape,

@@ -10,9 +10,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Choice, Float, Int, Ints
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_result, register_op
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import Bool, Choice, Float, Int, Ints, TensorType
 from ngraph_mxnet.ops.common import (
     FLOAT,
     Types,

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.attributes import Attribute, Bool, Float
 from ngraph_mxnet.ir.opdef import Arity, Attrs, OpDef, Reference, TypeRule, register_op
 from ngraph_mxnet.ir.sizes import are_same_shape, cached, is_one
-from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
+from ngraph_mxnet.ir.types import Attribute, Bool, ElementType, Float, Shape, TensorType
 
 Types = Sequence[TensorType]
 Arrays = Sequence[np.ndarray]

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Attribute, Int, Ints, PerAxis
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, Work, register_op
 from ngraph_mxnet.ir.sizes import cached, greatest, least
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.types import Attribute, Int, Ints, PerAxis, Shape, TensorType
 from ngraph_mxnet.ops.common import (
     EXACT,
     FLOAT,

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Float
 from ngraph_mxnet.ir.opdef import by_result, register_op
+from ngraph_mxnet.ir.types import Float
 from ngraph_mxnet.ops.common import (
     CLAMP,
     FLOAT,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Choice, Int
 from ngraph_mxnet.ir.opdef import by_operand, by_result, register_op
-from ngraph_mxnet.ir.types import Shape, TensorType, i64
+from ngraph_mxnet.ir.types import Bool, Choice, Int, Shape, TensorType, i64
 from ngraph_mxnet.ops.common import (
     INTEGER,
     NUMBER,

@@ -6,9 +6,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Attribute, Bool
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, Work, register_op
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.types import Attribute, Bool, Shape, TensorType
 from ngraph_mxnet.ops.common import (
     EXACT,
     NUMBER,

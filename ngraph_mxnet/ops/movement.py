@@ -7,10 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Array, Choice, Element, Float, Int, Ints, PerAxis
 from ngraph_mxnet.ir.graph import Body, Graph, Value
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_result, register_op
-from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.ir.types import Array, Choice, Element, Float, Int, Ints, PerAxis, TensorType, element_type
 from ngraph_mxnet.ops.common import (
     broadcast_shape,
     common_element,

@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Float, Int
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_operand, by_result, register_op
+from ngraph_mxnet.ir.types import Float, Int
 from ngraph_mxnet.ops.common import (
     FLOAT,
     along_axis,

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Attribute, Bool, Choice, Ints, PerAxis
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, register_op
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.types import Attribute, Bool, Choice, Ints, PerAxis, Shape, TensorType
 from ngraph_mxnet.ops.common import (
     FLOAT,
     NUMBER,

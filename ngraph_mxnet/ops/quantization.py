@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Float, Int
 from ngraph_mxnet.ir.opdef import DIVIDE, Attrs, by_result, register_op
-from ngraph_mxnet.ir.types import TensorType, f32, i8, i32, u8
+from ngraph_mxnet.ir.types import Bool, Float, Int, TensorType, f32, i8, i32, u8
 from ngraph_mxnet.ops.common import (
     CLAMP,
     FLOAT,

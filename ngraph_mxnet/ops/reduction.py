@@ -7,9 +7,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Int, Ints
 from ngraph_mxnet.ir.opdef import ORDINAL, TOLERANT, Attrs, FactsOf, Reference, TypeRule, by_operand
-from ngraph_mxnet.ir.types import Shape, TensorType, i64
+from ngraph_mxnet.ir.types import Bool, Int, Ints, Shape, TensorType, i64
 from ngraph_mxnet.ops.common import (
     FLOAT,
     NUMBER,

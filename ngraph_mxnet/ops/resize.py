@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Attribute, Bool, Choice, Ints
 from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_operand, by_result, register_op
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import Attribute, Bool, Choice, Ints, TensorType
 from ngraph_mxnet.ops.common import (
     FLOAT,
     Types,

@@ -7,9 +7,8 @@ from math import inf, prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Float, Int, Ints
 from ngraph_mxnet.ir.opdef import Attrs, by_operand, by_result, register_op
-from ngraph_mxnet.ir.types import TensorType, boolean, i32
+from ngraph_mxnet.ir.types import Bool, Float, Int, Ints, TensorType, boolean, i32
 from ngraph_mxnet.ops.common import (
     ANY,
     FLOAT,

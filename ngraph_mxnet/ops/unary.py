@@ -8,7 +8,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Element, Float
 from ngraph_mxnet.ir.opdef import (
     DIVIDE,
     FINITE,
@@ -22,7 +21,7 @@ from ngraph_mxnet.ir.opdef import (
     by_result,
     register_op,
 )
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import Element, Float, TensorType
 from ngraph_mxnet.ops.common import (
     ANY,
     BOOL,

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError, TypeRuleError
-from ngraph_mxnet.ir.attributes import Array, Attribute
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Body, Graph, Value
+from ngraph_mxnet.ir.graph import Body, Graph, Value, make_node, verify
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.op_table import get_op
-from ngraph_mxnet.ir.types import ElementType, Role, TensorType, element_type
-from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.types import Array, Attribute, ElementType, Role, TensorType, element_type
 from ngraph_mxnet.package.pack import count, text
 from ngraph_mxnet.package.package import Package
 

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, listed
-from ngraph_mxnet.ir.graph import Graph, Value, count_ops
+from ngraph_mxnet.ir.graph import Graph, Value, count_ops, verify
 from ngraph_mxnet.ir.sizes import because
-from ngraph_mxnet.ir.verify import verify
 
 
 class Pass(Protocol):

@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.passes.pattern import join_origins
 

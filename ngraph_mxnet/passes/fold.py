@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one, is_symbolic
 from ngraph_mxnet.ir.types import f64
 from ngraph_mxnet.passes.base import Miss

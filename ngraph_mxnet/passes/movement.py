@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
-from ngraph_mxnet.ir.op_table import all_ops, ops_of
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_node
+from ngraph_mxnet.ir.opdef import all_ops, ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, at_hand, is_one, is_symbolic
 from ngraph_mxnet.ir.types import Shape, i64
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis

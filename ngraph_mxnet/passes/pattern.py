@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import make_folded, make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_folded, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.passes.base import Miss

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract
+from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, neighbourhood
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
-from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.placement.problem import HOST, Item, Problem, Tensor
 from ngraph_mxnet.placement.search import Region

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngraph_mxnet.errors import CalibrationError, listed
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.quantisation.calibration import Calibration
 from ngraph_mxnet.quantisation.choose import BOUNDS

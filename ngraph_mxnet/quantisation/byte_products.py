@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_node
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, u8
 from ngraph_mxnet.passes.fuse import channel_axis, varies_by_channel_only

@@ -41,7 +41,7 @@ class Calibration(Mapping[str, Histogram]):
     is taken out by its name goes on counting what they observe.
 
     Attributes:
-        fingerprint: of the graph whose values these are (`ir/fingerprint.py`); None where it was not given.
+        fingerprint: of the graph whose values these are (`ir/graph.py`); None where it was not given.
         samples: how many the model ran on, as far as `count_samples` was told.
     """
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError
-from ngraph_mxnet.ir.builder import make_folded
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node, Value, make_folded
 from ngraph_mxnet.quantisation.choose import LEAST_SCALE
 from ngraph_mxnet.quantisation.layers import by_input, weight_axes
 

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.ir.fingerprint import reached
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, reached
 from ngraph_mxnet.ir.module import Changes, Derivation
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.cost import graph_cost
-from ngraph_mxnet.ir.graph import Graph, count_ops
+from ngraph_mxnet.ir.graph import Graph, count_ops, graph_cost
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.placement.verdicts.render import short
 from ngraph_mxnet.reporting.graph_data import graph_data

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
+from ngraph_mxnet.ir.types import format_attribute
 from ngraph_mxnet.name_pieces import pieces
 from ngraph_mxnet.runtime.lowered import Lowered
 

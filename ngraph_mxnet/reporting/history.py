@@ -8,8 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.printer import format_node, print_graph
+from ngraph_mxnet.ir.graph import Graph, Value, format_node, print_graph
 from ngraph_mxnet.passes.base import PassRecord
 
 _CONTEXT = 2

@@ -12,11 +12,9 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.dims import Atom
-from ngraph_mxnet.ir.fingerprint import fingerprint
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, fingerprint, verify
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.artefact import (
     DEFAULT_ISAS,
     ArtefactProgram,

@@ -14,9 +14,8 @@ import numpy as np
 
 from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
-from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.opdef import OpDef
-from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.costs import DeviceCosts

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, PackageError, UnsupportedError
-from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.package import Package, decode_graph, encode_graph
 from ngraph_mxnet.package.pack import count
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
-from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract
+from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, format_node, value_names
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.printer import format_node, value_names
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.draws import Draw, draws_of

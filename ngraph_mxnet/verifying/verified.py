@@ -17,8 +17,7 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.exporting import graphs_of
-from ngraph_mxnet.ir.fingerprint import fingerprint
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package.artefact import Artefact, ProgramSummary, Reference

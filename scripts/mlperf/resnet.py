@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.graph import Builder, Graph, Value
 
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """Blocks and width of each."""

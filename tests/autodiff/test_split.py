@@ -15,7 +15,7 @@ from test_differentiate import GRAPHS, arrays_for
 from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.ir.graph import verify
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from ngraph_mxnet.ir.attributes import Float
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.opdef import by_result, register_op
-from ngraph_mxnet.ir.types import f32
+from ngraph_mxnet.ir.types import Float, f32
 from ngraph_mxnet.ops.common import require
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.machine.isa import Isa

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Float
 from ngraph_mxnet.ir.opdef import by_result, register_op
-from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.ir.types import Float, TensorType, f32
 from ngraph_mxnet.ops.common import contiguous, require, require_rank
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.ir.cost import Cost, node_cost
+from ngraph_mxnet.ir.graph import Cost, node_cost
 from ngraph_mxnet.passes.pipelines import optimize
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from random_graphs import graphs
 
-from ngraph_mxnet.ir.fingerprint import fingerprint
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.ir.parser import parse_graph
 
 TEXT = """

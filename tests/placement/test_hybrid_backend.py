@@ -20,8 +20,7 @@ from random_graphs import graphs
 from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
-from ngraph_mxnet.ir.cost import node_cost
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.graph import Node, node_cost
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import load

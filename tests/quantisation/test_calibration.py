@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.ir.fingerprint import fingerprint
+from ngraph_mxnet.ir.graph import fingerprint
 from ngraph_mxnet.quantisation.calibration import FORMAT, VERSION, Calibration
 from ngraph_mxnet.quantisation.choose import METHODS, choose
 from ngraph_mxnet.quantisation.observe import Histogram

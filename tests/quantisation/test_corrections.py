@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Node, constant_of
+from ngraph_mxnet.ir.graph import Builder, Node, constant_of
 from ngraph_mxnet.quantisation.choose import weight_scales
 from ngraph_mxnet.quantisation.corrections import Maker, bias_correction, equalisation_scales, smoothing_factors
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from mlperf.resnet import random_weights, resnet50
 from nnp_mlperf import PUBLISHED_OFFLINE, main
 
-from ngraph_mxnet.ir.cost import graph_cost
+from ngraph_mxnet.ir.graph import graph_cost
 
 
 def test_the_model_is_v1_5():

@@ -15,8 +15,7 @@ from onnx_models import model, network, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, make_node
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 BACKEND = "FAULTY"

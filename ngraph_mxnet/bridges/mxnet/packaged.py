@@ -21,8 +21,7 @@ from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.bridges.mxnet.options import backend_options, chosen_backend
 from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.errors import PackageError
-from ngraph_mxnet.ir.fingerprint import fingerprint
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import Origin
 from ngraph_mxnet.package.artefact_reader import origins_of

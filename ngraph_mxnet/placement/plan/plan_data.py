@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ngraph_mxnet.ir.cost import Cost, node_cost
-from ngraph_mxnet.ir.graph import count_ops
+from ngraph_mxnet.ir.graph import Cost, count_ops, node_cost
 from ngraph_mxnet.placement.extraction import Outline
 from ngraph_mxnet.placement.problem import Seconds
 from ngraph_mxnet.placement.search import Placement

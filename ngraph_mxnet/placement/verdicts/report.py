@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.cost import Cost, graph_cost
-from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.graph import Cost, Graph, Node, graph_cost
 from ngraph_mxnet.runtime.backend import Backend
 
 

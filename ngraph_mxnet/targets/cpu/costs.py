@@ -15,9 +15,7 @@ import numpy as np
 
 from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.cost import node_cost
-from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable

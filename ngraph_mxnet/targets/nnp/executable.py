@@ -16,8 +16,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
 from ngraph_mxnet.ir.types import Role, Shape
 from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph

@@ -27,7 +27,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.nnp.program import OPS, Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized

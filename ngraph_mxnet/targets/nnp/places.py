@@ -15,8 +15,7 @@ from math import prod
 from typing import Any
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.access import Box, full
 from ngraph_mxnet.targets.nnp.device import SHARED, Device

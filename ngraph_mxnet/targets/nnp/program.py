@@ -29,12 +29,22 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError, TypeRuleError
-from ngraph_mxnet.ir.attributes import Attribute, Bool, Float, Int, Ints
-from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.graph import Graph, print_graph
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.ir.printer import print_graph
-from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, Shape, TensorType, element_type, f32
+from ngraph_mxnet.ir.types import (
+    ELEMENT_TYPES,
+    Attribute,
+    Bool,
+    ElementType,
+    Float,
+    Int,
+    Ints,
+    Shape,
+    TensorType,
+    element_type,
+    f32,
+)
 from ngraph_mxnet.ops.convolution import convolution_type
 from ngraph_mxnet.ops.linear import matmul_type
 from ngraph_mxnet.targets.nnp.device import Device, owner

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.attributes import REQUIRED, Attribute
+from ngraph_mxnet.ir.types import REQUIRED, Attribute
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.targets.nnp.device import Number, devices, load_device, owner
 from ngraph_mxnet.targets.nnp.places import Guesses

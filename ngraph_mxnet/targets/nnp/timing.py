@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, attributes, operands

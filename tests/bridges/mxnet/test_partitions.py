@@ -21,7 +21,7 @@ from ngraph_mxnet.bridges.mxnet.judging import (
 )
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, name_of, place_in
 from ngraph_mxnet.bridges.mxnet.packaged import is_small
-from ngraph_mxnet.ir.cost import Cost
+from ngraph_mxnet.ir.graph import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region, Verdict
 from ngraph_mxnet.recent import Recent
 

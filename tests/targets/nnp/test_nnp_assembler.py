@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from nnp_programs import programs
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.ir.graph import Builder, print_graph
 from ngraph_mxnet.ir.types import f16
 from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, parse_program, print_program, whole

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.graph import Builder, Node
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.nnp.backend import device_costs, node_seconds, transfer_seconds
 from ngraph_mxnet.targets.nnp.device import load_device

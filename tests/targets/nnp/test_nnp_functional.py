@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator, run
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized

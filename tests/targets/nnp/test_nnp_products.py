@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.targets.nnp import functional
 from ngraph_mxnet.targets.nnp.quantization import FORMATS
 

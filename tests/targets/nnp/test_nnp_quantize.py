@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir.builder import Builder
-from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.ir.graph import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, on_grid, uniform
 from ngraph_mxnet.targets.nnp.quantize import observe, quantize, quantized_reference

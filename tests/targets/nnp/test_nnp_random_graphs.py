@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_graphs import graphs
 
-from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.ir.graph import Graph, verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.nnp.quantization import on_grid, uniform

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from nnp_programs import DEVICE, programs
 
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.ir.op_table import all_ops
+from ngraph_mxnet.ir.opdef import all_ops
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.hazards import order, share
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole

@@ -13,7 +13,7 @@ from typing import Any
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump
 from ngraph_mxnet.bridges.mxnet.packaged import is_small
 from ngraph_mxnet.cache import place_for
-from ngraph_mxnet.ir.cost import Cost
+from ngraph_mxnet.ir.graph import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region, Verdict
 from ngraph_mxnet.recent import Recent
 

@@ -15,7 +15,7 @@ from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.cost import Cost, graph_cost
+from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.ir.types import boolean, i8, u8
 from ngraph_mxnet.placement.verdicts.report import (
     ALONE,

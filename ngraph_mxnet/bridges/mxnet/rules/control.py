@@ -20,7 +20,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, Sy
 from ngraph_mxnet.compositions.tensors import slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.cost import Cost, node_cost
+from ngraph_mxnet.ir.graph import Cost, node_cost
 
 MOST_IN_VAIN = 1 << 25
 """Multiply-adds and operations of a choice's sides, or of all trips that a loop may have, some of which are in vain:

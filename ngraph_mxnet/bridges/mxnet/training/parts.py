@@ -29,7 +29,7 @@ from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
 from ngraph_mxnet.bridges.mxnet.training.step import head_of
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.ir.cost import Cost, graph_cost
+from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region
 from ngraph_mxnet.runtime.backend import get_backend
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.op_table import ops_of
+from ngraph_mxnet.ir.opdef import ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
 from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers

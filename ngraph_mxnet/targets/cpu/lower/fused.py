@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.codegen.clusters import Description, Read, describe

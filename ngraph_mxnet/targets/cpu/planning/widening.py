@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
