@@ -69,7 +69,7 @@ def _compile(model: str, size: int) -> float:
     import mxnet as mx
 
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-    from ngraph_mxnet.ops.convolution import convolution_shape
+    from ngraph_mxnet.ops.contractions import convolution_shape
 
     convolution_shape.cache_clear()  # of the model before
     symbol = mx.gluon.model_zoo.vision.get_model(model)(mx.sym.var("data"))

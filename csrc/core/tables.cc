@@ -133,7 +133,7 @@ class Taps {
  private:
   enum : std::int64_t { kMeans = -1, kNearest, kLinear, kCorners };
 
-  // In float32, as `resize_taps` (ops/resize.py).
+  // In float32, as `resize_taps` (ops/pooling.py).
   float place(std::int64_t i) const {
     if (out_ == 1) return 0.0f;
     const double size = static_cast<double>(size_), out = static_cast<double>(out_);

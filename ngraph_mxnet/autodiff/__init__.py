@@ -1,11 +1,6 @@
 """Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op in `autodiff/<family>.py`."""
 
-from ngraph_mxnet.autodiff import (  # noqa: F401
-    elementwise,
-    images,
-    movement,
-    sequences,
-)
+from ngraph_mxnet.autodiff import elementwise, images  # noqa: F401
 from ngraph_mxnet.autodiff.adjoints import why_not
 from ngraph_mxnet.autodiff.reverse import Joint, differentiate
 from ngraph_mxnet.autodiff.split import Split, split

@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.autodiff.adjoints import ADJOINTS, FORWARD, INTEGERS, NO_DERIVATIVE, Gradients, Reverse, why_not
-from ngraph_mxnet.autodiff.expression import Expression
+from ngraph_mxnet.autodiff.adjoints import (
+    ADJOINTS,
+    FORWARD,
+    INTEGERS,
+    NO_DERIVATIVE,
+    Expression,
+    Gradients,
+    Reverse,
+    why_not,
+)
 from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, make_node
 from ngraph_mxnet.ir.opdef import OpDef

@@ -31,8 +31,16 @@ from ngraph_mxnet.ops.common import (
     require_rank,
     require_shape,
 )
-from ngraph_mxnet.ops.convolution import CONVOLUTION_ATTRS, convolution_array, convolution_type, convolution_work
-from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type, matmul_work
+from ngraph_mxnet.ops.contractions import (
+    CONVOLUTION_ATTRS,
+    MATMUL_ATTRS,
+    convolution_array,
+    convolution_type,
+    convolution_work,
+    matmul_array,
+    matmul_type,
+    matmul_work,
+)
 
 _BYTES = (u8, i8)
 BYTES = 256

@@ -23,7 +23,7 @@ from ngraph_mxnet.ops.common import (
     require_shape,
     same_type,
 )
-from ngraph_mxnet.ops.normalization import require_channel_vectors
+from ngraph_mxnet.ops.reduction import require_channel_vectors
 
 
 @register_op("stop_gradient", operands=1, kind="copy", work=by_result(move=1), selects=True, same_bytes=True)

@@ -1,20 +1,35 @@
-"""Runs passes: in order, in groups up to a fixed point, timed, verified and observed on request.
+'''Runs passes: in order, in groups up to a fixed point, timed, verified and observed on request; and rewrites.
 
-A pass does not say whether it changed the graph; the runner finds out from the graph itself.
-"""
+A pass does not say whether it changed the graph; the runner finds out from the graph itself. A rewrite is a small
+function that looks at one node and its operands, and replaces it or says why not:
+
+    def double_negative(node, rw):
+        """negative(negative(x)) -> x."""
+        inner = rw.producer(node.inputs[0], "negative")
+        return inner.inputs[0] if inner else None
+
+Its answer is one of
+
+* a `Value`: it takes the place of the node's only output;
+* a `dict` of replaced values: for rewrites that replace more than the node's own output;
+* a `str`: the pattern is here, but may not be applied, for this reason (collected for `explain`);
+* `None`: the pattern is not here.
+'''
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, listed
-from ngraph_mxnet.ir.graph import Graph, Value, count_ops, verify
-from ngraph_mxnet.ir.sizes import because
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, count_ops, make_folded, make_node, verify
+from ngraph_mxnet.ir.module import Changes, Derivation
+from ngraph_mxnet.ir.sizes import are_same_shape, because
 
 
 class Pass(Protocol):
@@ -203,3 +218,223 @@ def _names(passes: Sequence[Pass | FixedPoint]) -> Iterator[str]:
         yield item.name
         if isinstance(item, FixedPoint):
             yield from _names(item.passes)
+
+
+Answer = Value | dict[Value, Value] | str | None
+Rewrite = Callable[[Node, "Rewriter"], Answer]
+
+# A chain of rewrites, each on what the one before made, longer than this is a cycle between rules.
+_MAX_CHAIN = 32
+
+
+_OP_NAME = attrgetter("op.name")
+
+
+class RewritePass:
+    """A pass made of a table: op name -> rewrites tried in order at every node of that op.
+
+    One run is one sweep in topological order. A node that a rewrite makes is itself rewritten at once, so
+    a chain of fusions (convolution, bias, residual, clamp) needs a single sweep. Operands have always been
+    visited before the node that reads them.
+    """
+
+    def __init__(self, name: str, table: Mapping[str, Sequence[Rewrite]]) -> None:
+        self.name = name
+        self.table = table
+        self.misses: list[Miss] = []
+
+    def run(self, graph: Graph) -> bool:
+        self.misses = []
+        if self.table.keys().isdisjoint(map(_OP_NAME, graph.nodes)):
+            return False
+        rewriter = Rewriter(graph, self.table)
+        self.misses = list(dict.fromkeys(rewriter.sweep()))
+        return rewriter.changed
+
+    def __repr__(self) -> str:
+        return f"RewritePass({self.name})"
+
+
+class Rewriter:
+    """The questions that a rewrite may ask during one sweep, and the nodes that it may make.
+
+    Reader counts are taken once at the start and kept up to date with every replacement.
+    """
+
+    def __init__(self, graph: Graph, table: Mapping[str, Sequence[Rewrite]]) -> None:
+        self._graph, self._table = graph, table
+        self._readers: dict[Value, int] = dict.fromkeys(graph.parameters, 0)
+        self._position: dict[Node, int] = {}
+        for index, node in enumerate(graph.nodes):
+            self._position[node] = index
+            for output in node.outputs:
+                self._readers[output] = 0
+            for operand in node.inputs:
+                self._readers[operand] += 1
+        for result in graph.results:
+            self._readers[result] += 1
+        self._derivation = Derivation()
+        self._replaced: dict[Value, Value] = {}
+        self._made: list[Node] = []
+        self._done: list[Node] = []
+        self._dead: set[Node] = set()
+        self._root: Node | None = None
+        self._at = 0
+
+    # Questions
+
+    def single(self, value: Value) -> bool:
+        """Has `value` one reader and is it no result? (A result counts as a reader.)"""
+        return self._readers[self.resolve(value)] == 1
+
+    def producer(self, value: Value, *ops: str) -> Node | None:
+        """The node that makes `value`, if its op is one of `ops` (any op when none is given)."""
+        node = self.resolve(value).node
+        return node if node is not None and (not ops or node.op.name in ops) else None
+
+    def static(self, value: Value) -> bool:
+        """Does `value` depend on constants and weights only? Then it is computed in prepare."""
+        return self._derivation.of(self.resolve(value)) is not Changes.WITH_CALLS
+
+    def position(self, node: Node) -> int:
+        """Return the node's place in topological order. A new node has the place of the node that it replaces."""
+        return self._position[node]
+
+    # Makers
+
+    def make(self, op: str, *inputs: Value, origin: Sequence[Node] = (), **attrs: Any) -> Value:
+        """A new node's output. `origin` names the nodes it stands for; by default the rewritten one."""
+        return self._keep(make_node, op, inputs, attrs, origin)
+
+    def folded(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        """Make a node as `make` does; where all operands are constants, a constant. Later rewrites ask for its
+        numbers."""
+        return self._keep(make_folded, op, inputs, attrs)
+
+    def _keep(self, maker: Callable[..., Node], op: str, inputs: Sequence[Value], attrs: dict[str, Any],
+              origin: Sequence[Node] = ()) -> Value:
+        assert self._root is not None
+        node = maker(op, [self.resolve(v) for v in inputs], attrs, join_origins(origin or (self._root,)))
+        self._made.append(node)
+        return node.outputs[0]
+
+    def constant(self, array: np.ndarray | np.generic) -> Value:
+        return self.make("constant", value=np.asarray(array))
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """`value` itself when it has that shape already."""
+        return value if are_same_shape(value.shape, shape) else self.make("reshape", value, shape=tuple(shape))
+
+    # The sweep
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._replaced)
+
+    def sweep(self) -> list[Miss]:
+        misses: list[Miss] = []
+        for index, node in enumerate(self._graph.nodes):
+            if node.op.name in self._table:
+                self._at = index
+                self._visit(node, misses)
+            elif node not in self._dead:
+                if self._replaced:
+                    self._resolve_inputs(node)
+                self._done.append(node)
+        if self._replaced:
+            self._graph.nodes = self._done
+            self._graph.replace(self._replaced)
+            self._graph.nodes = [node for node in self._graph.nodes if node not in self._dead]
+            if self._out_of_order():
+                self._graph.sort()
+        return misses
+
+    def _visit(self, first: Node, misses: list[Miss]) -> None:
+        """Rewrite `first`, then what that makes, in order; emit what stays."""
+        stack = [(first, 0)]
+        while stack:
+            node, depth = stack.pop()
+            if node in self._dead:
+                continue
+            self._resolve_inputs(node)
+            made = self._rewrite(node, misses) if depth < _MAX_CHAIN else None
+            if made is None:
+                self._done.append(node)
+            else:
+                stack.extend((new, depth + 1) for new in reversed(made))
+
+    def _rewrite(self, node: Node, misses: list[Miss]) -> list[Node] | None:
+        """The nodes that take the place of `node` (with `node` itself, when it still has readers)."""
+        for rewrite in self._table.get(node.op.name, ()):
+            self._root, self._made = node, []
+            answer = rewrite(node, self)
+            if isinstance(answer, str):
+                misses.append(Miss(rewrite.__name__, str(node), answer))
+            elif answer is not None:
+                self._replace({node.output: answer} if isinstance(answer, Value) else answer)
+                return self._made if node in self._dead else [*self._made, node]
+        return None
+
+    def _replace(self, mapping: dict[Value, Value]) -> None:
+        for new in self._made:
+            self._position[new] = self._at
+            for output in new.outputs:
+                self._readers[output] = 0
+            for operand in new.inputs:
+                self._readers[operand] += 1
+        for old, new_value in mapping.items():
+            new_value = self.resolve(new_value)
+            if old.type != new_value.type:
+                raise AssertionError(f"a rewrite of {old.node} changes {old.type} to {new_value.type}")
+            self._readers[new_value] += self._readers[old]
+            self._readers[old] = 0
+            self._replaced[old] = new_value
+        for value in [*mapping, *(output for new in self._made for output in new.outputs)]:
+            self._bury(value)
+
+    def _bury(self, value: Value) -> None:
+        """Drop the producer of `value` if nothing reads it, and then what only that read."""
+        stack = [value]
+        while stack:
+            node = stack.pop().node
+            if node is None or node in self._dead or any(self._readers[v] for v in node.outputs):
+                continue
+            self._dead.add(node)
+            for operand in node.inputs:
+                final = self.resolve(operand)
+                self._readers[final] -= 1
+                stack.append(final)
+
+    def resolve(self, value: Value) -> Value:
+        """Return the value that stands for `value` by now."""
+        while value in self._replaced:
+            value = self._replaced[value]
+        return value
+
+    def _resolve_inputs(self, node: Node) -> None:
+        if self._replaced and not self._replaced.keys().isdisjoint(node.inputs):
+            node.inputs = [self.resolve(v) for v in node.inputs]
+
+    def _out_of_order(self) -> bool:
+        """A rewrite that replaces more than its own node may have put a definition behind a read."""
+        defined = set(self._graph.parameters)
+        for node in self._graph.nodes:
+            if any(operand not in defined for operand in node.inputs):
+                return True
+            defined.update(node.outputs)
+        return False
+
+
+def join_origins(nodes: Sequence[Node]) -> str:
+    """The framework names of all nodes that one node stands for, each once."""
+    parts = [part for node in nodes if node.origin for part in node.origin.split(" + ")]
+    return " + ".join(dict.fromkeys(parts))
+
+
+def uniform(value: Value) -> Any:
+    """The number that fills a non-empty constant, or None. NaN counts as no number."""
+    array = constant_of(value)
+    if array is None or not array.size:
+        return None
+    first = array.reshape(-1)[0]
+    return first.item() if bool((array == first).all()) else None

@@ -1,5 +1,6 @@
-"""Clusters: convex groups of elementwise ops and reductions over one iteration space become `fused` nodes.
+"""Parts of a graph that become graphs: bodies of `fused` nodes, and what depends on weights only.
 
+A cluster is a convex group of elementwise ops and reductions over one iteration space, which becomes a `fused` node.
 The space of a cluster is a shape and a number of trailing axes, its *rows*. In a cluster there are
 
 * full values, of the space's shape: made from full ones, or from anything else that broadcasts;
@@ -16,9 +17,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value, extract, make_node
+from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
 from ngraph_mxnet.ir.types import Shape
-from ngraph_mxnet.passes.pattern import join_origins
+from ngraph_mxnet.passes.base import join_origins
 
 
 @dataclass(eq=False)
@@ -222,3 +224,47 @@ def inline_bodies(graph: Graph) -> None:
     if replaced:
         graph.nodes = nodes
         graph.replace(replaced)
+
+
+PREPARE, MAIN = "prepare", "main"
+"""The graphs, and the steps that call them."""
+
+
+def split_prepare(graph: Graph) -> Module:
+    """Split `graph`: a node whose operands are all weights, constants or prepared is prepared.
+
+    The steps are `prepare`, whose graph has no results (nor nodes) when there is nothing to prepare, and `main`, whose
+    results correspond one to one to the original's; a result may be a prepared parameter as it is. The original is
+    untouched.
+
+    * At least one weight must be behind it: nodes over constants alone stay in main.
+    * Constants are copied to whichever side reads them, parameters too; those that no side reads vanish.
+    * Only what main reads becomes a result of prepare, named `prepared0`, `prepared1` ... in main,
+      and no weight there: it is main's input, derived already.
+    """
+    cut = _read_outside(graph)
+    prepared = {value: position for position, value in enumerate(cut)}
+
+    def label(value: Value, _: int) -> str:
+        return f"prepared{prepared[value]}"
+
+    prepare = extract(graph, cut, graph.parameters, name=f"{graph.name}_prepare", label=label)
+    main = extract(graph, graph.results, (*graph.parameters, *cut), name=graph.name, label=label)
+    modules = Modules(graph)
+    modules.add(PREPARE, prepare, cut)
+    return modules.finish(MAIN, main)
+
+
+def _read_outside(graph: Graph) -> list[Value]:
+    """The values derived from weights that main reads or returns, in a fixed order."""
+    derivation = Derivation()
+
+    def is_prepared(value: Value) -> bool:
+        return not value.is_parameter and derivation.of(value) is Changes.WITH_WEIGHTS
+
+    read = dict.fromkeys(
+        v for node in graph.nodes if derivation.of_node(node) is not Changes.WITH_WEIGHTS
+        for v in node.inputs if is_prepared(v)
+    )
+    read |= dict.fromkeys(filter(is_prepared, graph.results))
+    return list(read)

@@ -13,7 +13,7 @@ from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.simplify import merge_bounds
 
 NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}

@@ -14,8 +14,8 @@ from ngraph_mxnet.ir.sizes import are_same, are_same_shape, at_hand, is_one, is_
 from ngraph_mxnet.ir.types import Shape, i64
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.reduction import reduced_shape
+from ngraph_mxnet.passes.base import Answer, Rewrite, RewritePass, Rewriter, join_origins, uniform
 from ngraph_mxnet.passes.fuse import bias_of
-from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter, join_origins, uniform
 
 
 def same_type(node: Node, rw: Rewriter) -> Answer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape
 from ngraph_mxnet.ir.types import f16, f32
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 
 MOST_KEYS = 2048
 """With more keys the scores of a few queries fill a cache, and separate products are as good."""

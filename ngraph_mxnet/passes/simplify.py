@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import is_zero
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 
 
 def _neutral(x: Value, node: Node) -> Answer:

@@ -11,8 +11,8 @@ from ngraph_mxnet.ir.graph import Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic, is_zero
 from ngraph_mxnet.ir.types import f32, i8, i32, u8
 from ngraph_mxnet.ops.quantization import BYTES
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.fuse import channel_axis, channel_vector, closed, varies_by_channel_only
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.simplify import merge_bounds
 from ngraph_mxnet.quantisation.byte_products import FEW_PARTS, FEW_TERMS, QuantizedPass, byte_product, signed
 from ngraph_mxnet.quantisation.layers import weight_axes

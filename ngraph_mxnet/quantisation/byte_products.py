@@ -9,8 +9,8 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_node
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, u8
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.fuse import channel_axis, varies_by_channel_only
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 HALF = 128
 """The number that is added to i8 to make it u8."""

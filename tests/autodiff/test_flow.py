@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.autodiff.rematerialize import Network
+from ngraph_mxnet.autodiff.split import Network
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 9)), max_size=30)
 

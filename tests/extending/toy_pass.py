@@ -5,7 +5,7 @@ from __future__ import annotations
 import toy_op  # noqa: F401  (registers the op)
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 
 
 def into_divisor(node: Node, rw: Rewriter) -> Answer:

@@ -10,8 +10,7 @@ import pytest
 
 from ngraph_mxnet.ir import all_ops, get_op
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
-from ngraph_mxnet.ops.elementwise import ARITHMETIC, COMPARISONS
-from ngraph_mxnet.ops.unary import UNARY
+from ngraph_mxnet.ops.elementwise import ARITHMETIC, COMPARISONS, UNARY
 
 
 def evaluate(op_name: str, *inputs, **attrs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngraph_mxnet.ops.resize import Taps, adaptive_taps, resize_taps, turned
+from ngraph_mxnet.ops.pooling import Taps, adaptive_taps, resize_taps, turned
 
 
 def matrix(taps: Taps, columns: int) -> np.ndarray:

@@ -38,7 +38,7 @@ from ngraph_mxnet.package.artefact import (
 )
 from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
 from ngraph_mxnet.package.artefact_writer import to_bytes, write_artefact
-from ngraph_mxnet.passes.prepare import split_prepare
+from ngraph_mxnet.passes.clusters import split_prepare
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.targets.cpu import artefact as cpu_artefact

@@ -8,7 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.ir import Graph, count_ops, print_graph, verify
 from ngraph_mxnet.passes import PassManager, Report, split_prepare
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

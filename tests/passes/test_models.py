@@ -10,7 +10,7 @@ from pass_models import resnet_v1, resnet_v2
 
 from ngraph_mxnet.ir import print_graph
 from ngraph_mxnet.passes import optimize, split_prepare
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 MODELS = {"resnet_v1": resnet_v1, "resnet_v2": resnet_v2}

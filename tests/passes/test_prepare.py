@@ -7,7 +7,7 @@ from pass_helpers import check_split, ops
 from ngraph_mxnet.ir import Builder, parse_graph, print_graph
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.passes import split_prepare
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 
 
 def test_mapping_is_explicit():

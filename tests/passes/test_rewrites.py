@@ -11,7 +11,6 @@ import pytest
 from pass_helpers import check, ops, run_pass
 
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.passes.fold import ConstantFolding, affine_folding, batch_norm_folding
 from ngraph_mxnet.passes.fuse import (
     clamp_fusion,
     default_bias,
@@ -21,6 +20,7 @@ from ngraph_mxnet.passes.fuse import (
     swish_fusion,
 )
 from ngraph_mxnet.passes.movement import global_pool, movement, one_hot_product, pixel_shuffle, scattered
+from ngraph_mxnet.passes.pipelines import ConstantFolding, affine_folding, batch_norm_folding
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic, dropout_removal, whole_numbers
 
 Build = Callable[[Builder], "Value | tuple[Value, ...]"]

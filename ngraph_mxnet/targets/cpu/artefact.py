@@ -22,7 +22,7 @@ from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
 from ngraph_mxnet.package.fields import ALIGNMENT
 from ngraph_mxnet.package.program import IsaProgram, Program
-from ngraph_mxnet.passes.prepare import MAIN
+from ngraph_mxnet.passes.clusters import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported

@@ -26,7 +26,7 @@ from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
-from ngraph_mxnet.passes.prepare import MAIN, split_prepare
+from ngraph_mxnet.passes.clusters import MAIN, split_prepare
 from ngraph_mxnet.quantisation.apply import Fit
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts

@@ -21,9 +21,8 @@ from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
-from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.clusters import InlineBodies, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.passes.prepare import split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.options import read_count, read_samples

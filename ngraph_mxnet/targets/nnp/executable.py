@@ -21,7 +21,7 @@ from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, si
 from ngraph_mxnet.ir.types import Role, Shape
 from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph
 from ngraph_mxnet.package.pack import count, text
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
 from ngraph_mxnet.targets.nnp.access import ways

@@ -45,8 +45,7 @@ from ngraph_mxnet.ir.types import (
     element_type,
     f32,
 )
-from ngraph_mxnet.ops.convolution import convolution_type
-from ngraph_mxnet.ops.linear import matmul_type
+from ngraph_mxnet.ops.contractions import convolution_type, matmul_type
 from ngraph_mxnet.targets.nnp.device import Device, owner
 
 ELEMENT_BYTES: dict[str, int] = {**{name: element.size for name, element in ELEMENT_TYPES.items()}, "bf16": 2}

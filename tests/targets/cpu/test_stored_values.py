@@ -11,7 +11,7 @@ from op_records import array_of
 from random_graphs import graphs
 
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.interpreter import GraphValues
 

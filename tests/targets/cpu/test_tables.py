@@ -12,7 +12,7 @@ from kernel_library import made
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir.sizes import ceil_divided
-from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
+from ngraph_mxnet.ops.pooling import adaptive_taps, resize_taps
 from ngraph_mxnet.targets.cpu.microkernels.tables import (
     FirstRecipe,
     Plane,

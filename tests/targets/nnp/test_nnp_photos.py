@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.passes.pipelines import optimize
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.targets.nnp.quantization import uniform
 from ngraph_mxnet.targets.nnp.quantize import observe, quantize, quantized_reference
 

@@ -9,7 +9,7 @@ from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.sizes import because
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.blocked import shuffle
 from ngraph_mxnet.targets.cpu.lower.results import require_made, write_result

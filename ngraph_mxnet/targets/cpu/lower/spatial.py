@@ -6,7 +6,7 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, i64
-from ngraph_mxnet.ops.resize import gradient_taps
+from ngraph_mxnet.ops.pooling import gradient_taps
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32

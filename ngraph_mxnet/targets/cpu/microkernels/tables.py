@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import cached, ceil_divided, is_symbolic, least
-from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
+from ngraph_mxnet.ops.pooling import adaptive_taps, resize_taps
 
 __all__ = [
     "PIXEL_TENSORS", "PixelRecipe", "Plane", "StepRecipe", "TableRecipe", "pixel_table", "step_table", "zero_table",

@@ -6,8 +6,7 @@ from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.passes.clusters import Clusters
-from ngraph_mxnet.passes.prepare import MAIN, split_prepare
+from ngraph_mxnet.passes.clusters import MAIN, Clusters, split_prepare
 from ngraph_mxnet.targets.cpu.options import Options
 from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
-from ngraph_mxnet.ops.convolution import dilated_size
-from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
+from ngraph_mxnet.ops.contractions import dilated_size
+from ngraph_mxnet.passes.base import Answer, Rewrite, RewritePass, Rewriter
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 

@@ -11,7 +11,7 @@ from math import prod
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
+from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter
 from ngraph_mxnet.quantisation.byte_fusion import MOST_TERMS
 from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_others
