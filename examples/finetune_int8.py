@@ -17,7 +17,7 @@ import numpy as np
 from mxnet.gluon import nn
 from train_digits import accuracy, digits, network, train
 
-from ngraph_mxnet.quantisation.recipe import Recipe, Scale
+from ngraph_mxnet.quantisation.apply import Recipe, Scale
 
 Array = np.ndarray[Any, Any]
 BATCH = 32

@@ -35,7 +35,7 @@ def quantized(name: str) -> dict[str, Any]:
     import mxnet as mx
 
     from ngraph_mxnet import config
-    from ngraph_mxnet.quantisation.session.subject import Stopwatch
+    from ngraph_mxnet.quantisation.session.samples import Stopwatch
 
     mx.random.seed(0)
     np.random.seed(0)

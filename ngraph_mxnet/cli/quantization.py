@@ -24,12 +24,11 @@ from ngraph_mxnet.experiments.store import Run, add_runs, collect, now
 from ngraph_mxnet.figures import check_figure
 from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.package.files import require_writable
-from ngraph_mxnet.quantisation.choose import METHODS
-from ngraph_mxnet.quantisation.control import MOST_EVALUATIONS
-from ngraph_mxnet.quantisation.corrections import CORRECTIONS
+from ngraph_mxnet.quantisation.calibration import METHODS
+from ngraph_mxnet.quantisation.layers import CORRECTIONS
 from ngraph_mxnet.quantisation.session.quantized import Quantized
 from ngraph_mxnet.quantisation.session.quantized import quantize as quantize_model
-from ngraph_mxnet.quantisation.session.report import Report
+from ngraph_mxnet.quantisation.session.report import MOST_EVALUATIONS, Report
 
 _OUT = click.Path(dir_okay=False, path_type=Path)
 _ENDINGS = (".npy", ".npz")

@@ -46,7 +46,7 @@ from ngraph_mxnet.ops.common import (
     same_type,
 )
 
-UnaryFunction = Callable[[np.ndarray], np.ndarray]
+Function = Callable[..., np.ndarray]
 
 
 def erf(x: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def _erfinv(x: np.ndarray) -> np.ndarray:
     return np.where(inside, y, np.where(np.abs(wide) == 1, wide * np.inf, np.nan))
 
 
-def _by_element(function: Callable[[float], float], at_pole: float) -> UnaryFunction:
+def _by_element(function: Callable[[float], float], at_pole: float) -> Function:
     def safe(x: float) -> float:
         try:
             return function(x)
@@ -82,7 +82,7 @@ def _by_element(function: Callable[[float], float], at_pole: float) -> UnaryFunc
 _gamma, _lgamma = _by_element(math.gamma, math.nan), _by_element(math.lgamma, math.inf)
 
 
-def _rounding(function: UnaryFunction) -> UnaryFunction:
+def _rounding(function: Function) -> Function:
     """Integers are whole already (NumPy would turn them to floats)."""
     return lambda x: function(x) if x.dtype.kind == "f" else x
 
@@ -104,7 +104,7 @@ def _silu(x: np.ndarray) -> np.ndarray:
 
 
 # name: (domain, facts, formula, function)
-UNARY: dict[str, tuple[str, FactsOf, str, UnaryFunction]] = {
+UNARY: dict[str, tuple[str, FactsOf, str, Function]] = {
     "abs": (NUMBER, SIMPLE | FINITE, "|x|", np.abs),
     "acos": (FLOAT, TRANSCENDENTAL, "arc cosine; NaN outside [-1, 1]", np.arccos),
     "acosh": (FLOAT, TRANSCENDENTAL, "inverse hyperbolic cosine; NaN below 1", np.arccosh),
@@ -148,7 +148,7 @@ UNARY: dict[str, tuple[str, FactsOf, str, UnaryFunction]] = {
 }
 
 
-def _unary_reference(function: UnaryFunction) -> Reference:
+def _unary_reference(function: Function) -> Reference:
     # The cast matters for rank 0, where NumPy 1 gives f32 op Python float -> f64.
     return in_f32(lambda inputs, attrs: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False))
 
@@ -239,9 +239,6 @@ def convert(types, attrs):
 def _(inputs, attrs):
     with np.errstate(all="ignore"):
         return inputs[0].astype(attrs["element"].numpy)
-
-
-Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -24,20 +24,22 @@ from ngraph_mxnet.errors import CalibrationError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.sizes import are_same_shape
-from ngraph_mxnet.quantisation.apply import products
-from ngraph_mxnet.quantisation.choose import BOUNDS
-from ngraph_mxnet.quantisation.corrections import EQUALISATION, SMOOTHING, Maker, equalisation_scales, smoothing_factors
+from ngraph_mxnet.quantisation.apply import Numbers, Scale, products
+from ngraph_mxnet.quantisation.calibration import BOUNDS, Channels
 from ngraph_mxnet.quantisation.layers import (
+    EQUALISATION,
+    SMOOTHING,
+    Maker,
     bound_names,
     by_input,
     data_axis,
+    equalisation_scales,
     input_ranges,
     is_depthwise,
     result_axis,
+    smoothing_factors,
     weight_axes,
 )
-from ngraph_mxnet.quantisation.observe import Channels
-from ngraph_mxnet.quantisation.recipe import Numbers, Scale
 
 Readers = Mapping[Value, list[tuple[Node, int]]]
 

@@ -19,7 +19,7 @@ import ngraph_mxnet
 from ngraph_mxnet.cli import quantization
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.package.artefact_reader import load
-from ngraph_mxnet.quantisation.recipe import Recipe
+from ngraph_mxnet.quantisation.apply import Recipe
 from ngraph_mxnet.quantisation.session.quantized import Quantized
 
 RNG = np.random.default_rng(5)

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from ngraph_mxnet.errors import CalibrationError, ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import fingerprint
-from ngraph_mxnet.quantisation.calibration import FORMAT, VERSION, Calibration
-from ngraph_mxnet.quantisation.choose import METHODS, choose
-from ngraph_mxnet.quantisation.observe import Histogram
+from ngraph_mxnet.quantisation.calibration import FORMAT, METHODS, VERSION, Calibration, Histogram, choose
 
 NUMBERS = st.lists(st.one_of(st.floats(width=32), st.just(0.0)), max_size=20).map(np.float32)
 SEEN = st.lists(st.tuples(st.text(max_size=6), NUMBERS), max_size=6)

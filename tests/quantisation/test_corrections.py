@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir.graph import Builder, Node, constant_of
-from ngraph_mxnet.quantisation.choose import weight_scales
-from ngraph_mxnet.quantisation.corrections import Maker, bias_correction, equalisation_scales, smoothing_factors
+from ngraph_mxnet.quantisation.calibration import weight_scales
+from ngraph_mxnet.quantisation.layers import Maker, bias_correction, equalisation_scales, smoothing_factors
 
 MAGNITUDES = st.lists(st.one_of(st.just(0.0), st.floats(0, 2.0**127, width=32), st.floats(0.125, 100, width=32)))
 

@@ -15,13 +15,10 @@ from ngraph_mxnet.errors import CalibrationError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.ir.graph import count_ops
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.quantisation.apply import QuantizeProducts, calibrate, observed, products
-from ngraph_mxnet.quantisation.calibration import Calibration
-from ngraph_mxnet.quantisation.corrections import EQUALISATION, SMOOTHING
+from ngraph_mxnet.quantisation.apply import Numbers, QuantizeProducts, Recipe, Scale, calibrate, observed, products
+from ngraph_mxnet.quantisation.calibration import Calibration, Channels
 from ngraph_mxnet.quantisation.division import DivideData, factors_of
-from ngraph_mxnet.quantisation.layers import data_axis
-from ngraph_mxnet.quantisation.observe import Channels
-from ngraph_mxnet.quantisation.recipe import Numbers, Recipe, Scale
+from ngraph_mxnet.quantisation.layers import EQUALISATION, SMOOTHING, data_axis
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 SECOND = "convolution_bias#2"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.quantisation.observe import BINS, Histogram
+from ngraph_mxnet.quantisation.calibration import BINS, Histogram
 
 NUMBERS = st.one_of(st.just(0.0), st.floats(width=32), st.floats(-100, 100, width=32))
 ARRAYS = st.lists(st.lists(NUMBERS, max_size=30).map(np.float32), min_size=1, max_size=4)

@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.quantisation.choose import METHODS, affine, choose, entropy, mse, percentile, symmetric
-from ngraph_mxnet.quantisation.observe import BINS, Histogram
+from ngraph_mxnet.quantisation.calibration import (
+    BINS,
+    METHODS,
+    Histogram,
+    affine,
+    choose,
+    entropy,
+    mse,
+    percentile,
+    symmetric,
+)
 
 KINDS = {
     "normal": lambda rng: rng.normal(size=20000),

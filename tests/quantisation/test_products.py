@@ -15,9 +15,17 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.quantisation.apply import QuantizeProducts, calibrate, observed, outline_of, products
+from ngraph_mxnet.quantisation.apply import (
+    RESIDUAL,
+    QuantizeProducts,
+    Recipe,
+    Scale,
+    calibrate,
+    observed,
+    outline_of,
+    products,
+)
 from ngraph_mxnet.quantisation.calibration import Calibration
-from ngraph_mxnet.quantisation.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 

@@ -14,10 +14,9 @@ from mxnet.gluon import HybridBlock, nn
 from mxnet.util import is_np_array
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError, listed
-from ngraph_mxnet.quantisation.apply import LEAST_LARGEST, SHORT
-from ngraph_mxnet.quantisation.choose import BOUNDS, affine
+from ngraph_mxnet.quantisation.apply import LEAST_LARGEST, SHORT, Recipe, Scale
+from ngraph_mxnet.quantisation.calibration import BOUNDS, affine
 from ngraph_mxnet.quantisation.layers import by_group
-from ngraph_mxnet.quantisation.recipe import Recipe, Scale
 
 _LAYERS = (nn.Conv1D, nn.Conv2D, nn.Dense)
 _LEAST, _MOST = BOUNDS["u8"]

@@ -9,7 +9,7 @@ from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import ConstantFolding, fusing, simplifying
 from ngraph_mxnet.passes.sequences import attention_fusion
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic
-from ngraph_mxnet.quantisation.apply import QuantizeProducts
+from ngraph_mxnet.quantisation.apply import QuantizeProducts, Recipe
 from ngraph_mxnet.quantisation.byte_fusion import byte_functions, integer_sums, quantized_fusion
 from ngraph_mxnet.quantisation.byte_products import (
     ShortSums,
@@ -19,7 +19,6 @@ from ngraph_mxnet.quantisation.byte_products import (
     stored_scale,
 )
 from ngraph_mxnet.quantisation.division import DivideData
-from ngraph_mxnet.quantisation.recipe import Recipe
 from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet
 from ngraph_mxnet.targets.cpu.planning.gradients import gradients
 from ngraph_mxnet.targets.cpu.planning.widening import widening

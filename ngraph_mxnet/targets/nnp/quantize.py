@@ -27,9 +27,8 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.quantisation.choose import choose_symmetric, symmetric, weight_scales
+from ngraph_mxnet.quantisation.calibration import Histogram, choose_symmetric, symmetric, weight_scales
 from ngraph_mxnet.quantisation.layers import weight_axes
-from ngraph_mxnet.quantisation.observe import Histogram
 from ngraph_mxnet.targets.nnp import functional
 from ngraph_mxnet.targets.nnp.functional import evaluate, narrowed, widened
 from ngraph_mxnet.targets.nnp.quantization import (

@@ -19,10 +19,9 @@ from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.quantisation.apply import calibrate, observed, products
+from ngraph_mxnet.quantisation.apply import RESIDUAL, Recipe, Scale, calibrate, observed, products
 from ngraph_mxnet.quantisation.calibration import Calibration
 from ngraph_mxnet.quantisation.division import DivideData
-from ngraph_mxnet.quantisation.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 

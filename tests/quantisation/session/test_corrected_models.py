@@ -16,8 +16,8 @@ from mxnet.gluon import HybridBlock, nn
 
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.quantisation.recipe import Recipe
-from ngraph_mxnet.quantisation.session import plan
+from ngraph_mxnet.quantisation.apply import Recipe
+from ngraph_mxnet.quantisation.session import quantized as session
 from ngraph_mxnet.quantisation.session.quantized import Quantized
 
 RNG = np.random.default_rng(5)
@@ -163,17 +163,17 @@ def test_halves_of_the_layers_and_halves_of_these(bad: str, used: int) -> None:
         trials.append(set(recipe.means))
         return 10 - len(trials[-1] - {*bad}) + 50 * len(trials[-1] & {*bad})
 
-    correction = plan.Correction("bias", [*"abcdefgh"], lambda recipe, names: recipe.correcting(
+    correction = session.Correction("bias", [*"abcdefgh"], lambda recipe, names: recipe.correcting(
         {name: np.ones(1) for name in names}))
-    recipe, row = plan.where_less(correction, Recipe({}), 10.0, error_of)
+    recipe, row = session.where_less(correction, Recipe({}), 10.0, error_of)
     assert len(recipe.means) == row.used == used and not {*recipe.means} & {*bad}
-    assert trials[0] == {*"abcdefgh"} and len(trials) <= plan.MOST_TRIALS and row.layers == 8
+    assert trials[0] == {*"abcdefgh"} and len(trials) <= session.MOST_TRIALS and row.layers == 8
     assert row.error_without == 10 and row.error_with == (10 - used if used else 10 - 4 + 200)
 
 
 def test_what_is_asked_for_is_made_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it makes the error larger."""
-    monkeypatch.setattr("ngraph_mxnet.quantisation.session.plan.relative_error", lambda outputs, wanted: 1.0)
+    monkeypatch.setattr("ngraph_mxnet.quantisation.session.quantized.relative_error", lambda outputs, wanted: 1.0)
     net = depthwise_net()
     for names in ([], ["bias"], ["bias", "equalisation"]):
         assert set(quantized(net, IMAGES, corrections=names).recipe.corrections) == set(names)

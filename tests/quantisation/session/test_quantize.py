@@ -21,11 +21,10 @@ from onnx_models import network
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.package.artefact_reader import load
-from ngraph_mxnet.quantisation.recipe import Recipe
-from ngraph_mxnet.quantisation.session import plan
+from ngraph_mxnet.quantisation.apply import Recipe
+from ngraph_mxnet.quantisation.session import quantized as session
 from ngraph_mxnet.quantisation.session.quantized import Quantized
-from ngraph_mxnet.quantisation.session.samples import measure_of
-from ngraph_mxnet.quantisation.session.subject import Stopwatch
+from ngraph_mxnet.quantisation.session.samples import Stopwatch, measure_of
 from ngraph_mxnet.runtime.executable import InputError, Usage
 
 CONVS = tuple(f"mx:conv{number}_fwd Convolution" for number in range(3))
@@ -129,9 +128,9 @@ def times(seconds: Mapping[str, tuple[float, float]], monkeypatch: pytest.Monkey
         return [Usage({f"{name}": pair[at] for name, pair in seconds.items()}, 4 - at, 1)
                 for at in range(len(executables))]
 
-    monkeypatch.setattr(plan, "usages_of", usages_of)
+    monkeypatch.setattr(session, "usages_of", usages_of)
     monkeypatch.setattr(Stopwatch, "seconds_of", lambda self, executables, arrays: left.pop(0))
-    monkeypatch.setattr("ngraph_mxnet.quantisation.session.subject.Subject.by_layer", lambda self, found: dict(found))
+    monkeypatch.setattr("ngraph_mxnet.quantisation.session.samples.Subject.by_layer", lambda self, found: dict(found))
 
 
 def test_layers_that_are_not_faster_stay_in_float(net: nn.HybridSequential, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +168,7 @@ def test_a_model_that_is_not_faster_stays_in_float(net: nn.HybridSequential, mon
 
 def test_what_is_measured(net: nn.HybridSequential) -> None:
     report = quantized(net, IMAGES).report
-    assert set(report.errors) == set(plan.TRIED) and all(0 < value < 0.01 for value in report.errors.values())
+    assert set(report.errors) == set(session.TRIED) and all(0 < value < 0.01 for value in report.errors.values())
     assert report.layers[0].method == min(report.errors, key=lambda method: report.errors[method])
     assert all(row.float_ms > 0 and row.int8_ms > 0 for row in report.layers)
     assert report.samples == 12 and report.metric == "agreement with float" and report.float_metric == 1

