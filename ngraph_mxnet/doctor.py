@@ -387,8 +387,7 @@ def _library_problem() -> str | None:
     return None
 
 
-def libraries(requirements: Sequence[str] | None = None,
-              version: Callable[[str], str | None] = version_of) -> Finding:
+def libraries(requirements: Sequence[str] | None = None, version: Callable[[str], str | None] = version_of) -> Finding:
     """`requirements`: what this package depends on, as in pyproject.toml; by default what its metadata tell."""
     from packaging.requirements import Requirement
 

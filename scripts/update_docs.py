@@ -9,8 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from nnp_tables import device_tables, instruction_table, lowering_table  # noqa: E402
+
 from ngraph_mxnet import config  # noqa: E402
-from ngraph_mxnet.targets.nnp.report import device_tables, instruction_table, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 

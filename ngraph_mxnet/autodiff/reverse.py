@@ -72,8 +72,7 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     forward = list(copy.nodes)
     active = _depending(forward, targets)
     way = _on_the_way(forward, active, [copy.results[i] for i in numbers])
-    refused = {f"{node}: {why}": None for node in way
-               if (why := _why_not(node, active)) is not None}
+    refused = {f"{node}: {why}": None for node in way if (why := _why_not(node, active)) is not None}
     if refused:
         raise UnsupportedError("there is no gradient through\n" + "\n".join(f"  {line}" for line in refused))
 

@@ -257,8 +257,7 @@ def _checkpoints(halves: Halves, saved: Sequence[Value]) -> set[Value]:
                 if (window := range(bisect_left(before, (number - 0.5) * size),
                                     bisect_left(before, (number + 0.5) * size)))]
         kept = _made_of((value for end in ends for value in alive[end]), among)
-        largest = max(later - sooner for sooner, later in
-                      pairwise([0, *(before[end] for end in ends), before[-1]]))
+        largest = max(later - sooner for sooner, later in pairwise([0, *(before[end] for end in ends), before[-1]]))
         total = largest + sum(map(_bytes, kept))
         if total < best[0]:
             best = total, kept

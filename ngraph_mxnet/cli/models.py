@@ -168,8 +168,7 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision),
-                     needs_weights=True)
+    exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision), needs_weights=True)
     results = exe(fitting_inputs(exe.inputs, arrays, None))
     names = [port.name for port in exe.outputs]
     if output is not None:

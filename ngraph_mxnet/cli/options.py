@@ -31,8 +31,7 @@ def placing_backends() -> str:
     return backends_that(lambda backend: backend.devices)
 
 
-def _shape(context: click.Context, parameter: click.Parameter,
-           values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def _shape(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return read_shapes(values)
 
 

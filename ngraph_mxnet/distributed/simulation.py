@@ -74,8 +74,7 @@ def write_as(path: str | Path, kind: str, content: Mapping[str, Any]) -> None:
     Raises:
         OSError: it can't be written.
     """
-    lines = [f'  "{name}": {_shown(value)}' for name, value in
-             {"format": kind, "version": _VERSION, **content}.items()]
+    lines = [f'  "{name}": {_shown(value)}' for name, value in {"format": kind, "version": _VERSION, **content}.items()]
     Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
@@ -458,8 +457,7 @@ def _tree(size: float, ranks: int, channel: Channel) -> float:
     return (ranks - 1).bit_length() * (channel.seconds(size, True) + channel.seconds(size, False))
 
 
-ALGORITHMS: Mapping[str, Callable[[float, int, Channel], float]] = {
-    "ring": _ring, "halving": _halving, "tree": _tree}
+ALGORITHMS: Mapping[str, Callable[[float, int, Channel], float]] = {"ring": _ring, "halving": _halving, "tree": _tree}
 """Seconds for a gradient of so many bytes, ranks and a channel. `halving`: recursive halving, then doubling."""
 
 

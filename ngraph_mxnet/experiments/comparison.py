@@ -228,8 +228,7 @@ def write_mlflow(runs: Sequence[Run], folder: Path) -> list[str]:
         for name, value in run.settings.items():
             _write(place / "params" / _named(name), _text(value)[:_LONGEST])
         for name, lines in _metrics(run).items():
-            _write(place / "metrics" / _named(name), "".join(
-                f"{moment} {value!r} {step}\n" for step, value in lines))
+            _write(place / "metrics" / _named(name), "".join(f"{moment} {value!r} {step}\n" for step, value in lines))
         for name, value in (*run.facts.items(), ("session", run.session), ("mlflow.runName", run.name)):
             _write(place / "tags" / _named(name), _text(value))
         (place / "artifacts").mkdir(exist_ok=True)

@@ -135,9 +135,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
 def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) -> str:
     """The text; `elide` shortens constants of over 16 elements (such text does not parse back)."""
     names = value_names(graph)
-    parameters = ", ".join(
-        f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters
-    )
+    parameters = ", ".join(f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters)
     results = ", ".join(str(r.type) for r in graph.results)
     symbols = ", ".join(f"{atom.text}: {range_of(atom.low, atom.high)}" for atom in symbols_of(graph))
     declared = f"<{symbols}>" if symbols else ""
@@ -159,8 +157,7 @@ def symbols_of(graph: Structure) -> list[Atom]:
     for node in graph.nodes:
         for attribute in node.attrs.values():
             sizes += attribute if isinstance(attribute, tuple) else [attribute]
-    found = dict.fromkeys(atom for size in sizes if isinstance(size, Dim)
-                          for atom in sorted(size.symbols, key=str))
+    found = dict.fromkeys(atom for size in sizes if isinstance(size, Dim) for atom in sorted(size.symbols, key=str))
     return list(found)
 
 

@@ -111,8 +111,7 @@ def _declared(text: str, number: int) -> dict[str, Dim]:
         raise GraphError(f"line {number}: {error}") from None
 
 
-def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], symbols: Symbols,
-                  number: int) -> None:
+def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], symbols: Symbols, number: int) -> None:
     graph.name = _unquote(header[1])
     for name, type_text, weight in _all(_PARAMETER, header[3], number):
         type_ = _type(type_text, symbols)

@@ -472,8 +472,7 @@ def symbolic_shapes(shapes: Shapes) -> dict[str, tuple[Any, ...]]:
         taken.add(name := axis_name(rank, axis, taken))
         return symbol(name, low, high)
 
-    return {name: tuple(of(size, len(shape), axis) for axis, size in enumerate(shape))
-            for name, shape in sizes.items()}
+    return {name: tuple(of(size, len(shape), axis) for axis, size in enumerate(shape)) for name, shape in sizes.items()}
 
 
 def axis_name(rank: int, axis: int, taken: Collection[str]) -> str:

@@ -128,9 +128,7 @@ def slice_(types, attrs):
     shape = types[0].shape
     begin, end, strides = attrs["begin"], attrs["end"], attrs["strides"]
     for name in ("begin", "end", "strides"):
-        require(
-            len(attrs[name]) == len(shape), name, list(attrs[name]), f"an integer for each axis of {types[0]}"
-        )
+        require(len(attrs[name]) == len(shape), name, list(attrs[name]), f"an integer for each axis of {types[0]}")
     result = []
     for axis, (b, e, s, size) in enumerate(zip(begin, end, strides, shape, strict=True)):
         valid = 0 <= b <= e <= size if s > 0 else s < 0 and b < size and -1 <= e <= b and b >= 0
@@ -169,12 +167,7 @@ def pad(types, attrs):
     for axis, size in enumerate(type_.shape):
         most = max(begin[axis], end[axis])
         needed = {"constant": 0, "edge": min(most, 1), "reflect": most + 1 if most else 0}[attrs["mode"]]
-        require(
-            size >= needed,
-            f"size of axis {axis}",
-            size,
-            f"at least {needed} to pad by {most}, {attrs['mode']}",
-        )
+        require(size >= needed, f"size of axis {axis}", size, f"at least {needed} to pad by {most}, {attrs['mode']}")
     return type_.with_shape(tuple(b + size + e for b, size, e in zip(begin, type_.shape, end, strict=True)))
 
 

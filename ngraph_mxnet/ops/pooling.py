@@ -81,10 +81,7 @@ def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray
     `outside`."""
     sizes = pooled_sizes(data.shape[2:], attrs)
     needed = [(n - 1) * s + k for n, s, k in zip(sizes, attrs["strides"], attrs["kernel"], strict=True)]
-    width = [
-        (b, max(n - b - size, 0))
-        for b, n, size in zip(attrs["pads_begin"], needed, data.shape[2:], strict=True)
-    ]
+    width = [(b, max(n - b - size, 0)) for b, n, size in zip(attrs["pads_begin"], needed, data.shape[2:], strict=True)]
     padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=outside)
     for tap in np.ndindex(*attrs["kernel"]):
         steps = zip(tap, sizes, attrs["strides"], strict=True)
@@ -252,13 +249,7 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return by_result(gather=taps, simple=taps)(operands, results, attrs)
 
 
-@register_op(
-    "resize",
-    operands=1,
-    attrs=RESIZE_ATTRS,
-    kind="resampling",
-    work=_work,
-)
+@register_op("resize", operands=1, attrs=RESIZE_ATTRS, kind="resampling", work=_work)
 def resize(types, attrs):
     """T[N, C, H, W] -> T[N, C, *sizes], each axis by itself.
 

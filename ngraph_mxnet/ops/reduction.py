@@ -83,12 +83,7 @@ def _rule(domain: str, needs_element: bool) -> TypeRule:
         require_domain(types, domain)
         axes = normal_axes(attrs["axes"], types[0].rank)
         if needs_element:
-            require(
-                prod(types[0].shape[a] for a in axes) > 0,
-                "operand 0",
-                types[0],
-                f"elements along {list(axes)}",
-            )
+            require(prod(types[0].shape[a] for a in axes) > 0, "operand 0", types[0], f"elements along {list(axes)}")
         return types[0].with_shape(reduced_shape(types[0].shape, axes, attrs["keep_dims"]))
 
     return rule
@@ -113,9 +108,7 @@ def _reference(function: Function) -> Reference:
 
 def _arg_reference(function: Function) -> Reference:
     def reference(inputs: Arrays, attrs: Attrs) -> np.ndarray:
-        return np.asarray(function(inputs[0], axis=attrs["axis"], keepdims=attrs["keep_dims"])).astype(
-            np.int64
-        )
+        return np.asarray(function(inputs[0], axis=attrs["axis"], keepdims=attrs["keep_dims"])).astype(np.int64)
 
     return reference
 

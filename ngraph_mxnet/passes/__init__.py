@@ -4,6 +4,4 @@ from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord, 
 from ngraph_mxnet.passes.clusters import split_prepare
 from ngraph_mxnet.passes.pipelines import optimize, shared_passes
 
-__all__ = [
-    "FixedPoint", "Pass", "PassManager", "PassRecord", "Report", "optimize", "shared_passes", "split_prepare",
-]
+__all__ = ["FixedPoint", "Pass", "PassManager", "PassRecord", "Report", "optimize", "shared_passes", "split_prepare"]

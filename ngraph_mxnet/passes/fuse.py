@@ -315,8 +315,7 @@ def gate(node: Node, rw: Rewriter) -> Answer:
             return "the clamp is not from 0 to a finite bound"
         if not rw.single(clamp.output):
             return f"{clamp} has other readers"
-        return rw.make("hard_swish", x, slope=slope / upper, offset=offset / upper, scale=upper,
-                       origin=(clamp, node))
+        return rw.make("hard_swish", x, slope=slope / upper, offset=offset / upper, scale=upper, origin=(clamp, node))
     return None
 
 

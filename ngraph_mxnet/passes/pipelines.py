@@ -105,8 +105,7 @@ class ConstantFolding:
         return outputs
 
 
-def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Node,
-                rw: Rewriter) -> Value | str:
+def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Node, rw: Rewriter) -> Value | str:
     """`host` anew, so that it gives host * scale + shift, or why that can't be.
 
     `scale` and `shift` are vectors over the host's channels; None is 1 and 0.

@@ -139,8 +139,7 @@ class TracedSymbol(Traced):
     def _part(self, results: Sequence[Point], given: PointArrays) -> tuple[SymbolGraph, dict[str, np.ndarray]]:
         """A graph of its own, and arrays for its variables."""
         heads = [point.value for point in results if isinstance(point.value, Edge)]
-        cut = cut_region(replace(self._graph, heads=tuple(heads)),
-                         [node.index for node in self._nodes(results, given)])
+        cut = cut_region(replace(self._graph, heads=tuple(heads)), [node.index for node in self._nodes(results, given)])
         part = replace(cut.graph, heads=tuple(cut.graph.heads[cut.outputs.index(head)] for head in heads))
         at = {point.value: array for point, array in given.items()}
         arrays = {node.name: at[source] if source in at else self._arrays[node.name]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import permutations
 
-from ngraph_mxnet.targets.nnp import places
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.lowering import Settings, Version, lower
+from ngraph_mxnet.targets.nnp.places import Guesses
 from ngraph_mxnet.targets.nnp.program import Program
 
 Overrides = dict[str, float]
@@ -76,12 +76,19 @@ def lowering_sensitivity(version: Version, settings: Settings,
     The graph is lowered anew for each guess. Most guesses change no instruction; then nothing is measured.
     """
     resources, base, found = settings.resources, measure(version.program), list[Sensitivity]()
-    for what, other in places.variations(resources.guesses):
+    for what, other in _other_guesses(resources.guesses):
         program = order(lower(version.graph, version.weights, replace(resources, guesses=other), version.quantization,
                               instances=settings.instances).program)
         same = program.instructions == version.program.instructions
         found.append(Sensitivity(Variation(what, {}), 1.0 if same else measure(program) / base))
     return _sorted(found)
+
+
+def _other_guesses(usual: Guesses) -> Iterator[tuple[str, Guesses]]:
+    """Each guess in turn at its other values, with the words for it."""
+    for each in fields(usual):
+        for other in each.metadata["others"]:
+            yield f"lowering's {each.name} = {other} {each.metadata['unit']}", replace(usual, **{each.name: other})
 
 
 def _sorted(found: list[Sensitivity]) -> list[Sensitivity]:

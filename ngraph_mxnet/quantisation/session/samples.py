@@ -160,8 +160,7 @@ def _labels(value: Any) -> np.ndarray:
     return _copied(value, "labels") if _is_array(value) else np.asarray(value)
 
 
-def in_batches(found: Sequence[Item], shapes: Mapping[str, tuple[int, ...]],
-               dtypes: Mapping[str, np.dtype]) -> Batches:
+def in_batches(found: Sequence[Item], shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, np.dtype]) -> Batches:
     """The items' rows in batches of these shapes.
 
     Raises:

@@ -261,8 +261,7 @@ def _attention(node: Node) -> dict[int, Way]:
 
 def _concat(node: Node) -> dict[int, Way]:
     rank = len(node.outputs[0].shape)
-    return {axis: Way((axis,), (axis,) * len(node.inputs)) for axis in range(rank)
-            if axis != node.attrs["axis"] % rank}
+    return {axis: Way((axis,), (axis,) * len(node.inputs)) for axis in range(rank) if axis != node.attrs["axis"] % rank}
 
 
 def _pad(node: Node) -> dict[int, Way]:

@@ -267,8 +267,7 @@ class NNPExecutable(Executable):
             inputs.append(quantization.store(value, array))
         outputs = device.run(inputs)
         count_call(version.program, self.settings.devices)
-        return [quantization.load(value, output)
-                for value, output in zip(version.graph.results, outputs, strict=True)]
+        return [quantization.load(value, output) for value, output in zip(version.graph.results, outputs, strict=True)]
 
     def calibrate(self, samples: Sequence[Arrays]) -> None:
         """Take the scales for i8 from `samples`, each an array for each input, unless there are samples already."""
@@ -353,8 +352,7 @@ def rebatched(graph: Graph, parts: int) -> Graph:
         if parameter.role is not Role.WEIGHT:
             type_ = type_.with_shape(_slice(parameter.shape, parts, f"input {parameter.name}"))
             sliced.add(parameter)
-        table[parameter] = found.add_parameter(type_, parameter.name, parameter.role,
-                                               origin=parameter.origin)
+        table[parameter] = found.add_parameter(type_, parameter.name, parameter.role, origin=parameter.origin)
     for node in graph.nodes:
         attrs = dict(node.attrs)
         if any(value in sliced for value in node.inputs):

@@ -46,11 +46,6 @@ class _Step(NamedTuple):
     read: tuple[str, ...]
 
 
-def run(program: Program, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Execute `program` once: see `FunctionalSimulator`."""
-    return FunctionalSimulator(program).run(inputs)
-
-
 class FunctionalSimulator:
     """Holds the memories of `program`, and executes it as often as wanted.
 
@@ -330,15 +325,7 @@ def _zeros_around(image: np.ndarray, begins: Sequence[int], ends: Sequence[int])
 
 def convolved_sizes(sizes: Sequence[int], kernel: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
     """The spatial sizes of a convolution's result."""
-    rows = zip(
-        sizes,
-        kernel,
-        attrs["strides"],
-        attrs["dilations"],
-        attrs["pads_begin"],
-        attrs["pads_end"],
-        strict=True,
-    )
+    rows = zip(sizes, kernel, attrs["strides"], attrs["dilations"], attrs["pads_begin"], attrs["pads_end"], strict=True)
     return tuple(
         (size + begin + end - dilation * (taps - 1) - 1) // stride + 1
         for size, taps, stride, dilation, begin, end in rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -131,13 +131,6 @@ class Guesses:
     pieces: int = _guess(
         16, "pieces", "places.py: into how many a piece may fall by a reshape; beyond, the value is put together first",
         8, 32)
-
-
-def variations(usual: Guesses) -> Iterator[tuple[str, Guesses]]:
-    """Each guess in turn at its other values, with the words for it."""
-    for each in fields(usual):
-        for other in each.metadata["others"]:
-            yield f"lowering's {each.name} = {other} {each.metadata['unit']}", replace(usual, **{each.name: other})
 
 
 @dataclass(frozen=True)

@@ -215,8 +215,7 @@ class Op:
         unknown = sorted(attrs.keys() - self.schema.keys())
         if unknown:
             raise TypeRuleError(f"{self.name} has no attribute {unknown}; it has {list(self.schema)}")
-        return {key: kind.check(self.name, key, attrs.get(key, kind.default))
-                for key, kind in self.schema.items()}
+        return {key: kind.check(self.name, key, attrs.get(key, kind.default)) for key, kind in self.schema.items()}
 
 
 def attributes(instruction: Instruction) -> dict[str, Any]:

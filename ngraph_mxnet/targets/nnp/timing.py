@@ -232,13 +232,6 @@ def capacity(name: str, device: Device) -> float:
     return device.memory(name).bandwidth
 
 
-def alone(demand: Demand, device: Device) -> float:
-    """Seconds from begin to end where nothing else runs."""
-    if not demand.moved:
-        return demand.seconds
-    return demand.seconds + demand.moved * max(weight / capacity(name, device) for name, weight in demand.route)
-
-
 def energy(device: Device, seconds: float, macs: Mapping[str, float], operations: float,
            traffic: Mapping[str, float], carried: Mapping[str, float]) -> dict[str, float]:
     """Joules by what spends them: `grid`, `vector`, each level of memory, `network`, `host_link`, `static`.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from nnp_checks import check
 
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.hazards import check, order
+from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.lowering import Version, lower
 from ngraph_mxnet.targets.nnp.places import Resources, convert_views, resources_of
 from ngraph_mxnet.targets.nnp.program import Program

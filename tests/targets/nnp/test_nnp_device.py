@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nnp_tables import device_tables, instruction_table, lowering_table
 
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.targets.nnp.device import KINDS, devices, load_device, owner
-from ngraph_mxnet.targets.nnp.report import device_tables, instruction_table, lowering_table
 
 ALL = [f"{product}:{mode}" for product, modes in devices().items() for mode in modes]
 

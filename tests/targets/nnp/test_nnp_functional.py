@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.opdef import get_op
-from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator, run
+from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, dequantized, quantized
 
@@ -33,6 +33,10 @@ GRID = {
     "out_scale": 1.0,
     "residual_scale": 1.0,
 }
+
+
+def run(program: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    return FunctionalSimulator(program).run(inputs)
 
 
 class Memory:

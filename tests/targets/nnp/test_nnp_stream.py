@@ -9,11 +9,12 @@ from lowered_graphs import resources
 from lowered_graphs import version as lowered_version
 from mlperf.sensitivity import lowering_sensitivity, sensitivity, variations
 from mlperf.serving import repeated, stream
+from nnp_checks import check
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.hazards import check, order
+from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.lowering import Settings
 from ngraph_mxnet.targets.nnp.places import Guesses
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole

@@ -9,17 +9,25 @@ from math import ceil
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from nnp_checks import share
 from nnp_programs import DEVICE, programs
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.opdef import all_ops
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.hazards import order, share
+from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.targets.nnp.timing import alone, demand_of, fair_rates, simulate
+from ngraph_mxnet.targets.nnp.timing import Demand, capacity, demand_of, fair_rates, simulate
 
 I = load_device(DEVICE)  # noqa: E741
 T = load_device("nnp-t-1400")
+
+
+def alone(demand: Demand, device: Device) -> float:
+    """Seconds from begin to end where nothing else runs."""
+    if not demand.moved:
+        return demand.seconds
+    return demand.seconds + demand.moved * max(weight / capacity(name, device) for name, weight in demand.route)
 
 
 def critical_path(program: Program, seconds: list[float]) -> float:
