@@ -267,7 +267,6 @@ _NEARLY = 0.9
 
 
 def settings() -> Finding:
-    """Check the settings in `os.environ`."""
     facts: dict[str, Any] = {}
     problems, notes = [], []
     for name, value in settings_in(os.environ).items():

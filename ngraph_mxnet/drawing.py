@@ -320,12 +320,10 @@ def text(x: float, y: float, content: str, size: int, kind: str = "") -> str:
 
 
 def shortened(content: str, most: int) -> str:
-    """The beginning, if it is too long."""
     return content if len(content) <= most else content[:most - 1] + "\u2026"
 
 
 def cut_front(content: str, most: int) -> str:
-    """The end, if it is too long."""
     return content if len(content) <= most else "\u2026" + content[len(content) - most + 1:]
 
 
@@ -335,7 +333,6 @@ _STYLE = ("text{font-family:'Helvetica Neue',Arial,'DejaVu Sans',sans-serif;fill
 
 
 def svg(width: float, height: float, body: Sequence[str]) -> str:
-    """The document."""
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}">')
     return "\n".join([head, f"<style>{_STYLE}</style>", '<rect width="100%" height="100%" fill="white"/>', *body,

@@ -73,11 +73,9 @@ class Described:
 
     @property
     def weights(self) -> list[int]:
-        """Which inputs are such."""
         return [each.place for each in self.tensors if each.kind == WEIGHT and each.place < FIRST_CONSTANT]
 
     def at(self, place: int) -> Tensor:
-        """An input or a result."""
         return self.tensors[place]
 
     def value(self, node: Node, index: int) -> Tensor:
@@ -329,7 +327,6 @@ class Recorder:
             self.write()
 
     def write(self) -> None:
-        """Write what was recorded until now."""
         from ngraph_mxnet import _core
 
         with self._writing:
@@ -444,8 +441,6 @@ class Values(Protocol):
 
 
 class Watch:
-    """The audit of one graph."""
-
     def __init__(self, described: Described, recorder: Recorder | None, calls: Calls, every_value: bool,
                  within: Bounds | None) -> None:
         self._described, self._recorder, self._chosen, self._within = described, recorder, calls, within
@@ -480,7 +475,6 @@ class Watch:
                 "others", self._described.name, self._described.backend)
 
     def stop(self) -> None:
-        """Let calls pass from now on."""
         self._recorder, self._within = None, None
         if self._observer is not None:
             self._observer.stop()
@@ -610,7 +604,6 @@ class _Seen:
 
     @property
     def is_outside(self) -> bool:
-        """True if a tensor was out of the bounds."""
         return self._outside is not None
 
     def error(self, arrays: Sequence[np.ndarray]) -> str:

@@ -17,8 +17,6 @@ from ngraph_mxnet.ir.types import element_type
 
 @dataclass(frozen=True)
 class Recorded:
-    """One tensor of one call."""
-
     tensor: Tensor
     statistics: Statistics
     hash: bytes
@@ -148,8 +146,6 @@ _JOINED = " + "
 
 @dataclass(frozen=True)
 class Pair:
-    """A tensor of both runs."""
-
     a: Recorded
     b: Recorded
 
@@ -194,7 +190,6 @@ class Difference:
         return self.call is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {"differs": self.differs, "node": self.node,
                 "call": dict(zip(("graph", "number"), self.call, strict=True)) if self.call else None,
                 "first": self.first.to_dict() if self.first else None,

@@ -64,15 +64,12 @@ class Expression:
         return other if isinstance(other, Expression) else self.constant(other)
 
     def constant(self, array: Any) -> Expression:
-        """A constant of this element type."""
         return Expression(self.builder, self.builder.constant(np.asarray(array, self.element.numpy)))
 
     def count(self, size: int) -> Expression:
-        """A size of this element type."""
         return Expression(self.builder, size_as(self.builder, size, self.value))
 
     def indices(self, array: Any) -> Expression:
-        """A constant of i64."""
         return Expression(self.builder, self.builder.constant(np.asarray(array, np.int64)))
 
     def places(self, axis: int) -> Expression:
@@ -80,7 +77,6 @@ class Expression:
         return Expression(self.builder, places_of(self.builder, self.shape, axis))
 
     def full(self, number: float) -> Expression:
-        """The number in this shape and element type."""
         return self.constant(number).to_shape(self.shape)
 
     def to_shape(self, shape: Sequence[int]) -> Expression:
@@ -219,7 +215,6 @@ class Reverse:
 
     @property
     def head(self) -> Expression:
-        """The gradient of the first result."""
         return self.head_of(0)
 
     def head_of(self, index: int) -> Expression:

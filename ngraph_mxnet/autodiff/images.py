@@ -216,7 +216,6 @@ def _rows(x: Expression) -> Expression:
 
 
 def _before(states: Expression, h: Expression, reverse: bool) -> Expression:
-    """The hidden state before each step."""
     steps, first = states.shape[0], h.reshape((1, *h.shape))
     if steps == 1:
         return first

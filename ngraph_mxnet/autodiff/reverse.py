@@ -46,7 +46,6 @@ class Joint:
 
     @property
     def results(self) -> list[Value]:
-        """Results of the graph that was differentiated."""
         return self.graph.results[:-len(self.wanted)]
 
     @property

@@ -154,7 +154,6 @@ def _cost(node: Node) -> float:
 
 
 def _rates(node: Node) -> Rates:
-    """Return the operations that the node computes, by class."""
     if node.op.work is None:
         return {"unknown": 1.0}
     return node.op.work(_shapes(node.inputs), _shapes(node.outputs), node.attrs)
@@ -459,7 +458,6 @@ def _needed(results: list[Value]) -> set[Node]:
 
 
 def _chain(value: Value, ops: Ops) -> list[Node]:
-    """One op behind the other."""
     nodes: list[Node] = []
     for op, attrs in ops:
         nodes.append(make_node(op, [nodes[-1].output if nodes else value], attrs))

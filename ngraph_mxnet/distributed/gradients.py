@@ -342,7 +342,6 @@ class Round:
         self._finished = True
 
     def is_done(self, bucket: int) -> bool:
-        """True if the bucket's sums are final."""
         return self._certain and self._done[bucket] and bucket not in self._early
 
     def steps(self) -> Iterator[bool]:

@@ -280,12 +280,10 @@ class Trace:
 
     @property
     def compute_seconds(self) -> float:
-        """Seconds that the whole step computes."""
         return self.forward_seconds + self.backward_seconds + self.update_seconds
 
     @property
     def bytes(self) -> int:
-        """Bytes of all gradients."""
         return sum(gradient.bytes for gradient in self.gradients)
 
     @staticmethod
@@ -350,7 +348,6 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step."""
         return float(self.updated[-1])
 
 
@@ -453,7 +450,6 @@ def _halving(size: float, ranks: int, channel: Channel) -> float:
 
 
 def _tree(size: float, ranks: int, channel: Channel) -> float:
-    """A binomial tree to the root, and one back."""
     return (ranks - 1).bit_length() * (channel.seconds(size, True) + channel.seconds(size, False))
 
 
@@ -548,7 +544,6 @@ class Prediction:
 
     @property
     def exposed_share(self) -> float:
-        """The share of the step that `exposed_seconds` take."""
         return self.exposed_seconds / self.step_seconds
 
     def to_dict(self) -> dict[str, Any]:

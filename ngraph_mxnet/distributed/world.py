@@ -40,7 +40,6 @@ Sum = Iterator[None]
 
 
 def wait(*requests: Any) -> Sum:
-    """Until these requests of MPI's are done."""
     for request in requests:
         while not request.Test():
             yield
@@ -412,7 +411,6 @@ class ProcessEnd:
         self._stock_hook, self._stock_exit = sys.excepthook, sys.exit
 
     def install(self) -> None:
-        """From now on."""
         from ngraph_mxnet import _core
 
         self._stock_hook, self._stock_exit = sys.excepthook, sys.exit

@@ -76,7 +76,6 @@ class Run:
         return statistics.median(found) if found else None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
 
@@ -238,7 +237,6 @@ def collect(command: Sequence[str]) -> dict[str, Any]:
 
 
 def own_command() -> list[str]:
-    """Return the command that runs this process's script again."""
     return list(sys.argv)
 
 

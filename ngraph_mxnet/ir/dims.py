@@ -139,7 +139,6 @@ def printed_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:
 
 
 def text_of_terms(terms: Terms) -> str:
-    """Return the polynomial as Python would write it."""
     parts: list[str] = []
     for monomial, factor in sorted(terms.items(), key=printed_order):
         sign, factor = ("-", -factor) if factor < 0 else ("+", factor)
@@ -151,7 +150,6 @@ def text_of_terms(terms: Terms) -> str:
 
 
 def symbols_of(atom: Atom) -> set[Atom]:
-    """The symbols in it."""
     if atom.op == "symbol":
         return {atom}
     return set().union(*(arg.symbols for arg in atom.args if hasattr(arg, "terms")))
@@ -225,7 +223,6 @@ class Dim(_Integer):
 
     @property
     def symbols(self) -> set[Atom]:
-        """The symbols in it."""
         return set().union(*(symbols_of(atom) for monomial in self.terms for atom in monomial))
 
     # ---- arithmetic -------------------------------------------------------------------------------------
@@ -356,7 +353,6 @@ class Dim(_Integer):
 
 
 def bounds(size: Any) -> tuple[int, int]:
-    """The least and the greatest value."""
     return size.bounds if isinstance(size, Dim) else (int(size), int(size))
 
 
@@ -459,7 +455,6 @@ def _leads_negative(size: Any) -> bool:
 
 
 def _divided(size: Any, by: Any) -> Any:
-    """`size // by`, simplified."""
     if not isinstance(by, Dim):
         if by == 0:
             raise ZeroDivisionError("a size is divided by 0")

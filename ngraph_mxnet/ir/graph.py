@@ -83,7 +83,6 @@ class Node:
 
     @property
     def output(self) -> Value:
-        """The only output."""
         (only,) = self.outputs
         return only
 
@@ -122,7 +121,6 @@ class Structure:
 
 
 def count_ops(nodes: Iterable[Node]) -> dict[str, int]:
-    """How often each op occurs, sorted by name."""
     counts: dict[str, int] = {}
     for node in nodes:
         counts[node.op.name] = counts.get(node.op.name, 0) + 1
@@ -170,7 +168,6 @@ def value_names(graph: Structure) -> dict[Value, str]:
 
 
 def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, origins: bool = True) -> str:
-    """One line of text."""
     outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
     operands = ", ".join(names.get(v, "%?") for v in node.inputs)
     shown = []
@@ -331,7 +328,6 @@ class Graph(Structure):
 
 
 def _at(attribute: Any, binding: Mapping[str, int]) -> Any:
-    """An attribute where each symbol has a value."""
     if isinstance(attribute, Graph):
         return attribute.at(binding)
     if isinstance(attribute, tuple):
@@ -472,7 +468,6 @@ class Builder:
 
     def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
                   role: Role = Role.INPUT) -> Value:
-        """A new graph input."""
         type_ = TensorType(element_type(dtype), tuple(d if isinstance(d, Dim) else int(d) for d in shape))
         return self.graph.add_parameter(type_, name, role, origin=self.origin)
 
@@ -490,7 +485,6 @@ class Builder:
         return self.apply("constant", value=array)
 
     def apply(self, op_name: str, *inputs: Value, **attrs: Any) -> Value:
-        """Apply an op with one output and return that."""
         return self.node(op_name, inputs, attrs).output
 
     def node(self, op_name: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> Node:
@@ -505,7 +499,6 @@ class Builder:
         return node
 
     def results(self, *values: Value) -> Graph:
-        """Set the graph's results and return the graph."""
         self.graph.results = list(values)
         return self.graph
 
@@ -569,7 +562,6 @@ def graph_cost(graph: Graph) -> Cost:
 
 
 def node_cost(node: Node) -> Cost:
-    """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
     operands, results = ([value.shape for value in values] for values in (node.inputs, node.outputs))
     assert node.op.counts is not None
     macs, operations = node.op.counts(operands, results, node.attrs)

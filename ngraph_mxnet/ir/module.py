@@ -93,8 +93,6 @@ class Flow:
 
 @dataclass(frozen=True)
 class Module:
-    """Graphs by name, and the flow of their calls."""
-
     name: str
     graphs: Mapping[str, Graph]
     flow: Flow
@@ -253,7 +251,6 @@ class Derivation:
 
 
 def changes_of(flow: Flow) -> dict[Shared, Changes]:
-    """When each shared value changes."""
     found = {value: _given(value.role) for value in flow.inputs}
     for step in flow.steps:
         found.update(dict.fromkeys(step.outputs, _most(found[value] for value in step.inputs)))

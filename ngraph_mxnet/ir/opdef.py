@@ -259,13 +259,11 @@ _OPS = "ngraph_mxnet.ops"
 
 
 def all_ops() -> dict[str, OpDef]:
-    """Every registered op by name, sorted."""
     importlib.import_module(_OPS)
     return dict(sorted(REGISTRY.items()))
 
 
 def ops_of(*kinds: Kind) -> list[str]:
-    """The names of all ops of these kinds."""
     return [name for name, op in all_ops().items() if op.kind in kinds]
 
 

@@ -156,7 +156,6 @@ def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, 
 
 
 def _all(pattern: re.Pattern[str], text: str, number: int) -> list[tuple[str, ...]]:
-    """All matches, which must cover the text."""
     found, position = [], 0
     while position < len(text):
         match = pattern.match(text, position)

@@ -101,7 +101,6 @@ def either(*conditions: Any) -> Any:
 
 
 def ceil_divided(size: Any, by: Any) -> Any:
-    """`size / by`, rounded up."""
     return -(-size // by)
 
 Binding = Mapping[str, int]
@@ -182,22 +181,18 @@ def is_true(condition: Any) -> bool:
 
 
 def is_one(size: Any) -> bool:
-    """True if a size is provably 1."""
     return not isinstance(size, Dim) and size == 1
 
 
 def is_zero(size: Any) -> bool:
-    """True if a size is provably 0."""
     return not isinstance(size, Dim) and size == 0
 
 
 def are_same(a: Any, b: Any) -> bool:
-    """True if two sizes are provably equal."""
     return same(a, b)
 
 
 def are_same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """True if two shapes are provably equal."""
     return a is b or (len(a) == len(b) and all(map(same, a, b)))
 
 
@@ -247,7 +242,6 @@ def parse_dim(text: str, symbols: Symbols) -> Any:
 
 
 def parse_dims(text: str, symbols: Symbols) -> tuple[Any, ...]:
-    """Sizes with commas between."""
     return tuple(parse_dim(part, symbols) for part in split_sizes(text))
 
 
@@ -440,7 +434,6 @@ _LARGE = 4096
 
 
 def has_ranges(shapes: Shapes) -> bool:
-    """True if a size is not a number."""
     return any(isinstance(size, (str, Dim)) for shape in shapes.values() for size in shape)
 
 
@@ -485,7 +478,6 @@ def axis_name(rank: int, axis: int, taken: Collection[str]) -> str:
 
 
 def range_of(low: int, high: int) -> str:
-    """Bounds as they are written."""
     return f"{low}..{'' if high >= MOST else high}"
 
 

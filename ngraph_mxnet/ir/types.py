@@ -31,7 +31,6 @@ class ElementType:
 
     @property
     def size(self) -> int:
-        """Bytes of one element."""
         return self.numpy.itemsize
 
     @property
@@ -99,7 +98,6 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return prod(self.shape)
 
     @property
@@ -108,11 +106,9 @@ class TensorType:
 
     @property
     def is_symbolic(self) -> bool:
-        """True if a size is not known yet."""
         return Dim in map(type, self.shape)
 
     def at(self, binding: Mapping[str, int]) -> TensorType:
-        """The type where each symbol has a value."""
         return self.with_shape(tuple(evaluate(size, binding) for size in self.shape)) if self.is_symbolic else self
 
     def with_shape(self, shape: Shape) -> TensorType:
@@ -207,8 +203,6 @@ class PerAxis(Ints):
 
 @dataclass(frozen=True)
 class Choice(Attribute):
-    """One of a few words."""
-
     choices: tuple[str, ...] = ()
 
     @property
@@ -229,8 +223,6 @@ class Element(Attribute):
 
 
 class Array(Attribute):
-    """A NumPy array, made read-only."""
-
     expects = "an array"
 
     def convert(self, value: Any) -> np.ndarray:

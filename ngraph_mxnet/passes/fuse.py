@@ -165,7 +165,6 @@ def _merged(node: Node, pad: Node, rw: Rewriter, **changed: Any) -> Value | str:
 
 
 def pad_fusion() -> RewritePass:
-    """The pass."""
     return RewritePass("pad_fusion", {
         "convolution": [pad_into_convolution],
         "convolution_bias": [pad_into_convolution],
@@ -205,7 +204,6 @@ def add_residual(node: Node, rw: Rewriter) -> Answer:
 
 
 def residual_fusion() -> RewritePass:
-    """The pass."""
     return RewritePass("residual_fusion", {"add": [add_residual]})
 
 
@@ -244,7 +242,6 @@ def clamp_before_pool(node: Node, rw: Rewriter) -> Answer:
 
 
 def clamp_fusion() -> RewritePass:
-    """The pass."""
     return RewritePass("clamp_fusion", {"clamp": [clamp_into_host, clamp_before_pool]})
 
 
@@ -374,7 +371,6 @@ def shifted(node: Node, rw: Rewriter) -> Answer:
 
 
 def swish_fusion() -> RewritePass:
-    """The pass."""
     return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled],
                                         "add": [shifted]})
 
@@ -401,5 +397,4 @@ def scale_shift_of_sum(node: Node, rw: Rewriter) -> Answer:
 
 
 def fuse_scale_shift() -> RewritePass:
-    """The pass."""
     return RewritePass("fuse_scale_shift", {"scale_shift": [scale_shift_of_sum]})

@@ -203,7 +203,6 @@ def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
 
 
 def movement() -> RewritePass:
-    """The pass."""
     return RewritePass("movement", _table())
 
 
@@ -266,7 +265,6 @@ def shuffled(node: Node, rw: Rewriter) -> Answer:
 
 
 def pixel_shuffle() -> RewritePass:
-    """The pass."""
     return RewritePass("pixel_shuffle", {"convolution": [shuffled], "convolution_bias": [shuffled]})
 
 
@@ -327,7 +325,6 @@ def subtracted(node: Node, rw: Rewriter) -> Answer:
 
 
 def scattered() -> RewritePass:
-    """The pass."""
     return RewritePass("scattered", {"reduce_sum": [total], "add": [added], "subtract": [subtracted]})
 
 
@@ -372,7 +369,6 @@ def _numbers(hot: Value, rw: Rewriter) -> Value | None:
 
 
 def one_hot_product() -> RewritePass:
-    """The pass."""
     return RewritePass("one_hot_product", {"matmul": [embedding]})
 
 
@@ -394,7 +390,6 @@ def global_average(node: Node, rw: Rewriter) -> Answer:
 
 
 def global_pool() -> RewritePass:
-    """The pass."""
     return RewritePass("global_pool", {"avg_pool": [global_average]})
 
 

@@ -233,7 +233,6 @@ def multiply_add(node: Node, rw: Rewriter) -> Answer:
 
 
 def affine_folding() -> RewritePass:
-    """The pass."""
     return RewritePass("affine_folding", {
         "add": [add_bias, multiply_add],
         "subtract": [subtract_bias, multiply_add],
@@ -271,7 +270,6 @@ def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:
 
 
 def batch_norm_folding() -> RewritePass:
-    """The pass."""
     return RewritePass("batch_norm_folding", {
         "batch_norm": [batch_norm_is_scale_shift],
         "scale_shift": [scale_shift_into_host],

@@ -168,7 +168,6 @@ def _unscaled(value: Value, rw: Rewriter) -> tuple[Value, float]:
 
 
 def attention_fusion() -> RewritePass:
-    """The pass."""
     return RewritePass("attention_fusion", {"matmul": [fuse_attention]})
 
 
@@ -288,5 +287,4 @@ def _part(value: Value, parts: int, rw: Rewriter) -> _Part | None:
 
 
 def recurrent_cells() -> RewritePass:
-    """The pass."""
     return RewritePass("recurrent_cells", {"multiply": [lstm_cell], "add": [gru_cell]})

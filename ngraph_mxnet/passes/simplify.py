@@ -204,7 +204,6 @@ def convert_nothing(node: Node, rw: Rewriter) -> Answer:
 
 
 def algebraic() -> RewritePass:
-    """The pass."""
     return RewritePass("algebraic", {
         "add": [add_zero, factored_sum],
         "subtract": [subtract_zero],
@@ -316,7 +315,6 @@ def clamp_before_round(node: Node, rw: Rewriter) -> Answer:
 
 
 def whole_numbers() -> RewritePass:
-    """The pass."""
     return RewritePass("whole_numbers", {
         "convert": [convert_and_back],
         "round": [round_whole],
@@ -400,5 +398,4 @@ def dropout(node: Node, rw: Rewriter) -> Answer:
 
 
 def dropout_removal() -> RewritePass:
-    """The pass."""
     return RewritePass("dropout_removal", {"dropout": [dropout], "stop_gradient": [dropout], "own_gradient": [dropout]})

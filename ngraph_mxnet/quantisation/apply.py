@@ -104,7 +104,6 @@ class Recipe:
 
     @property
     def products(self) -> list[str]:
-        """The names of those in 8 bits."""
         return [name for name in self.scales if not name.endswith(RESIDUAL)]
 
     def renamed(self, names: Mapping[str, str]) -> Recipe:

@@ -26,7 +26,6 @@ _LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
 
 
 def _host(value: Value, rw: Rewriter) -> Node | None:
-    """The quantised product whose only result `value` is."""
     node = rw.producer(value)
     fits = node is not None and node.op.multiplies_bytes and len(node.outputs) == 1 and value.type.element is f32
     return node if fits else None
@@ -222,7 +221,6 @@ def convert_sums_and_back(node: Node, rw: Rewriter) -> Answer:
 
 
 def quantized_fusion() -> RewritePass:
-    """The pass."""
     return QuantizedPass("quantized_fusion", {
         "add": [add_bias, add_residual],
         "multiply": [multiply_factor],
@@ -330,7 +328,6 @@ def _widened(node: Node, rw: Rewriter) -> Answer:
 
 
 def byte_functions() -> QuantizedPass:
-    """The pass."""
     return QuantizedPass("byte_functions", {"quantize": [_lookup], "dequantize": [_widened]})
 
 
@@ -394,7 +391,6 @@ def _spans(node: Node, terms: int) -> list[tuple[int, int]]:
 
 
 def _part(rw: Rewriter, value: Value, axis: int, first: int, end: int) -> Value:
-    """The elements from `first` to `end` along an axis."""
     begin, ends = [0] * value.type.rank, list(value.shape)
     begin[axis], ends[axis] = first, end
     return rw.folded("slice", value, begin=begin, end=ends)
@@ -431,7 +427,6 @@ def sums_of_digits(node: Node, rw: Rewriter) -> Answer:
 
 
 def _depth(node: Node) -> int:
-    """How many terms a sum has."""
     weights = node.inputs[1]
     if node.op.kind == "product":
         return weights.shape[-1 if node.attrs["transpose_b"] else -2]
@@ -475,7 +470,6 @@ def _centred(rw: Rewriter, numbers: Value, zero: Value, axis: int) -> Value:
 
 
 def integer_sums() -> RewritePass:
-    """The pass."""
     return QuantizedPass("integer_sums", {
         "integer_convolution": [sums_of_fewer, sums_of_digits],
         "integer_matmul": [sums_of_fewer, sums_of_digits],

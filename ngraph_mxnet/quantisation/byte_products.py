@@ -290,7 +290,6 @@ def product_of_rows(node: Node, rw: Rewriter) -> Answer:
 
 
 def quantized_products() -> RewritePass:
-    """The pass."""
     return QuantizedPass("quantized_products", {
         "convolution": [product_of_bytes, whole_sums],
         "matmul": [product_of_bytes, whole_sums],
@@ -446,7 +445,6 @@ def scale_into_product(node: Node, rw: Rewriter) -> Answer:
 
 
 def stored_scale() -> RewritePass:
-    """The pass."""
     return QuantizedPass("stored_scale", {"quantize": [scale_into_product]})
 
 
@@ -461,5 +459,4 @@ def before_selection(node: Node, rw: Rewriter) -> Answer:
 
 
 def quantize_early() -> RewritePass:
-    """The pass."""
     return RewritePass("quantize_early", {"quantize": [before_selection]})

@@ -123,7 +123,6 @@ class Histogram:
 
     @property
     def is_finite(self) -> bool:
-        """True if there was any finite number."""
         return self.least <= self.greatest
 
     @property
@@ -592,7 +591,6 @@ def _copy(histogram: Histogram) -> Histogram:
 
 
 def _arrays(histograms: list[Histogram]) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
     table = {
         "counts": [(each.negative, each.positive) for each in histograms],
         "exponents": [NONE if each.exponent is None else each.exponent for each in histograms],
@@ -604,7 +602,6 @@ def _arrays(histograms: list[Histogram]) -> dict[str, np.ndarray]:
 
 
 def _read_meta(path: str | Path, archive: zipfile.ZipFile) -> dict[str, Any]:
-    """The content of `meta`, checked."""
     meta = json.loads(_read(archive, "meta").tobytes())
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise CalibrationError(f"found {path} to be something else than a file of calibration")

@@ -50,7 +50,6 @@ def weight_axes(node: Node) -> tuple[int, int]:
 
 
 def bound_names(output: Value) -> tuple[str, str]:
-    """The names of the attributes that bound an output."""
     return ("lower2", "upper2") if output.index else ("lower", "upper")
 
 

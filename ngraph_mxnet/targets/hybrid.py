@@ -216,7 +216,6 @@ class HybridBackend(Backend):
             backend.check_options(passed)
 
     def precision(self, options: Mapping[str, Any]) -> str:
-        """The coarsest of the devices'."""
         wanted, backends = self._wanted(options)
         found = {backend.precision(passed) for backend, passed in zip(backends, wanted.passed, strict=True)}
         return max(found, key=PRECISIONS.index)
@@ -334,7 +333,6 @@ def _whole(graph: Graph, plan: Plan, backends: Backends) -> Regions | None:
 
 
 def _reason(backends: Backends, node: Node) -> str | None:
-    """Why none of them runs the node."""
     reasons = [backend.supports(node) for backend in backends]
     if None in reasons:
         return None

@@ -275,7 +275,6 @@ class Model(ABC):
         return self.framework or INTERPRETER
 
     def reference_title(self, against: str) -> str:
-        """Return the name of the reference, with its version."""
         return "the interpreter of the IR"
 
     def differing_weights(self, names: Sequence[str]) -> list[str]:

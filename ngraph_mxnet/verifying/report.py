@@ -205,7 +205,6 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """True if all outputs agree."""
         return all(difference.agrees for _, difference in self.outputs)
 
     def with_diverging(self, found: Diverging | None, unnamed: str | None) -> Verification:

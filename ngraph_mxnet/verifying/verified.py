@@ -236,7 +236,6 @@ class Bisection:
             found = suspect
 
     def described(self, point: Point) -> Diverging:
-        """Describe the first value that differs."""
         operands = self._traced.operands(point, self._expected)
         given = {operand: self._expected[operand] for operand in operands}
         outputs = [output for output in self._traced.outputs if output is not None]
@@ -332,8 +331,6 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
 
 @dataclass(frozen=True)
 class _Given:
-    """The arguments of `verify` that belong to the model."""
-
     arrays: Mapping[str, Any]
     shapes: Mapping[str, Sequence[int]]
     params: Any

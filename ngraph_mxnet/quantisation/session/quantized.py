@@ -220,8 +220,6 @@ _MOST_DAMAGE = 1e30
 
 @dataclass(frozen=True)
 class _Judged:
-    """Measurements of the layers."""
-
     damages: Mapping[str, float]
     float_seconds: Mapping[str, float]
     int8_seconds: Mapping[str, float]

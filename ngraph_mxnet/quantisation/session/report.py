@@ -110,8 +110,6 @@ def _by_second(layer: Layer) -> float:
 
 
 class _Search:
-    """Evaluations, each of a set once."""
-
     def __init__(self, evaluate: Callable[[frozenset[str]], float], least: float) -> None:
         self.trace: list[Trial] = []
         self._evaluate, self._least = evaluate, least
@@ -260,7 +258,6 @@ class Report(Rendered):
     doubt: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
         return {**{name: getattr(self, name) for name in (
             "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads", "doubt")},

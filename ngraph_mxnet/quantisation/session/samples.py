@@ -254,8 +254,6 @@ Metric = Callable[[list[np.ndarray], Any], float]
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric with its labels."""
-
     name: str
     of: Callable[[list[np.ndarray]], float]
 

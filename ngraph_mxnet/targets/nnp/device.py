@@ -46,7 +46,6 @@ class Grid:
 
     @property
     def macs(self) -> int:
-        """MAC a cycle."""
         return self.channels * self.positions * self.depth
 
 
@@ -126,7 +125,6 @@ class Device:
         return self.numbers[path].value
 
     def _children(self, path: str) -> list[str]:
-        """The keys right below `path`."""
         start = path + "."
         return list(dict.fromkeys(key[len(start):].split(".")[0] for key in self.numbers if key.startswith(start)))
 

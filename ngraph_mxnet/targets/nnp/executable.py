@@ -285,7 +285,6 @@ class NNPExecutable(Executable):
         return self._lowered(graph, weights, uniform(graph, nothing, self.settings.resources.element))
 
     def _narrow_version(self, arrays: Arrays, contents: Arrays) -> Version:
-        """Products in i8, with scales for these weights."""
         graph, weights = self._copy()
         known = {value: content for value, content, mine in zip(graph.parameters, contents, self._known, strict=True)
                  if mine}
@@ -311,7 +310,6 @@ class NNPExecutable(Executable):
     # ---- weights ------------------------------------------------------------------------------------------
 
     def _device(self, arrays: Arrays) -> tuple[Version, FunctionalSimulator]:
-        """The device with these weights loaded."""
         digest = hashlib.blake2b(digest_size=16)
         for index in self._weights:
             digest.update(arrays[index].reshape(-1).view(np.uint8).data)
@@ -455,7 +453,6 @@ class NNPReplicas(Executable):
 
     @property
     def program(self) -> Program:
-        """The Program that each device runs."""
         return self.part.program
 
     def package(self) -> Package:
@@ -489,7 +486,6 @@ def _fits(whole: Shared | None, part: Shared | None, count: int) -> bool:
 
 
 def _slices(arrays: Arrays, cut: Sequence[bool], count: int) -> list[list[np.ndarray]]:
-    """Each device's arrays."""
     pieces: list[Sequence[np.ndarray]] = [np.split(array, count) if mine else [array] * count
                                           for array, mine in zip(arrays, cut, strict=True)]
     return [list(each) for each in zip(*pieces, strict=True)]

@@ -324,7 +324,6 @@ def _zeros_around(image: np.ndarray, begins: Sequence[int], ends: Sequence[int])
 
 
 def convolved_sizes(sizes: Sequence[int], kernel: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The spatial sizes of a convolution's result."""
     rows = zip(sizes, kernel, attrs["strides"], attrs["dilations"], attrs["pads_begin"], attrs["pads_end"], strict=True)
     return tuple(
         (size + begin + end - dilation * (taps - 1) - 1) // stride + 1

@@ -27,7 +27,6 @@ class _Access:
     high: int
 
     def meets(self, other: _Access) -> bool:
-        """True if the boxes, both of one buffer, overlap."""
         return all(a < b + m and b < a + n for a, n, b, m in zip(
             self.tile.begin, self.tile.shape, other.tile.begin, other.tile.shape, strict=True))
 
@@ -70,8 +69,6 @@ class _Accesses:
 
 
 class _Memory:
-    """The accesses to one memory's buffers, by offset."""
-
     def __init__(self) -> None:
         self._accesses: dict[Buffer, _Accesses] = {}
         self._spans: list[tuple[int, int, int, _Accesses]] = []  # first byte, a number, byte behind, whose
@@ -94,7 +91,6 @@ class _Memory:
         return found
 
     def forget(self, own: _Accesses) -> None:
-        """Drop a buffer to which no accesses are left."""
         del self._accesses[own.buffer]
         for other in own.others:
             del other.others[own]

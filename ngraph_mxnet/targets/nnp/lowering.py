@@ -132,7 +132,6 @@ def _counts(size: int, multiple: int) -> Iterator[int]:
 
 
 def _sizes(found: Read, streams: Streams) -> list[int]:
-    """Bytes of each operand's and output's part."""
     boxes = (*found.inputs, *found.outputs)
     return [box.size * each for box, each in zip(boxes, (*streams.inputs, *streams.outputs), strict=True)]
 
@@ -453,7 +452,6 @@ class Lowering:
         self._shards: dict[Node, list[Shard]] = like._shards if like is not None else {}
 
     def element(self, value: Value) -> str:
-        """How the device stores the value."""
         return self.quantization.elements.get(value, "f32")
 
     def _readers(self) -> dict[Value, list[int]]:

@@ -49,7 +49,6 @@ class Allocator:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest gap."""
         return max((end - begin for begin, end in self._free), default=0)
 
     def allocate(self, size: int) -> int | None:
@@ -166,7 +165,6 @@ class Resources:
         return f"{engine}.dma{self.queues - 1}"
 
     def with_engines(self, count: int) -> Resources:
-        """Only the first `count` engines."""
         return replace(self, engines=self.engines[:count])
 
 
@@ -384,7 +382,6 @@ class Places:
         self.staged.add(value)
 
     def unstage(self) -> None:
-        """Forget what `stage` has brought."""
         for value in self.staged:
             for piece in self.pieces[value]:
                 if piece.clean:
@@ -453,7 +450,6 @@ class Places:
 
 
 def part_of(piece: Piece, box: Box) -> Tile:
-    """The tile of `box`, which the piece has."""
     at = box.shifted(piece.box.begin)
     begin = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
     return Tile(piece.tile.buffer, begin, at.shape)

@@ -78,7 +78,6 @@ class Buffer:
 
     @property
     def end(self) -> int:
-        """The offset of the first byte behind it."""
         return self.offset + self.bytes
 
 
@@ -115,7 +114,6 @@ class Tile:
 
 
 def whole(buffer: Buffer) -> Tile:
-    """All of `buffer` as one tile."""
     return Tile(buffer, (0,) * len(buffer.shape), buffer.shape)
 
 
@@ -175,8 +173,6 @@ class Floats(Attribute):
 
 
 class Table(Attribute):
-    """The attributes of an IR op."""
-
     expects = "a mapping"
 
     def convert(self, value: Any) -> dict[str, Any]:
@@ -473,7 +469,6 @@ def _plain(value: Any) -> Any:
 
 
 def _rich(value: Any) -> Any:
-    """The inverse of `_plain`."""
     if isinstance(value, list):
         return tuple(_rich(entry) for entry in value)
     if not isinstance(value, dict):

@@ -61,8 +61,6 @@ class UnitRow:
 
 @dataclass(frozen=True, repr=False)
 class Report(Rendered):
-    """One simulated run of a program."""
-
     program: str
     device: str
     seconds: float
@@ -80,7 +78,6 @@ class Report(Rendered):
 
     @property
     def watts(self) -> float:
-        """The mean power of the run."""
         return self.joules / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +91,6 @@ class Report(Rendered):
 
 
 def make_report(timeline: Timeline) -> Report:
-    """The totals of a simulated run."""
     device, used = timeline.device, timeline.utilisation()
     by_kind: dict[str, list[float]] = {}
     for unit, kind in device.units.items():

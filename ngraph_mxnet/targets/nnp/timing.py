@@ -267,7 +267,6 @@ class _Level:
         self.most = max(self.most, self.bytes)
 
     def remove(self, low: int, high: int) -> None:
-        """They hold one fewer."""
         part = self.used[low:high]
         part -= 1
         self.bytes -= int(self.pieces[low:high].dot(part == 0))
@@ -331,7 +330,6 @@ class Occupancy:
                 self._add(place, f"at instruction {number}")
 
     def end(self, number: int) -> None:
-        """Instruction `number` has ended."""
         for place in self._instructions[number]:
             self._left[place] -= 1
             if not self._left[place]:

@@ -14,7 +14,7 @@ from nnp_programs import DEVICE, programs
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.opdef import all_ops
-from ngraph_mxnet.targets.nnp.device import load_device
+from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.timing import Demand, capacity, demand_of, fair_rates, simulate
