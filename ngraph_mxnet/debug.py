@@ -43,10 +43,8 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
 
 def label(node: Node) -> str:
     """The op, the attributes that are not as by default, and the origin, a line each."""
-    shown = [
-        f"{key}={_text(value)}" for key, value in node.attrs.items()
-        if not isinstance(value, np.ndarray) and value != node.op.schema[key].default
-    ]
+    shown = [f"{key}={_text(value)}" for key, value in node.attrs.items()
+             if not isinstance(value, np.ndarray) and value != node.op.schema[key].default]
     return "\n".join([node.op.name, *shown, *([node.origin] if node.origin else [])])
 
 
@@ -163,14 +161,11 @@ class Statistics(NamedTuple):
         return {**self._asdict(), "shape": list(self.shape)}
 
     def __str__(self) -> str:
-        figures = [f"{name} {_figure(getattr(self, name))}" for name in ("min", "max", "mean", "norm")]
+        figures = [f"{name} {'-' if figure is None else f'{figure:.6g}'}" for name, figure in (
+            ("min", self.min), ("max", self.max), ("mean", self.mean), ("norm", self.norm))]
         counts = [f"{what} {count}" for what, count in (("NaN", self.nan), ("infinite", self.infinite),
                                                         ("zeros", self.zeros), ("denormals", self.denormals)) if count]
         return ", ".join([f"{self.dtype} {list(self.shape)}", *figures, *counts])
-
-
-def _figure(figure: float | None) -> str:
-    return "-" if figure is None else f"{figure:.6g}"
 
 
 def statistics(array: np.ndarray) -> Statistics:

@@ -215,14 +215,9 @@ def _insert(database: sqlite3.Connection, table: str, values: list[Any]) -> None
 
 @cache
 def _insertion(table: str, values: int) -> str:
-    columns = len(_columns(table))
+    columns = len(_FORMAT.tables[table].partition(", PRIMARY KEY (")[0].split(", "))
     row = f"({', '.join('?' * columns)})"
     return f"INSERT INTO {table} VALUES {', '.join([row] * (values // columns))}"
-
-
-def _columns(table: str) -> list[str]:
-    found = _FORMAT.tables[table].partition(", PRIMARY KEY (")[0]
-    return [column.split()[0] for column in found.split(", ")]
 
 
 class Reader:
@@ -492,7 +487,8 @@ class Watch:
             run = partial(self._run_native, native)
         if not chosen and within is None:
             return run(arrays)
-        seen = _Seen(self._described, within, self._inputs(arrays) if chosen else [])
+        seen = _Seen(self._described, within, [(place, *observed(array, self._described.at(place).element))
+                                               for place, array in enumerate(arrays)] if chosen else [])
         begin, clock = time.time(), time.perf_counter()
         if self._every_value and self._values is not None:
             results = self._values.run(native, arrays, seen.observe)
@@ -532,9 +528,6 @@ class Watch:
             self._values.run(native, arrays, again.observe)
             seen = again if again.is_outside else seen
         return seen.error(arrays)
-
-    def _inputs(self, arrays: Sequence[np.ndarray]) -> list[tuple[int, Numbers, bytes]]:
-        return [(place, *observed(array, self._described.at(place).element)) for place, array in enumerate(arrays)]
 
     def _constants(self) -> tuple[Call, list[Observed]] | None:
         """The checkpoint of weights that were given to be constants."""

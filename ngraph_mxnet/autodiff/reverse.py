@@ -69,7 +69,7 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     targets = _wanted(copy, wanted)
     numbers = sorted(_heads(copy, heads))
     forward = list(copy.nodes)
-    active = _depending(forward, targets)
+    active = set(dependence(forward, targets))
     way = _on_the_way(forward, active, [copy.results[i] for i in numbers])
     refused = {f"{node}: {why}": None for node in way if (why := _why_not(node, active)) is not None}
     if refused:
@@ -123,11 +123,6 @@ def dependence(nodes: Sequence[Node], targets: Sequence[Value]) -> dict[Value, i
             stand = node.op.name in INTEGERS or _reads_integers(node, active)
             active.update((value, of) for value in node.outputs if stand or value.type.element.is_float)
     return active
-
-
-def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
-    """Return the values that depend on any of the targets, as `dependence` defines it."""
-    return set(dependence(nodes, targets))
 
 
 def _reads_integers(node: Node, active: Collection[Value]) -> bool:

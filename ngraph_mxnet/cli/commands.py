@@ -215,11 +215,8 @@ def cache(action: str, as_json: bool) -> None:
         click.echo(json.dumps({"removed": removed}) if as_json else f"{removed} entries removed from {store.root}")
         return
     entries = store.entries()
-    kinds = {
-        kind: {"entries": len(sizes), "bytes": sum(sizes)}
-        for kind in sorted({entry.kind for entry in entries})
-        for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]
-    }
+    kinds = {kind: {"entries": len(sizes), "bytes": sum(sizes)} for kind in sorted({entry.kind for entry in entries})
+             for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]}
     if as_json:
         click.echo(json.dumps({"folder": str(store.root), "limit": store.limit, "kinds": kinds}, indent=2))
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -349,15 +349,11 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
 
 def _wanted_passes(backend: Backend, after: str | None) -> list[Pass | FixedPoint]:
     passes = list(backend.pipeline())
-    known = sorted({each.name for each in _each(passes)})
+    known = sorted({each.name for item in passes
+                    for each in (item.passes if isinstance(item, FixedPoint) else (item,))})
     if after is not None and after not in known:
         raise ConfigError(f"no pass of {backend.name} is called {after}; there are {', '.join(known) or 'none'}")
     return passes
-
-
-def _each(passes: list[Pass | FixedPoint]) -> Iterator[Pass]:
-    for item in passes:
-        yield from item.passes if isinstance(item, FixedPoint) else (item,)
 
 
 def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], after: str | None,

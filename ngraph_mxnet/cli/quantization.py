@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,12 +232,11 @@ def read_samples(path: Path) -> Any:
 def _loaded(path: Path) -> np.ndarray | Mapping[str, np.ndarray]:
     try:
         found = np.load(path, allow_pickle=False)
-        return found if isinstance(found, np.ndarray) else dict(_arrays(found))
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise click.BadParameter(f"--calibration: {path} can't be read as a file of NumPy's: {error}") from None
 
 
-def _arrays(archive: Any) -> Iterator[tuple[str, np.ndarray]]:
-    with archive:
-        for name in archive.files:
-            yield name, archive[name]

@@ -279,9 +279,8 @@ class Graph(Structure):
         """A deep copy of structure (attribute values are shared: they are immutable)."""
         copy, table = Graph(self.name), dict[Value, Value]()
         for parameter in self.parameters:
-            table[parameter] = copy.add_parameter(
-                parameter.type, parameter.name, parameter.role, origin=parameter.origin
-            )
+            table[parameter] = copy.add_parameter(parameter.type, parameter.name, parameter.role,
+                                                  origin=parameter.origin)
         for node in self.nodes:
             twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
             twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]

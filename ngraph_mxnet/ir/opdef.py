@@ -217,7 +217,8 @@ class OpDef(Facts):
         if self._reference is None:
             raise NotImplementedError(f"op {self.name} has no reference: decorate one with @{self.name}.reference")
         result = self._reference(inputs, attrs)
-        return [result] if isinstance(result, np.ndarray) else [np.asarray(r) for r in _as_sequence(result)]
+        results = result if isinstance(result, (list, tuple)) else [result]
+        return [each if isinstance(each, np.ndarray) else np.asarray(each) for each in results]
 
     def operations(self, operands: Shapes, results: Shapes, attrs: Attrs) -> Counter[str]:
         """Elementary operations by class, for tensors of these shapes.
@@ -231,10 +232,6 @@ class OpDef(Facts):
 
     def __repr__(self) -> str:
         return f"OpDef({self.name})"
-
-
-def _as_sequence(result: Any) -> Sequence[Any]:
-    return result if isinstance(result, (list, tuple)) else [result]
 
 
 REGISTRY: dict[str, OpDef] = {}

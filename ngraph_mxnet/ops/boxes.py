@@ -36,19 +36,9 @@ def _nms_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
 @register_op(
     "box_nms",
     operands=1,
-    attrs={
-        "overlap": Float(0.5),
-        "valid": Float(0.0),
-        "topk": Int(-1),
-        "coordinates": Int(2),
-        "score": Int(1),
-        "id": Int(-1),
-        "background": Int(-1),
-        "across_ids": Bool(False),
-        "format": Choice("corner", BOX_FORMATS),
-        "in_place": Bool(False),
-        "keep": Int(-1),
-    },
+    attrs={"overlap": Float(0.5), "valid": Float(0.0), "topk": Int(-1), "coordinates": Int(2), "score": Int(1),
+           "id": Int(-1), "background": Int(-1), "across_ids": Bool(False), "format": Choice("corner", BOX_FORMATS),
+           "in_place": Bool(False), "keep": Int(-1)},
     work=_nms_work,
 )
 def box_nms(types, attrs):
@@ -157,13 +147,9 @@ def _regions_type(types: Types, sizes: tuple[int, ...]) -> TensorType:
     return data.with_shape((rois.shape[0], data.shape[1], *sizes))
 
 
-@register_op(
-    "roi_align",
-    operands=2,
-    attrs={"sizes": Ints(), "scale": Float(1.0), "samples": Int(-1), "offset": Float(0.0)},
-    kind="resampling",
-    work=by_result(gather=16, simple=16),
-)
+@register_op("roi_align", operands=2,
+             attrs={"sizes": Ints(), "scale": Float(1.0), "samples": Int(-1), "offset": Float(0.0)}, kind="resampling",
+             work=by_result(gather=16, simple=16))
 def roi_align(types, attrs):
     """T[N, C, H, W], regions T[R, 5] -> T[R, C, *sizes]: means over bins of each region.
 
@@ -196,8 +182,7 @@ def _aligned(image: np.ndarray, box: np.ndarray, attrs: Attrs) -> np.ndarray:
         spans = [max(span, real(1)) for span in spans]
     rows, columns = (
         _points(start, span, bins, size, attrs["samples"], real)
-        for start, span, bins, size in zip((top, left), spans, attrs["sizes"], image.shape[1:], strict=True)
-    )
+        for start, span, bins, size in zip((top, left), spans, attrs["sizes"], image.shape[1:], strict=True))
     return np.einsum("ri,cij,sj->crs", rows, image, columns)
 
 

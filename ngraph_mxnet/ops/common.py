@@ -32,16 +32,8 @@ may round."""
 CLAMP: dict[str, Attribute] = {"lower": Float(-math.inf), "upper": Float(math.inf)}
 
 
-def declare(
-    name: str,
-    doc: str,
-    rule: TypeRule,
-    reference: Reference,
-    *,
-    operands: Arity = 1,
-    attrs: Mapping[str, Attribute] | None = None,
-    **facts: Any,
-) -> OpDef:
+def declare(name: str, doc: str, rule: TypeRule, reference: Reference, *, operands: Arity = 1,
+            attrs: Mapping[str, Attribute] | None = None, **facts: Any) -> OpDef:
     """Register the op of one row of a table: all rows share the type rule, each has its own `doc`."""
 
     def own_rule(types: Types, attrs: Attrs) -> TensorType | Sequence[TensorType]:
@@ -128,12 +120,8 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def require_per_axis(name: str, values: Sequence[int], count: int, least: int) -> None:
-    require(
-        len(values) == count and all(v >= least for v in values),
-        name,
-        list(values),
-        f"{count} integers of at least {least}",
-    )
+    require(len(values) == count and all(v >= least for v in values), name, list(values),
+            f"{count} integers of at least {least}")
 
 
 def require_clamp(attrs: Attrs) -> None:

@@ -68,12 +68,8 @@ def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
     for name, lowest in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
         require_per_axis(name, attrs[name], spatial, lowest)
     channels, outputs = data[1], weights[0]
-    require(
-        groups >= 1 and channels % groups == 0 and outputs % groups == 0,
-        "groups",
-        groups,
-        f"a divisor of the channels {channels} and {outputs}",
-    )
+    require(groups >= 1 and channels % groups == 0 and outputs % groups == 0, "groups", groups,
+            f"a divisor of the channels {channels} and {outputs}")
     require(weights[1] == channels // groups, "channels of operand 1", weights[1], channels // groups)
     result = []
     for axis in range(spatial):
@@ -81,12 +77,8 @@ def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
         kernel = weights[2 + axis]
         reach = attrs["dilations"][axis] * (kernel - 1) + 1
         padded = size + attrs["pads_begin"][axis] + attrs["pads_end"][axis]
-        require(
-            kernel >= 1 and reach <= padded,
-            f"kernel on spatial axis {axis}",
-            f"{kernel}, dilated {reach}",
-            f"1 to the padded size {padded}",
-        )
+        require(kernel >= 1 and reach <= padded, f"kernel on spatial axis {axis}", f"{kernel}, dilated {reach}",
+                f"1 to the padded size {padded}")
         result.append((padded - reach) // attrs["strides"][axis] + 1)
     return (data[0], outputs, *result)
 
@@ -386,30 +378,17 @@ def _(inputs, attrs):
     return _clamped(_convolution_bias(inputs, attrs) + inputs[3], attrs)
 
 
-@register_op(
-    "convolution_bias_add_scale_shift",
-    operands=6,
-    attrs={
-        **CONVOLUTION_ATTRS,
-        **CLAMP,
-        "lower2": Float(-math.inf),
-        "upper2": Float(math.inf),
-    },
-    kind="convolution",
-    work=convolution_work(7),
-)
+@register_op("convolution_bias_add_scale_shift", operands=6,
+             attrs={**CONVOLUTION_ATTRS, **CLAMP, "lower2": Float(-math.inf), "upper2": Float(math.inf)},
+             kind="convolution", work=convolution_work(7))
 def convolution_bias_add_scale_shift(types, attrs):
     """(sum, clamp2(sum * scale[O] + shift[O])).
 
     sum = clamp(convolution(data, weights) + bias[O] + residual); clamp2 is to [lower2, upper2].
     """
     result = _convolution_bias_type(types[:4], attrs)
-    require(
-        attrs["lower2"] <= attrs["upper2"],
-        "lower2 and upper2",
-        f"{attrs['lower2']} and {attrs['upper2']}",
-        "lower2 <= upper2",
-    )
+    require(attrs["lower2"] <= attrs["upper2"], "lower2 and upper2", f"{attrs['lower2']} and {attrs['upper2']}",
+            "lower2 <= upper2")
     require_channel_vectors([result, *types[4:]], 1)
     return [result, result]
 

@@ -47,12 +47,8 @@ from ngraph_mxnet.ops.common import (
 def reshape(types, attrs):
     """The elements in row-major order as `shape`, which holds no -1: shapes are static."""
     shape = attrs["shape"]
-    require(
-        all(d >= 0 for d in shape) and prod(shape) == types[0].size,
-        "shape",
-        list(shape),
-        f"the {types[0].size} elements of {types[0]}",
-    )
+    require(all(d >= 0 for d in shape) and prod(shape) == types[0].size, "shape", list(shape),
+            f"the {types[0].size} elements of {types[0]}")
     return types[0].with_shape(shape)
 
 
@@ -65,12 +61,8 @@ def _(inputs, attrs):
 def bitcast(types, attrs):
     """The bits of each element as an element of type `element`, which has as many; neither is bool."""
     own, element = types[0].element, attrs["element"]
-    require(
-        own.size == element.size and "b" not in (own.numpy.kind, element.numpy.kind),
-        "element",
-        element,
-        f"a number of {own.size} bytes, as {types[0]}",
-    )
+    require(own.size == element.size and "b" not in (own.numpy.kind, element.numpy.kind), "element", element,
+            f"a number of {own.size} bytes, as {types[0]}")
     return TensorType(element, types[0].shape)
 
 
@@ -83,12 +75,8 @@ def _(inputs, attrs):
 def transpose(types, attrs):
     """Axis i of the result is axis order[i] of the operand; `order` is a permutation of 0..rank-1."""
     order = attrs["order"]
-    require(
-        sorted(order) == list(range(types[0].rank)),
-        "order",
-        list(order),
-        f"a permutation of the axes of {types[0]}",
-    )
+    require(sorted(order) == list(range(types[0].rank)), "order", list(order),
+            f"a permutation of the axes of {types[0]}")
     return types[0].with_shape(tuple(types[0].shape[axis] for axis in order))
 
 
@@ -146,12 +134,8 @@ def _(inputs, attrs):
 @register_op(
     "pad",
     operands=1,
-    attrs={
-        "pads_begin": PerAxis(fill=0),
-        "pads_end": PerAxis(fill=0),
-        "mode": Choice("constant", ("constant", "edge", "reflect")),
-        "value": Float(0.0),
-    },
+    attrs={"pads_begin": PerAxis(fill=0), "pads_end": PerAxis(fill=0),
+           "mode": Choice("constant", ("constant", "edge", "reflect")), "value": Float(0.0)},
     kind="movement",
     work=by_result(move=1),
 )
@@ -186,12 +170,8 @@ def _(inputs, attrs):
 def broadcast(types, attrs):
     """The operand repeated to `shape`, right-aligned, dimensions of 1 stretched."""
     shape = attrs["shape"]
-    require(
-        all(d >= 0 for d in shape) and broadcast_shape([types[0].shape, shape]) == shape,
-        "shape",
-        list(shape),
-        f"a shape that {types[0]} broadcasts to",
-    )
+    require(all(d >= 0 for d in shape) and broadcast_shape([types[0].shape, shape]) == shape, "shape", list(shape),
+            f"a shape that {types[0]} broadcasts to")
     return types[0].with_shape(shape)
 
 
@@ -298,12 +278,8 @@ def _(inputs, attrs):
 
 def _require_coordinates(indices: TensorType, shape: Shape) -> None:
     _require_indices(indices)
-    require(
-        indices.rank >= 1 and 1 <= indices.shape[0] <= len(shape) and all(shape[: indices.shape[0]]),
-        "operand 1",
-        indices,
-        f"a first dimension of 1 to {len(shape)}: coordinates in {list(shape)}",
-    )
+    require(indices.rank >= 1 and 1 <= indices.shape[0] <= len(shape) and all(shape[: indices.shape[0]]), "operand 1",
+            indices, f"a first dimension of 1 to {len(shape)}: coordinates in {list(shape)}")
 
 
 def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:

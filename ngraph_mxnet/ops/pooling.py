@@ -57,22 +57,14 @@ def _pool_type(types: Types, attrs: Attrs) -> TensorType:
         require_per_axis(name, attrs[name], spatial, least)
     for axis, size in enumerate(data.shape[2:]):
         kernel, begin, end = attrs["kernel"][axis], attrs["pads_begin"][axis], attrs["pads_end"][axis]
-        require(
-            kernel <= size + begin + end,
-            f"kernel on spatial axis {axis}",
-            kernel,
-            f"at most the padded size {size + begin + end}",
-        )
+        require(kernel <= size + begin + end, f"kernel on spatial axis {axis}", kernel,
+                f"at most the padded size {size + begin + end}")
     sizes = pooled_sizes(data.shape[2:], attrs)
     for axis, (size, count) in enumerate(zip(data.shape[2:], sizes, strict=True)):
         kernel, begin = attrs["kernel"][axis], attrs["pads_begin"][axis]
         last = (count - 1) * attrs["strides"][axis] - begin
-        require(
-            begin < kernel and last < size,
-            f"windows of spatial axis {axis}",
-            f"[{-begin}, {kernel - begin}) to [{last}, {last + kernel})",
-            f"each to overlap [0, {size})",
-        )
+        require(begin < kernel and last < size, f"windows of spatial axis {axis}",
+                f"[{-begin}, {kernel - begin}) to [{last}, {last + kernel})", f"each to overlap [0, {size})")
     return data.with_shape((*data.shape[:2], *sizes))
 
 

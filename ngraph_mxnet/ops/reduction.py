@@ -243,18 +243,8 @@ def _lrn_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return by_result(simple=attrs["size"] + 3, transcendental=1)(operands, results, attrs)
 
 
-@register_op(
-    "lrn",
-    operands=1,
-    attrs={
-        "size": Int(),
-        "alpha": Float(1e-4),
-        "beta": Float(0.75),
-        "bias": Float(2.0),
-    },
-    work=_lrn_work,
-    counts=lambda operands, results, attrs: (0, prod(results[0]) * attrs["size"]),
-)
+@register_op("lrn", operands=1, attrs={"size": Int(), "alpha": Float(1e-4), "beta": Float(0.75), "bias": Float(2.0)},
+             work=_lrn_work, counts=lambda operands, results, attrs: (0, prod(results[0]) * attrs["size"]))
 def lrn(types, attrs):
     """T[N, C, ...] -> same: data * (bias + alpha / size * s)^-beta (MXNet's LRN, whose defaults these are).
 

@@ -262,9 +262,7 @@ def _read_outside(graph: Graph) -> list[Value]:
     def is_prepared(value: Value) -> bool:
         return not value.is_parameter and derivation.of(value) is Changes.WITH_WEIGHTS
 
-    read = dict.fromkeys(
-        v for node in graph.nodes if derivation.of_node(node) is not Changes.WITH_WEIGHTS
-        for v in node.inputs if is_prepared(v)
-    )
+    read = dict.fromkeys(v for node in graph.nodes if derivation.of_node(node) is not Changes.WITH_WEIGHTS
+                         for v in node.inputs if is_prepared(v))
     read |= dict.fromkeys(filter(is_prepared, graph.results))
     return list(read)

@@ -153,10 +153,8 @@ def _not_value(pad: Node, value: float) -> str | None:
 def _merged(node: Node, pad: Node, rw: Rewriter, **changed: Any) -> Value | str:
     # Zeros between the data's elements stand between those of the pad too.
     steps = node.attrs.get("data_dilations") or (1,) * (node.output.type.rank - 2)
-    pads = {
-        side: tuple(a + b * step for a, b, step in zip(node.attrs[side], pad.attrs[side][2:], steps, strict=True))
-        for side in ("pads_begin", "pads_end")
-    }
+    pads = {side: tuple(a + b * step for a, b, step in zip(node.attrs[side], pad.attrs[side][2:], steps, strict=True))
+            for side in ("pads_begin", "pads_end")}
     attrs = {**node.attrs, **pads, **changed}
     try:
         return rw.make(node.op.name, pad.inputs[0], *node.inputs[1:], **attrs, origin=(pad, node))

@@ -282,10 +282,8 @@ def simplifying() -> list[Pass | FixedPoint]:
         # What no result needs must not count as a reader: most fusions ask for a single reader.
         DeadCode(),
         # No-ops between two ops hide patterns, and each of these passes uncovers work for the others.
-        FixedPoint("simplify", (
-            dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(), global_pool(), scattered(),
-            Cse(), DeadCode(),
-        )),
+        FixedPoint("simplify", (dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(),
+                                global_pool(), scattered(), Cse(), DeadCode())),
     ]
 
 

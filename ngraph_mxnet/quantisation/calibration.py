@@ -340,9 +340,8 @@ def _least(loss: _Loss, widest: Range) -> Range:
     return best
 
 
-def _candidates(
-    base: Range, best: Range, widest: Range, moves: tuple[bool, bool], fractions: np.ndarray
-) -> list[Range]:
+def _candidates(base: Range, best: Range, widest: Range, moves: tuple[bool, bool],
+                fractions: np.ndarray) -> list[Range]:
     """Ranges whose ends are those of `base` times a fraction where they move, else those of `best`."""
     table = [(base[0] * f if moves[0] else best[0], base[1] * f if moves[1] else best[1]) for f in fractions.tolist()]
     return [(max(low, widest[0]), min(high, widest[1])) for low, high in table]
@@ -522,8 +521,7 @@ class Calibration(Mapping[str, Histogram]):
         with self._lock:
             if fingerprint is not None and self.fingerprint not in (None, fingerprint):
                 raise CalibrationError(
-                    f"found calibrations of two models to merge: of the graph {fingerprint} and of {self.fingerprint}"
-                )
+                    f"found calibrations of two models to merge: of the graph {fingerprint} and of {self.fingerprint}")
             self.fingerprint = fingerprint if self.fingerprint is None else self.fingerprint
             self.samples += samples
             for name, part in parts.items():
@@ -591,13 +589,10 @@ def _copy(histogram: Histogram) -> Histogram:
 
 
 def _arrays(histograms: list[Histogram]) -> dict[str, np.ndarray]:
-    table = {
-        "counts": [(each.negative, each.positive) for each in histograms],
-        "exponents": [NONE if each.exponent is None else each.exponent for each in histograms],
-        "ends": [(each.least, each.greatest) for each in histograms],
-        "zeros": [each.zeros for each in histograms],
-        "nonfinite": [each.nonfinite for each in histograms],
-    }
+    table = {"counts": [(each.negative, each.positive) for each in histograms],
+             "exponents": [NONE if each.exponent is None else each.exponent for each in histograms],
+             "ends": [(each.least, each.greatest) for each in histograms], "zeros": [each.zeros for each in histograms],
+             "nonfinite": [each.nonfinite for each in histograms]}
     return {name: np.array(table[name], dtype).reshape(-1, *shape) for name, (dtype, shape) in _ARRAYS.items()}
 
 

@@ -230,8 +230,7 @@ class HybridBackend(Backend):
         regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
         executables = {
             step.graph: backends[device].compile(regions.module.graphs[step.graph].clone(), wanted.passed[device])
-            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)
-        }
+            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)}
         found = HybridExecutable(self.name, regions, executables, plan)
         found.calibrate(wanted.calibration)
         return found

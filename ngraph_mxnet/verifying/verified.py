@@ -307,7 +307,9 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         outputs = [(output, compare(_tensor(output, mine), _tensor(output, theirs), allowed))
                    for output, mine, theirs in zip(found.output_names, ours, expected, strict=True)]
         advance()
-    about = Verification(_title(model), name, precision, found.reference_title(against), _told(found, seed),
+    title = Path(model).name if isinstance(model, (str, os.PathLike)) else getattr(model, "name", "")
+    about = Verification(title or type(model).__name__, name, precision, found.reference_title(against),
+                         _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
                          str(allowed), outputs, found.note)
     return about if about.agrees else about.with_diverging(*_diverging(found, against, name, options, allowed))
@@ -418,12 +420,6 @@ def _tensor(name: str, array: Any) -> np.ndarray:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         raise UnsupportedError(f"output {name!r} is no tensor of numbers, and only such are compared")
     return array
-
-
-def _title(model: Any) -> str:
-    if isinstance(model, (str, os.PathLike)):
-        return Path(model).name
-    return getattr(model, "name", "") or type(model).__name__
 
 
 def _told(model: Model, seed: int) -> list[str]:

@@ -77,13 +77,8 @@ class Decision:
     reason: str
 
 
-def control(
-    layers: Iterable[Layer],
-    evaluate: Callable[[frozenset[str]], float],
-    float_metric: float,
-    max_drop: float,
-    most: int = MOST_EVALUATIONS,
-) -> Decision:
+def control(layers: Iterable[Layer], evaluate: Callable[[frozenset[str]], float], float_metric: float, max_drop: float,
+            most: int = MOST_EVALUATIONS) -> Decision:
     """The layers that stay in float, so that the metric is at least `float_metric - max_drop`.
 
     Of the evaluated sets that hold, the one whose layers would have saved the least time is taken.

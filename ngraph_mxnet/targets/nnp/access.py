@@ -113,9 +113,8 @@ def read(node: Node, box: Box) -> Read:
     if node.op.name == "broadcast":
         attrs["shape"] = box.shape
     elif node.op.name == "slice":
-        attrs["end"] = tuple(
-            inputs[0].shape[axis] if axis in table else end for axis, end in enumerate(node.attrs["end"])
-        )
+        attrs["end"] = tuple(inputs[0].shape[axis] if axis in table else end
+                             for axis, end in enumerate(node.attrs["end"]))
     if node.op.kind == "convolution":
         _convolution(node, box, inputs, attrs)
     elif node.op.kind == "pool":
@@ -168,10 +167,8 @@ Rule = Callable[[Node], dict[int, Way]]
 
 def _right_aligned(node: Node) -> dict[int, Way]:
     rank = len(node.outputs[0].shape)
-    return {
-        axis: Way((axis,), tuple(_aligned(axis, rank, v.shape, node.outputs[0].shape) for v in node.inputs))
-        for axis in range(rank)
-    }
+    return {axis: Way((axis,), tuple(_aligned(axis, rank, v.shape, node.outputs[0].shape) for v in node.inputs))
+            for axis in range(rank)}
 
 
 def _aligned(axis: int, rank: int, shape: Shape, result: Shape) -> int | None:
@@ -182,10 +179,8 @@ def _aligned(axis: int, rank: int, shape: Shape, result: Shape) -> int | None:
 def _except(node: Node) -> dict[int, Way]:
     """Cuts along every axis but `axis`, along which the operands of rank 1 (gamma, beta) lie: these are read whole."""
     shape = node.outputs[0].shape
-    return {
-        axis: Way((axis,), (axis, *(None for _ in node.inputs[1:])))
-        for axis in range(len(shape)) if axis != node.attrs["axis"] % len(shape)
-    }
+    return {axis: Way((axis,), (axis, *(None for _ in node.inputs[1:]))) for axis in range(len(shape))
+            if axis != node.attrs["axis"] % len(shape)}
 
 
 def _kept(axes: tuple[int, ...], keep: bool) -> Callable[[Node], dict[int, Way]]:
@@ -212,10 +207,8 @@ def _rows(count: int) -> Rule:
 
     def rule(node: Node) -> dict[int, Way]:
         outputs = len(node.outputs)
-        return {
-            axis: Way((axis,) * outputs, (axis, *(0 if axis == 1 else None for _ in node.inputs[1:])))
-            for axis in range(min(count, len(node.outputs[0].shape)))
-        }
+        return {axis: Way((axis,) * outputs, (axis, *(0 if axis == 1 else None for _ in node.inputs[1:])))
+                for axis in range(min(count, len(node.outputs[0].shape)))}
 
     return rule
 

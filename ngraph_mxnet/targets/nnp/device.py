@@ -93,7 +93,9 @@ class Device:
             clock = self["peak"] / (2 * macs * self.engines)
             self.numbers["clock"] = Number(clock, "Hz", "derived", "peak / (2 x MAC a cycle x engines)")
         self.clock = self["clock"]
-        self.grids = {name: self._grid(f"grid.formats.{name}.") for name in self._children("grid.formats")}
+        sides = ("channels", "positions", "depth")
+        self.grids = {name: Grid(*(int(self[f"grid.formats.{name}.{side}"]) for side in sides),
+                                 self[f"grid.formats.{name}.energy"]) for name in self._children("grid.formats")}
         """By the element type of its operands."""
         self.grid_startup = self["grid.startup"] / self.clock
         self.joined = int(self["grid.joined"])
@@ -132,10 +134,6 @@ class Device:
         """A rate in bytes a second; one that is given per cycle follows the clock."""
         number = self.numbers[path]
         return number.value * (self.clock if number.unit == "B/cycle" else 1.0)
-
-    def _grid(self, own: str) -> Grid:
-        channels, positions, depth = (int(self[own + key]) for key in ("channels", "positions", "depth"))
-        return Grid(channels, positions, depth, self[own + "energy"])
 
     def _memory(self, level: str) -> Memory:
         own = f"memories.{level}."

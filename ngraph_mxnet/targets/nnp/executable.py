@@ -111,8 +111,7 @@ def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
             {value: element for value, element in zip(values, found["elements"], strict=True) if element is not None},
             {values[count(number)]: float(scale) for number, scale in found["scales"]},
             {values[count(number)]: _array(scales) for number, scales in found["channel_scales"]},
-            {nodes[count(number)] for number in found["products"]},
-        )
+            {nodes[count(number)] for number in found["products"]})
         program = parse_program(text(found["program"]))
         if program.device != settings.resources.device.name:
             raise ValueError(f"its program is for {program.device}")
@@ -279,7 +278,6 @@ class NNPExecutable(Executable):
     # ---- versions -----------------------------------------------------------------------------------------
 
     def _real_version(self) -> Version:
-        """Real numbers in the element of the settings, whatever the weights are."""
         graph, weights = self._copy()
         nothing = {value: np.zeros((), np.float32) for value in weights}
         return self._lowered(graph, weights, uniform(graph, nothing, self.settings.resources.element))

@@ -63,10 +63,8 @@ class FunctionalSimulator:
         self._buffers: dict[Buffer, np.ndarray] = {}
         self._inputs = [self._buffer(buffer, "an input") for buffer in program.inputs]
         self._outputs = [self._buffer(buffer, "an output") for buffer in program.outputs]
-        self._constants = [
-            (self._bytes(buffer, "a constant"), self._content(buffer, content))
-            for buffer, content in program.constants.items()
-        ]
+        self._constants = [(self._bytes(buffer, "a constant"), self._content(buffer, content))
+                           for buffer, content in program.constants.items()]
         self._steps = [self._step(index, one) for index, one in enumerate(program.instructions)]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -82,8 +80,7 @@ class FunctionalSimulator:
                 place[...] = content
             if len(inputs) != len(self._inputs):
                 raise NGraphError(
-                    f"program {self.program.name}: found {len(inputs)} inputs, expected {len(self._inputs)}"
-                )
+                    f"program {self.program.name}: found {len(inputs)} inputs, expected {len(self._inputs)}")
             for buffer, place, array in zip(self.program.inputs, self._inputs, inputs, strict=True):
                 if array.shape != place.shape or array.dtype != place.dtype:
                     raise NGraphError(
@@ -99,13 +96,11 @@ class FunctionalSimulator:
         where = f"instruction {index}, {instruction.op} ({instruction.origin})"
         if instruction.op not in _COMPUTES:
             raise NGraphError(f"{where}: there is no such instruction; known: {', '.join(_COMPUTES)}")
-        return _COMPUTES[instruction.op], _Step(
-            {**_DEFAULTS[instruction.op], **instruction.attrs},
-            tuple(self._tile(tile, where) for tile in instruction.writes),
-            tuple(self._tile(tile, where) for tile in instruction.reads),
-            tuple(tile.element for tile in instruction.writes),
-            tuple(tile.element for tile in instruction.reads),
-        )
+        return _COMPUTES[instruction.op], _Step({**_DEFAULTS[instruction.op], **instruction.attrs},
+                                                tuple(self._tile(tile, where) for tile in instruction.writes),
+                                                tuple(self._tile(tile, where) for tile in instruction.reads),
+                                                tuple(tile.element for tile in instruction.writes),
+                                                tuple(tile.element for tile in instruction.reads))
 
     def _tile(self, tile: Tile, where: str) -> np.ndarray:
         buffer = self._buffer(tile.buffer, where)
@@ -125,8 +120,7 @@ class FunctionalSimulator:
         if buffer not in self._buffers:
             if buffer.element not in FORMATS:
                 raise NGraphError(
-                    f"{where}: buffer {buffer.name} has element {buffer.element}; known: {', '.join(FORMATS)}"
-                )
+                    f"{where}: buffer {buffer.name} has element {buffer.element}; known: {', '.join(FORMATS)}")
             stored = self._bytes(buffer, where).view(FORMATS[buffer.element].storage)
             self._buffers[buffer] = stored.reshape(buffer.shape)
         return self._buffers[buffer]
@@ -210,12 +204,9 @@ def _finishing(step: _Step, along: tuple[int, ...]) -> dict[str, Any]:
     bias = step.reads[next(rest)].reshape(along) if attrs["has_bias"] else None
     scale = step.reads[next(rest)].reshape(along) if attrs["has_scale"] else None
     at = next(rest) if attrs["has_residual"] else None
-    return {
-        "scale": scale,
-        "bias": bias,
-        "residual": None if at is None else FORMATS[step.read[at]].to_float32(step.reads[at]),
-        **{name: attrs[name] for name in ("residual_scale", "lower", "upper", "out_scale")},
-    }
+    return {"scale": scale, "bias": bias,
+            "residual": None if at is None else FORMATS[step.read[at]].to_float32(step.reads[at]),
+            **{name: attrs[name] for name in ("residual_scale", "lower", "upper", "out_scale")}}
 
 
 def _vector(step: _Step) -> None:
@@ -276,13 +267,8 @@ Product = Callable[[np.ndarray, np.ndarray, "np.ndarray | None"], np.ndarray]
 """(a [..., M, K], b [..., K, N], start [..., M, N] or None for zeros) to sums like start: see the two below."""
 
 
-def convolution(
-    data: np.ndarray,
-    weights: np.ndarray,
-    attrs: Mapping[str, Any],
-    product: Product,
-    start: np.ndarray | None = None,
-) -> Iterator[np.ndarray]:
+def convolution(data: np.ndarray, weights: np.ndarray, attrs: Mapping[str, Any], product: Product,
+                start: np.ndarray | None = None) -> Iterator[np.ndarray]:
     """Sums [O, *R] for each image of data [N, C, *S], with weights [O, C/groups, *K], as a matrix `product`."""
     groups, outputs, kernel = attrs["groups"], weights.shape[0], weights.shape[2:]
     sizes = convolved_sizes(data.shape[2:], kernel, attrs)
@@ -298,7 +284,7 @@ def columns(image: np.ndarray, kernel: Sequence[int], attrs: Mapping[str, Any]) 
     dilations, groups = attrs["dilations"], attrs["groups"]
     sizes, image = convolved_sizes(image.shape[1:], kernel, attrs), np.ascontiguousarray(image)
     if any(begins) or any(ends):
-        image = _zeros_around(image, begins, ends)
+        image = np.pad(image, [(0, 0), *zip(begins, ends, strict=True)])
     elif math.prod(kernel) == 1 and all(step == 1 for step in strides):
         return image.reshape(groups, -1, math.prod(sizes))
     steps = image.strides[1:]
@@ -306,43 +292,21 @@ def columns(image: np.ndarray, kernel: Sequence[int], attrs: Mapping[str, Any]) 
         (image.shape[0], *kernel, *sizes),
         image.dtype,
         image,
-        strides=(
-            image.strides[0],
-            *(step * dilation for step, dilation in zip(steps, dilations, strict=True)),
-            *(step * stride for step, stride in zip(steps, strides, strict=True)),
-        ),
+        strides=(image.strides[0], *(step * dilation for step, dilation in zip(steps, dilations, strict=True)),
+                 *(step * stride for step, stride in zip(steps, strides, strict=True))),
     )
     return np.ascontiguousarray(windows).reshape(groups, -1, math.prod(sizes))
 
 
-def _zeros_around(image: np.ndarray, begins: Sequence[int], ends: Sequence[int]) -> np.ndarray:
-    around = [size + begin + end for size, begin, end in zip(image.shape[1:], begins, ends, strict=True)]
-    padded = np.zeros((image.shape[0], *around), image.dtype)
-    inner: Any = (..., *(slice(b, b + n) for b, n in zip(begins, image.shape[1:], strict=True)))
-    padded[inner] = image
-    return padded
-
-
 def convolved_sizes(sizes: Sequence[int], kernel: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
     rows = zip(sizes, kernel, attrs["strides"], attrs["dilations"], attrs["pads_begin"], attrs["pads_end"], strict=True)
-    return tuple(
-        (size + begin + end - dilation * (taps - 1) - 1) // stride + 1
-        for size, taps, stride, dilation, begin, end in rows
-    )
+    return tuple((size + begin + end - dilation * (taps - 1) - 1) // stride + 1
+                 for size, taps, stride, dilation, begin, end in rows)
 
 
-def finish(
-    sums: np.ndarray,
-    element: str,
-    *,
-    scale: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    residual: np.ndarray | None = None,
-    residual_scale: float = 1.0,
-    lower: float = -math.inf,
-    upper: float = math.inf,
-    out_scale: float = 1.0,
-) -> np.ndarray:
+def finish(sums: np.ndarray, element: str, *, scale: np.ndarray | None = None, bias: np.ndarray | None = None,
+           residual: np.ndarray | None = None, residual_scale: float = 1.0, lower: float = -math.inf,
+           upper: float = math.inf, out_scale: float = 1.0) -> np.ndarray:
     """Accumulators as stored elements, each operation rounded to float32, in this order.
 
     clamp(sums * scale + bias + residual * residual_scale, lower, upper); what is missing is left out, and so is

@@ -72,7 +72,8 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, re
     axes = _axes(node, box, table, streams)
     best: tuple[float, dict[int, int]] | None = None
     issue = resources.guesses.tile_seconds
-    for counts in product(*([*_counts(box.shape[axis], multiples.get(axis, 1))] for axis in axes)):
+    most = [-(-box.shape[axis] // multiples.get(axis, 1)) for axis in axes]
+    for counts in product(*([*(count for count in _COUNTS if count < limit), limit] for limit in most)):
         ranges = {axis: even(box.shape[axis], count, multiples.get(axis, 1))
                   for axis, count in zip(axes, counts, strict=True)}
         parts = {axis: len(found) for axis, found in ranges.items()}
@@ -123,12 +124,6 @@ def _axes(node: Node, box: Box, table: dict, streams: Streams) -> list[int]:
     last = useful[-2:] if node.op.kind == "product" else []
     largest = sorted((axis for axis in useful if axis not in last), key=lambda axis: -box.shape[axis])
     return sorted([*largest[: 3 - len(last)], *last])
-
-
-def _counts(size: int, multiple: int) -> Iterator[int]:
-    most = -(-size // multiple)
-    yield from (count for count in _COUNTS if count < most)
-    yield most
 
 
 def _sizes(found: Read, streams: Streams) -> list[int]:
@@ -589,7 +584,9 @@ class Lowering:
                 state = places.snapshot()
                 job = Job(places, self.quantization, node, engine, box, scale, shared)
                 try:
-                    self._emit(job, resident, share, copies)
+                    job.begin(resident)
+                    job.run(self._tiling(job, share, copies), copies)
+                    job.end()
                     return
                 except NoRoomError as found:
                     places.restore(state)
@@ -599,11 +596,6 @@ class Lowering:
             f"{node} does not fit {self.resources.device.name}: found {error.size if error else needed} bytes that it "
             f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
             "or leave the node to another backend")
-
-    def _emit(self, job: Job, resident: bool, share: float, copies: int) -> None:
-        job.begin(resident)
-        job.run(self._tiling(job, share, copies), copies)
-        job.end()
 
     def _tiling(self, job: Job, share: float, copies: int) -> Tiling:
         memory = self.resources.local_memory(job.engine)

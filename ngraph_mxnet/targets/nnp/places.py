@@ -173,19 +173,12 @@ def resources_of(device: Device, element: str) -> Resources:
     shared = sorted((device.memories[level] for level in SHARED if level in device.memories and level != "host"),
                     key=lambda memory: memory.size)
     nearest = shared[0]
-    return Resources(
-        device=device,
-        engines=tuple(f"{device.engine}{number}" for number in range(device.engines)),
-        local=device.local[0],
-        local_bytes=device.memories[device.local[0]].size,
-        shared=tuple((memory.level, memory.size) for memory in shared),
-        element=element,
-        queues=device.queues,
-        host_queues=device.host_queues,
-        native_transpose=device.native_transpose,
-        elements=device.vector.bytes / device.vector.lane_bytes * device.clock,
-        bytes=min(device.port, nearest.bandwidth / device.engines),
-    )
+    return Resources(device=device, engines=tuple(f"{device.engine}{number}" for number in range(device.engines)),
+                     local=device.local[0], local_bytes=device.memories[device.local[0]].size,
+                     shared=tuple((memory.level, memory.size) for memory in shared), element=element,
+                     queues=device.queues, host_queues=device.host_queues, native_transpose=device.native_transpose,
+                     elements=device.vector.bytes / device.vector.lane_bytes * device.clock,
+                     bytes=min(device.port, nearest.bandwidth / device.engines))
 
 
 Key = tuple[str, int]

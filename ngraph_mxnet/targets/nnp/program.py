@@ -109,8 +109,7 @@ class Tile:
         """True if the two tiles share an index of one buffer. Tiles of different buffers never overlap by this test."""
         return self.buffer == other.buffer and all(
             a < b + m and b < a + n
-            for a, n, b, m in zip(self.begin, self.shape, other.begin, other.shape, strict=True)
-        )
+            for a, n, b, m in zip(self.begin, self.shape, other.begin, other.shape, strict=True))
 
 
 def whole(buffer: Buffer) -> Tile:
@@ -533,12 +532,9 @@ def _parse_instruction(line: str, buffers: Mapping[str, Buffer], place: int) -> 
         rest = rest[end:]
     tail = _match(_REST, rest, "after 1,2 # \"origin\"")
     origin = json.loads(tail[2]) if tail[2] else ""
-    writes, reads = (_parse_tiles(tiles, buffers) for tiles in (found[4], found[5]))
+    writes, reads = (tuple(_parse_tile(number, box, buffers) for number, box in _TILE.findall(tiles))
+                     for tiles in (found[4], found[5]))
     return Instruction(found[2], found[3], writes, reads, _rich(attrs), _integers(tail[1] or ""), origin)
-
-
-def _parse_tiles(text: str, buffers: Mapping[str, Buffer]) -> tuple[Tile, ...]:
-    return tuple(_parse_tile(number, box, buffers) for number, box in _TILE.findall(text))
 
 
 def _parse_tile(number: str, box: str, buffers: Mapping[str, Buffer]) -> Tile:

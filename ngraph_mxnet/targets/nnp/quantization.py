@@ -253,9 +253,8 @@ def uniform(graph: Graph, known: Mapping[Value, np.ndarray], element: str) -> Qu
     return quantization
 
 
-def plain_elements(
-    graph: Graph, known: Mapping[Value, np.ndarray], element: str, largest: Mapping[Value, float]
-) -> dict[Value, str]:
+def plain_elements(graph: Graph, known: Mapping[Value, np.ndarray], element: str,
+                   largest: Mapping[Value, float]) -> dict[Value, str]:
     """The element of each value: `element` for reals, the IR's own for others.
 
     f32 for results of the graph, for known vectors that are no factors of a product, and for what is beyond f16's

@@ -45,9 +45,8 @@ from ngraph_mxnet.targets.nnp.quantization import (
 )
 
 
-def observe(
-    graph: Graph, samples: Sequence[Sequence[np.ndarray]], wanted: Collection[Value]
-) -> tuple[dict[Value, Histogram], list[list[np.ndarray]]]:
+def observe(graph: Graph, samples: Sequence[Sequence[np.ndarray]],
+            wanted: Collection[Value]) -> tuple[dict[Value, Histogram], list[list[np.ndarray]]]:
     """Run `graph` in float32 for each sample, an array for each parameter.
 
     Returns:
@@ -89,15 +88,8 @@ _LEVELS = 256
 """Integers of i8, half of which are magnitudes: 0 to 127."""
 
 
-def quantize(
-    graph: Graph,
-    known: Mapping[Value, np.ndarray],
-    samples: Sequence[Sequence[np.ndarray]],
-    *,
-    element: str = "f16",
-    keep: Collection[Node] = (),
-    methods: Sequence[str] = METHODS,
-) -> Quantization:
+def quantize(graph: Graph, known: Mapping[Value, np.ndarray], samples: Sequence[Sequence[np.ndarray]], *,
+             element: str = "f16", keep: Collection[Node] = (), methods: Sequence[str] = METHODS) -> Quantization:
     """Products in i8, calibrated on `samples`; all else in `element`.
 
     Args:
@@ -115,49 +107,33 @@ def quantize(
     known = known_arrays(graph, known)
     products = _products(graph, known, keep)
     narrow = _narrow(graph, known, products)
-    histograms, results = observe(
-        graph, samples, {v for v in graph.values() if v.type.element.is_float and v not in known}
-    )
+    histograms, results = observe(graph, samples,
+                                  {v for v in graph.values() if v.type.element.is_float and v not in known})
     silent = [p.name for p in graph.parameters if p in histograms and p.type.size and not histograms[p].largest]
     if silent:
-        config.logger(__name__).warning(
-            "graph %s: inputs %s were zeros when i8 was calibrated, so its scales fit no other data", graph.name, silent
-        )
+        config.logger(__name__).warning("graph %s: inputs %s were zeros when i8 was calibrated, so its scales fit no "
+                                        "other data", graph.name, silent)
     quantization = Quantization(
-        plain_elements(graph, known, element, {v: each.largest for v, each in histograms.items()}),
-        products=products,
-    )
+        plain_elements(graph, known, element, {v: each.largest for v, each in histograms.items()}), products=products)
     for node in products:
         quantization.weights[node.inputs[1]] = _weight_scales(node, known[node.inputs[1]])
     quantization.elements.update(dict.fromkeys((*narrow, *quantization.weights), "i8"))
     _share(graph, narrow, histograms)
     sources = convert_operands(graph, quantization, element)
-    ranges = {v: histograms[v] for v in narrow} | {
-        v: histograms[source] for v, source in sources.items() if quantization.elements[v] == "i8"
-    }
-    choices = [{v: _scale(each, method) for v, each in ranges.items()} for method in methods]
+    ranges = {v: histograms[v] for v in narrow}
+    ranges |= {v: histograms[source] for v, source in sources.items() if quantization.elements[v] == "i8"}
+    choices = [{v: float(symmetric(choose_symmetric(each, method, _LEVELS))) for v, each in ranges.items()}
+               for method in methods]
     quantization.scales = choices[0]
     if len(choices) > 1:
-        errors = [
-            _error(
-                graph,
-                Quantization(quantization.elements, scales, quantization.weights, products),
-                samples[0],
-                results[0],
-            )
-            for scales in choices
-        ]
+        errors = [_error(graph, Quantization(quantization.elements, scales, quantization.weights, products), samples[0],
+                         results[0]) for scales in choices]
         quantization.scales = choices[int(np.argmin(errors))]
     return quantization
 
 
-def _scale(histogram: Histogram, method: str) -> float:
-    return float(symmetric(choose_symmetric(histogram, method, _LEVELS)))
-
-
-def _error(
-    graph: Graph, quantization: Quantization, sample: Sequence[np.ndarray], exact: Sequence[np.ndarray]
-) -> float:
+def _error(graph: Graph, quantization: Quantization, sample: Sequence[np.ndarray],
+           exact: Sequence[np.ndarray]) -> float:
     """The squared error of all results, relative to each one's square."""
     total = 0.0
     for found, expected in zip(quantized_reference(graph, quantization, sample), exact, strict=True):
@@ -176,19 +152,13 @@ def _products(graph: Graph, known: Mapping[Value, np.ndarray], keep: Collection[
     table, results = graph.readers(), set(graph.results)
 
     def fits(node: Node) -> bool:
-        return (
-            on_grid(node)
-            and node not in keep
-            and node.inputs[1] in known
-            and node.inputs[0] not in known
-            and bool(np.isfinite(known[node.inputs[1]]).all())
-        )
+        return (on_grid(node) and node not in keep and node.inputs[1] in known and node.inputs[0] not in known
+                and bool(np.isfinite(known[node.inputs[1]]).all()))
 
     def alone(node: Node) -> bool:
         weights = node.inputs[1]
-        return weights not in results and all(
-            at == 1 and fits(other) and weight_axes(other)[0] == weight_axes(node)[0] for other, at in table[weights]
-        )
+        return weights not in results and all(at == 1 and fits(other) and weight_axes(other)[0] == weight_axes(node)[0]
+                                              for other, at in table[weights])
 
     return {node for node in graph.nodes if fits(node) and alone(node)}
 
@@ -236,12 +206,8 @@ def _share(graph: Graph, narrow: set[Value], histograms: dict[Value, Histogram])
                         histograms[each] = mine
 
 
-def quantized_reference(
-    graph: Graph,
-    quantization: Quantization,
-    inputs: Sequence[np.ndarray],
-    visit: Callable[[Value, np.ndarray], None] | None = None,
-) -> list[np.ndarray]:
+def quantized_reference(graph: Graph, quantization: Quantization, inputs: Sequence[np.ndarray],
+                        visit: Callable[[Value, np.ndarray], None] | None = None) -> list[np.ndarray]:
     """The results, of the types that they have in the graph, of `inputs`, an array for each parameter.
 
     `visit` is called with each value and its stored elements. Factors in f32, which no grid has, are multiplied as
@@ -271,10 +237,8 @@ def quantized_reference(
 def _on_vector(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
     operands = [widened(stored[v], q.elements[v], q.scales.get(v)) for v in node.inputs]
     results = evaluate(node.op.name, operands, node.attrs)
-    return {
-        value: np.array(narrowed(result, q.elements[value], q.scales.get(value)), order="C")
-        for value, result in zip(node.outputs, results, strict=True)
-    }
+    return {value: np.array(narrowed(result, q.elements[value], q.scales.get(value)), order="C")
+            for value, result in zip(node.outputs, results, strict=True)}
 
 
 def _real_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
