@@ -1,8 +1,7 @@
 """Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op in `autodiff/<family>.py`."""
 
 from ngraph_mxnet.autodiff import elementwise, images  # noqa: F401
-from ngraph_mxnet.autodiff.adjoints import why_not
-from ngraph_mxnet.autodiff.reverse import Joint, differentiate
+from ngraph_mxnet.autodiff.reverse import Joint, differentiate, why_not
 from ngraph_mxnet.autodiff.split import Split, split
 
 __all__ = ["Joint", "Split", "differentiate", "split", "why_not"]

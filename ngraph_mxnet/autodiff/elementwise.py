@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.autodiff.adjoints import (
+from ngraph_mxnet.autodiff.reverse import (
     ADJOINTS,
     Adjoint,
     Expression,

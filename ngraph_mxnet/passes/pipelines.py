@@ -34,13 +34,13 @@ from ngraph_mxnet.passes.fuse import (
     default_bias,
     host_of,
     pad_fusion,
+    recurrent_cells,
     residual_fusion,
     swish_fusion,
     varies_by_channel_only,
     with_bias,
 )
 from ngraph_mxnet.passes.movement import MergeProducts, global_pool, movement, one_hot_product, pixel_shuffle, scattered
-from ngraph_mxnet.passes.sequences import recurrent_cells
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic, dropout_removal, whole_numbers
 
 GROWTH = 1 << 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from op_records import RECORDS, Record, array_of
 
 from ngraph_mxnet.autodiff import differentiate, why_not
-from ngraph_mxnet.autodiff.adjoints import ADJOINTS, NO_DERIVATIVE, REFUSED
+from ngraph_mxnet.autodiff.reverse import ADJOINTS, NO_DERIVATIVE, REFUSED
 from ngraph_mxnet.ir import Builder, Graph, TensorType, all_ops, element_type
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 

@@ -10,7 +10,7 @@ import pytest
 from pass_helpers import check, ops, run_pass
 
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.passes.sequences import attention_fusion
+from ngraph_mxnet.passes.fuse import attention_fusion
 
 BATCH, HEADS, QUERIES, KEYS, DEPTH, WIDTH = 2, 3, 4, 6, 5, 8
 

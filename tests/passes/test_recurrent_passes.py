@@ -6,8 +6,8 @@ import pytest
 from pass_helpers import check_passes, ops, run_pass
 
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.passes.fuse import recurrent_cells
 from ngraph_mxnet.passes.movement import MergeProducts
-from ngraph_mxnet.passes.sequences import recurrent_cells
 
 ROWS, UNITS = 3, 5
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import InlineBodies
-from ngraph_mxnet.passes.fuse import fuse_scale_shift
+from ngraph_mxnet.passes.fuse import attention_fusion, fuse_scale_shift
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import ConstantFolding, fusing, simplifying
-from ngraph_mxnet.passes.sequences import attention_fusion
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic
 from ngraph_mxnet.quantisation.apply import QuantizeProducts, Recipe
 from ngraph_mxnet.quantisation.byte_fusion import byte_functions, integer_sums, quantized_fusion

@@ -16,8 +16,8 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.passes.fuse import attention_fusion, recurrent_cells
 from ngraph_mxnet.passes.movement import movement
-from ngraph_mxnet.passes.sequences import attention_fusion, recurrent_cells
 from ngraph_mxnet.passes.simplify import DeadCode
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph

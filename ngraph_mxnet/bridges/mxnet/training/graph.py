@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.autodiff.adjoints import ADJOINTS
-from ngraph_mxnet.autodiff.reverse import dependence
+from ngraph_mxnet.autodiff.reverse import ADJOINTS, dependence
 from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
