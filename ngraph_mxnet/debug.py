@@ -170,10 +170,7 @@ class Statistics(NamedTuple):
 
 def statistics(array: np.ndarray) -> Statistics:
     """Return the statistics of an array of bool, integers or floats. The array may have any shape, and no elements.
-
-    Raises:
-        TypeError: its elements are none of these.
-    """
+    Raises TypeError: its elements are none of these."""
     array = np.asarray(array)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"found an array of {array.dtype}, expected bool, integers or floats")

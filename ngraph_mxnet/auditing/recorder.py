@@ -164,11 +164,7 @@ _FORMAT = Format("rows of an audit", {
 
 
 def location(path: str | Path) -> Path:
-    """The file, of that or of its folder.
-
-    Raises:
-        AuditError: there is none.
-    """
+    """The file, of that or of its folder. Raises AuditError: there is none."""
     found = Path(path).expanduser()
     found = found / NAME if found.is_dir() else found
     if not found.is_file():
@@ -476,11 +472,8 @@ class Watch:
 
     def run(self, native: Any, run: Callable[[list[np.ndarray]], list[np.ndarray]],
             arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """A call in Python. `run` computes it where there is no `native`, a `_core.Executable`.
-
-        Raises:
-            AuditError: numbers are out of the bounds.
-        """
+        """A call in Python. `run` computes it where there is no `native`, a `_core.Executable`. Raises AuditError:
+        numbers are out of the bounds."""
         recorder, number, within = self._recorder, next(self._calls), self._within
         chosen = recorder is not None and self._chosen.has(number)
         if native is not None:

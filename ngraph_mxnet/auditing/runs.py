@@ -81,11 +81,8 @@ class Run:
 
 
 def open_run(path: str | Path) -> Run:
-    """The run at FILE|FOLDER, or FILE|FOLDER@RUN: without a number the last one that has calls.
-
-    Raises:
-        AuditError: there is no such file or run, or it can't be read.
-    """
+    """The run at FILE|FOLDER, or FILE|FOLDER@RUN: without a number the last one that has calls. Raises AuditError:
+    there is no such file or run, or it can't be read."""
     text = str(path)
     file, _, wanted = text.rpartition("@")
     if not file or not wanted.isdigit() or Path(text).exists():

@@ -37,11 +37,8 @@ class Network:
         self._left[head].setdefault(tail, 0)
 
     def near_side(self, source: Vertex, sink: Vertex) -> set[Vertex]:
-        """The source's side of a minimum cut: of several cuts that with the fewest vertices there.
-
-        Raises:
-            ValueError: no cut is finite.
-        """
+        """The source's side of a minimum cut: of several cuts that with the fewest vertices there. Raises ValueError:
+        no cut is finite."""
         while sink in (far := self._distances(source)):
             self._fill(source, sink, far)
         return set(far)

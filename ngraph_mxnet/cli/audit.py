@@ -55,11 +55,7 @@ def show(where: str, number: int | None, as_json: bool) -> None:
 
 
 def _calls(run: Run, number: int | None) -> list[Any]:
-    """One of each graph.
-
-    Raises:
-        AuditError: no graph has a call of this number.
-    """
+    """One of each graph. Raises AuditError: no graph has a call of this number."""
     found = {call.graph.key: call for call in run.calls if number is None or call.number == number}
     if not found:
         numbers = [call.number for call in run.calls]

@@ -44,10 +44,7 @@ from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 def load_model(model: str, shapes: Shapes, params: str | None, backend: str | None,
                settings: Mapping[str, Any], *, needs_weights: bool = False) -> Executable | ModelExecutable:
     """The model, compiled where its shapes are known; a symbol has random weights if it is given none and needs none.
-
-    Raises:
-        NGraphError: as `ngraph_mxnet.compile`; the text names the option that is missing.
-    """
+    Raises NGraphError: as `ngraph_mxnet.compile`; the text names the option that is missing."""
     if not is_symbol_file(model):
         if params:
             raise ConfigError("--params is for symbols; an ONNX model holds its weights")
@@ -320,11 +317,7 @@ def _is_artefact(model: str) -> bool:
 def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
                params: str | None) -> tuple[Graph, Mapping[str, np.ndarray], str | None]:
     """The graph in a file of any kind, its weights as far as they are known, and of the first part of a model before
-    what it ends.
-
-    Raises:
-        NGraphError: the file is damaged, or an option is missing or not for a file of its kind.
-    """
+    what it ends. Raises NGraphError: the file is damaged, or an option is missing or not for a file of its kind."""
     kind, found = kind_of(model)
     if kind is Kind.SYMBOL:
         if not shapes:

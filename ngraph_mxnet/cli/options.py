@@ -124,12 +124,8 @@ def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Into a new file beside it first, so that nobody finds half of it, and an older one stays if that fails. A pipe
-    is written to as it is, and so is whatever else is no file.
-
-    Raises:
-        ClickException: it can't be written.
-    """
+    """Into a new file beside it first, so that nobody finds half of it, and an older one stays if that fails. A pipe is
+    written to as it is, and so is whatever else is no file. Raises ClickException: it can't be written."""
     path, temporary = Path(os.path.realpath(path)), None
     try:
         if path.exists() and not path.is_file():

@@ -211,11 +211,8 @@ def _told(error: OSError) -> str:
 
 
 def read_samples(path: Path) -> Any:
-    """What `ngraph_mxnet.quantize` takes: a dict of all samples, or an iterator of those of a folder's files.
-
-    Raises:
-        BadParameter: there are none, or a file is not of NumPy's.
-    """
+    """What `ngraph_mxnet.quantize` takes: a dict of all samples, or an iterator of those of a folder's files. Raises
+    BadParameter: there are none, or a file is not of NumPy's."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS)
         if not files:

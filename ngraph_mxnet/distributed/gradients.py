@@ -60,11 +60,7 @@ class Bucket:
 
 
 def summed_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype that gradients of this one are summed in.
-
-    Raises:
-        TypeError: they are no floating-point numbers.
-    """
+    """The dtype that gradients of this one are summed in. Raises TypeError: they are no floating-point numbers."""
     if dtype == np.float64:
         return np.dtype(np.float64)
     if dtype in (np.float32, np.float16):
@@ -128,12 +124,8 @@ _GRAIN = 16
 
 
 class Buffers:
-    """For each rank of the host memory of `size` bytes, which all of them reach. `own` is this rank's; the sums are
-    in the first's, `total`.
-
-    Raises:
-        DistributedError: there is no such memory.
-    """
+    """For each rank of the host memory of `size` bytes, which all of them reach. `own` is this rank's; the sums are in
+    the first's, `total`. Raises DistributedError: there is no such memory."""
 
     def __init__(self, world: World, size: int) -> None:
         from mpi4py import MPI
@@ -508,11 +500,8 @@ class GradientSet:
         return part(self._reduction.buffers.total, self._slots[gradient])
 
     def finish(self) -> None:
-        """All gradients are final, and nothing is under way on them.
-
-        Raises:
-            DistributedError: the sums will never be there; the text says why.
-        """
+        """All gradients are final, and nothing is under way on them. Raises DistributedError: the sums will never be
+        there; the text says why."""
         with self._changed:
             self._check()
             if self._round is None:
@@ -521,11 +510,7 @@ class GradientSet:
         self._watch.wake()
 
     def wait(self, bucket: int) -> None:
-        """Until the sums of a bucket are there.
-
-        Raises:
-            DistributedError: they never will be; the text says why.
-        """
+        """Until the sums of a bucket are there. Raises DistributedError: they never will be; the text says why."""
         begin = time.monotonic()
         with self._changed:
             found = self._round
@@ -616,11 +601,7 @@ class Rows(NamedTuple):
 def sum_rows(world: World, mine: Sequence[Rows]) -> list[Rows]:
     """Return, for each array, the sums of all rows that any rank has. All ranks get the same bits: values are added in
     the order of the ranks, in `summed_dtype`. Call `World.begin` before. All ranks give the same arrays, with rows of
-    the same size and dtype.
-
-    Raises:
-        DistributedError: see `World.check`.
-    """
+    the same size and dtype. Raises DistributedError: see `World.check`."""
     own = np.array([len(each.ids) for each in mine], np.int64)
     counts = np.empty((world.size, len(mine)), np.int64)
     world.wait(world.comm.Iallgather(own, counts))
@@ -636,11 +617,8 @@ def sum_rows(world: World, mine: Sequence[Rows]) -> list[Rows]:
 
 
 def broadcast_rows(world: World, mine: Rows) -> Rows:
-    """Rank 0's; `World.begin` comes before, the others' have rows of the same size and dtype.
-
-    Raises:
-        DistributedError: see `World.check`.
-    """
+    """Rank 0's; `World.begin` comes before, the others' have rows of the same size and dtype. Raises DistributedError:
+    see `World.check`."""
     count = np.array([len(mine.ids)], np.int64)
     world.broadcast(count)
     sent = mine if world.rank == 0 else Rows(*(np.empty((count[0], *part.shape[1:]), part.dtype) for part in mine))

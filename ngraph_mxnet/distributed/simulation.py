@@ -41,11 +41,7 @@ def require(holds: bool, name: str, found: object, expected: str) -> None:
 
 
 def read(path: str | Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        SimulationError: it can't be read, or is no JSON.
-    """
+    """Return the content of a JSON file. Raises SimulationError: it can't be read, or is no JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -53,11 +49,8 @@ def read(path: str | Path) -> Any:
 
 
 def read_as(path: str | Path, kind: str, make: Callable[[Mapping[str, Any]], Made]) -> Made:
-    """Return what `make` makes of the fields of a file that `write_as` wrote.
-
-    Raises:
-        SimulationError: it can't be read, is of another kind or version, or `make` refuses it; the text has the path.
-    """
+    """Return what `make` makes of the fields of a file that `write_as` wrote. Raises SimulationError: it can't be read,
+    is of another kind or version, or `make` refuses it; the text has the path."""
     found = read(path)
     header = (found.get("format"), found.get("version")) if isinstance(found, dict) else (type(found).__name__, None)
     require(header == (kind, _VERSION), str(path), f"format {header[0]!r}, version {header[1]!r}",
@@ -69,22 +62,15 @@ def read_as(path: str | Path, kind: str, make: Callable[[Mapping[str, Any]], Mad
 
 
 def write_as(path: str | Path, kind: str, content: Mapping[str, Any]) -> None:
-    """One line for each field and each element of a list.
-
-    Raises:
-        OSError: it can't be written.
-    """
+    """One line for each field and each element of a list. Raises OSError: it can't be written."""
     lines = [f'  "{name}": {_shown(value)}' for name, value in {"format": kind, "version": _VERSION, **content}.items()]
     Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def made(kind: type[Made], content: object, what: str) -> Made:
     """The dataclass whose fields these are: no other names, and none that lacks a default is missing. A number is taken
-    for a field that is a float, and the other types must fit exactly.
-
-    Raises:
-        SimulationError: they are not; the text names the field.
-    """
+    for a field that is a float, and the other types must fit exactly. Raises SimulationError: they are not; the text
+    names the field."""
     assert is_dataclass(kind)
     require(isinstance(content, Mapping), what, type(content).__name__, "an object")
     assert isinstance(content, Mapping)
@@ -113,11 +99,8 @@ COSTS = ("copy_seconds_per_byte", "reduce_seconds_per_byte", "convert_seconds_pe
 
 @dataclass(frozen=True)
 class Link:
-    """Full duplex: m bytes take `latency_seconds + m / bytes_per_second`, each way at once.
-
-    Raises:
-        SimulationError: a number is out of bounds.
-    """
+    """Full duplex: m bytes take `latency_seconds + m / bytes_per_second`, each way at once. Raises SimulationError: a
+    number is out of bounds."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -218,11 +201,8 @@ FLOAT = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Gradient:
-    """`ready_seconds`: from the backward pass's start until nothing writes the gradient any more.
-
-    Raises:
-        SimulationError: the bytes are none of float32, or the time is negative.
-    """
+    """`ready_seconds`: from the backward pass's start until nothing writes the gradient any more. Raises
+    SimulationError: the bytes are none of float32, or the time is negative."""
 
     name: str
     bytes: int
@@ -562,11 +542,8 @@ def compute_factors(cluster: Cluster) -> np.ndarray:
 
 
 def predict(trace: Trace, cluster: Cluster, scheme: Scheme | None = None) -> Prediction:
-    """The trace's step on each rank of the cluster; all ranks begin a step at once.
-
-    Raises:
-        SimulationError: `scheme` has an algorithm that is not modelled for this cluster.
-    """
+    """The trace's step on each rank of the cluster; all ranks begin a step at once. Raises SimulationError: `scheme`
+    has an algorithm that is not modelled for this cluster."""
     scheme = scheme or Scheme()
     filled = buckets(trace.gradients, scheme.bucket_bytes)
     sums = [Sum(*(all_reduce_seconds(bucket.bytes, cluster, scheme, computing=each) for each in (True, False)))

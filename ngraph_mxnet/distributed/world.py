@@ -250,11 +250,7 @@ def _addresses_towards(hosts: Sequence[str]) -> list[str]:
 
 
 def connect(invitation: Invitation) -> socket.socket:
-    """A connection to rank 0.
-
-    Raises:
-        ConnectionError: none of its addresses answers; the text says what was tried.
-    """
+    """A connection to rank 0. Raises ConnectionError: none of its addresses answers; the text says what was tried."""
     tried = []
     for address in invitation.addresses:
         try:
@@ -341,10 +337,7 @@ class PeerWatch:
 
     def check(self) -> None:
         """To be called from the program's own thread, which then has the failure: the process is not ended by force.
-
-        Raises:
-            DistributedError: there is a failure.
-        """
+        Raises DistributedError: there is a failure."""
         found = self.failure()
         if found is not None:
             self.native.take_failure()
@@ -663,10 +656,7 @@ def prepare_mpi() -> None:
 @functools.cache
 def world() -> World:
     """Return the world of the job that this process belongs to. Without `mpirun` it is a world of this process alone.
-
-    Raises:
-        DistributedError: mpi4py, or an MPI library, is not there; the text says what to do.
-    """
+    Raises DistributedError: mpi4py, or an MPI library, is not there; the text says what to do."""
     prepare_mpi()
     try:
         import mpi4py

@@ -97,10 +97,7 @@ def compare(base: Blocks, new: Blocks, *, paired: bool = False, confidence: floa
 
 def compare_runs(base: Run, new: Run, series: str = LATENCY, confidence: float = CONFIDENCE) -> Comparison:
     """Compare a series of two runs; those of one session that have equally many processes were recorded in turns.
-
-    Raises:
-        ConfigError: one has no such series, or samples that are not positive and finite.
-    """
+    Raises ConfigError: one has no such series, or samples that are not positive and finite."""
     for run in (base, new):
         if not run.samples.get(series):
             raise ConfigError(f"run {run.id} has no samples of {series}, expected one of: "

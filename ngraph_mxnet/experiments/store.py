@@ -119,11 +119,8 @@ class Store:
         self.path = path
 
     def add(self, run: Run) -> None:
-        """Write a run, and the file and its folder if they are not there.
-
-        Raises:
-            StoreError: it can't be written, or has the run already.
-        """
+        """Write a run, and the file and its folder if they are not there. Raises StoreError: it can't be written, or
+        has the run already."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -140,22 +137,16 @@ class Store:
                 for block, samples in enumerate(blocks) for position, value in enumerate(samples)))
 
     def runs(self, kind: str | None = None, name: str | None = None) -> list[Run]:
-        """All, the oldest first; of a kind, and whose name contains `name`.
-
-        Raises:
-            StoreError: there is no such file, or it can't be read.
-        """
+        """All, the oldest first; of a kind, and whose name contains `name`. Raises StoreError: there is no such file,
+        or it can't be read."""
         with self._reading() as database:
             found = database.execute(f"SELECT number, {_COLUMNS} FROM runs ORDER BY number").fetchall()
             return [self._run(database, row) for row in found
                     if kind in (None, row[3]) and (name is None or name in row[4])]
 
     def find(self, wanted: str) -> Run:
-        """A run by the first digits of its id, `last`, or `last~N`: N before the newest.
-
-        Raises:
-            StoreError: there is none, or several, or the file can't be read.
-        """
+        """A run by the first digits of its id, `last`, or `last~N`: N before the newest. Raises StoreError: there is
+        none, or several, or the file can't be read."""
         with self._reading() as database:
             ids = [row[0] for row in database.execute("SELECT id FROM runs ORDER BY number")]
             base, _, back = wanted.partition("~")

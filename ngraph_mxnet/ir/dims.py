@@ -32,11 +32,7 @@ IN_FORCE: ContextVar[Answers | None] = ContextVar("answers", default=None)
 
 
 def answer(size: Any, what: str, asked: Any) -> int:
-    """The value of `asked`, a `Dim` that tells `what` of `size`.
-
-    Raises:
-        UnknownSize: nobody answers.
-    """
+    """The value of `asked`, a `Dim` that tells `what` of `size`. Raises UnknownSize: nobody answers."""
     answers = IN_FORCE.get()
     if answers is None:
         symbols = ", ".join(sorted(atom.text for atom in size.symbols))

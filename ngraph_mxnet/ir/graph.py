@@ -296,11 +296,7 @@ class Graph(Structure):
                                   if isinstance(size, Dim) for atom in sorted(size.symbols, key=str)))
 
     def at(self, binding: Mapping[str, int]) -> Graph:
-        """A copy where each symbol has a value.
-
-        Raises:
-            UnknownSize: a symbol has none.
-        """
+        """A copy where each symbol has a value. Raises UnknownSize: a symbol has none."""
         copy = self.clone()
         for value in copy.values():
             value.type = value.type.at(binding)

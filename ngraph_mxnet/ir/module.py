@@ -51,22 +51,15 @@ class Flow:
             yield from step.outputs
 
     def step(self, graph: str) -> Step:
-        """The first call of the graph of that name.
-
-        Raises:
-            GraphError: there is none.
-        """
+        """The first call of the graph of that name. Raises GraphError: there is none."""
         found = next((step for step in self.steps if step.graph == graph), None)
         if found is None:
             raise GraphError(f"no step calls a graph {graph!r}; the steps call {[step.graph for step in self.steps]}")
         return found
 
     def verify(self) -> None:
-        """Check that names are unique, that each value is there before it is read, and what brings it.
-
-        Raises:
-            GraphError: naming the value.
-        """
+        """Check that names are unique, that each value is there before it is read, and what brings it. Raises
+        GraphError: naming the value."""
         there: dict[str, Shared] = {}  # by name: to hash values takes longer than to compare them
 
         def bring(value: Shared, who: str, *, made: bool) -> None:
@@ -98,11 +91,8 @@ class Module:
     flow: Flow
 
     def verify(self) -> None:
-        """Check the flow, each graph, and that the one fits the other.
-
-        Raises:
-            GraphError: naming the step and the value, or the node.
-        """
+        """Check the flow, each graph, and that the one fits the other. Raises GraphError: naming the step and the
+        value, or the node."""
         self.flow.verify()
         for graph in self.graphs.values():
             verify(graph)
@@ -155,11 +145,8 @@ class Modules:
         self._steps: list[Step] = []
 
     def add(self, called: str, part: Extract, outputs: Sequence[Value]) -> None:
-        """`outputs` are the whole graph's values that the part's results are; the name is the step's.
-
-        Raises:
-            GraphError: there is a part of that name, or an earlier one makes an output, too.
-        """
+        """`outputs` are the whole graph's values that the part's results are; the name is the step's. Raises
+        GraphError: there is a part of that name, or an earlier one makes an output, too."""
         if called in self._graphs:
             raise GraphError(f"two parts of graph {self._whole.name} are called {called!r}")
         made = []

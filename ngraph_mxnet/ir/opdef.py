@@ -176,11 +176,8 @@ class OpDef(Facts):
         return self._reference is not None
 
     def check_attrs(self, attrs: Attrs) -> dict[str, Any]:
-        """The attributes in schema order, normalised, with defaults filled in.
-
-        Raises:
-            TypeRuleError: an attribute is unknown, missing, or of the wrong kind.
-        """
+        """The attributes in schema order, normalised, with defaults filled in. Raises TypeRuleError: an attribute is
+        unknown, missing, or of the wrong kind."""
         if not attrs.keys() <= self.schema.keys():
             unknown = sorted(attrs.keys() - self.schema.keys())
             raise TypeRuleError(f"{self.name} has no attribute {unknown}; it has {sorted(self.schema)}")
@@ -201,11 +198,7 @@ class OpDef(Facts):
         return {**attrs, **fills}
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> list[TensorType]:
-        """The output types.
-
-        Raises:
-            TypeRuleError: operands do not fit.
-        """
+        """The output types. Raises TypeRuleError: operands do not fit."""
         if len(types) < self.least or (self.most is not None and len(types) > self.most):
             wanted = self.least if self.least == self.most else f"{self.least} to {self.most or 'any number'}"
             raise TypeRuleError(f"{self.name} takes {wanted} operands, found {len(types)}")
@@ -221,11 +214,7 @@ class OpDef(Facts):
         return [each if isinstance(each, np.ndarray) else np.asarray(each) for each in results]
 
     def operations(self, operands: Shapes, results: Shapes, attrs: Attrs) -> Counter[str]:
-        """Elementary operations by class, for tensors of these shapes.
-
-        Raises:
-            NGraphError: the op does not say.
-        """
+        """Elementary operations by class, for tensors of these shapes. Raises NGraphError: the op does not say."""
         if self.work is None:
             raise NGraphError(f"no count of operations for op {self.name!r}: register it with `work`")
         return Counter(self.work(operands, results, attrs))
@@ -265,11 +254,7 @@ def ops_of(*kinds: Kind) -> list[str]:
 
 
 def get_op(name: str) -> OpDef:
-    """The op called `name`.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The op called `name`. Raises KeyError: there is none."""
     ops = all_ops() if name not in REGISTRY else REGISTRY
     if name not in ops:
         raise KeyError(f"no op {name!r}; to add one, declare it in ops/<family>.py with @register_op")

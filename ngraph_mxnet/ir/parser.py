@@ -28,11 +28,8 @@ Line = tuple[int, str]
 
 
 def parse_graph(text: str) -> Graph:
-    """The graph that `text` describes, verified.
-
-    Raises:
-        GraphError: a line does not parse, or the graph is malformed; the text names the line.
-    """
+    """The graph that `text` describes, verified. Raises GraphError: a line does not parse, or the graph is malformed;
+    the text names the line."""
     graph = _parse([(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()])
     verify(graph)
     return graph

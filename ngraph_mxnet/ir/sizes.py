@@ -23,11 +23,8 @@ _FUNCTIONS = ("min", "max", "where")
 
 
 def symbol(name: str, low: int = 1, high: int = MOST) -> Dim:
-    """A size of which only bounds are known, both included. Symbols of one name and bounds are the same.
-
-    Raises:
-        ValueError: the name is no identifier, or the bounds hold no two sizes.
-    """
+    """A size of which only bounds are known, both included. Symbols of one name and bounds are the same. Raises
+    ValueError: the name is no identifier, or the bounds hold no two sizes."""
     if not name.isidentifier() or name in _FUNCTIONS:
         raise ValueError(f"symbol {name!r}: expected a name such as N")
     if not 0 <= low < high <= MOST:
@@ -108,11 +105,7 @@ Binding = Mapping[str, int]
 
 
 def evaluate(size: Any, binding: Binding, known: dict[Atom, int] | None = None) -> int:
-    """The value of a size; `known` remembers those of its parts.
-
-    Raises:
-        UnknownSize: a symbol has no value.
-    """
+    """The value of a size; `known` remembers those of its parts. Raises UnknownSize: a symbol has no value."""
     if not isinstance(size, Dim):
         return int(size)
     known = {} if known is None else known
@@ -151,11 +144,8 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
 
 
 def at_hand(size: Any) -> int:
-    """The value at the sizes at hand, for choices that any sizes allow: nothing is assumed by asking.
-
-    Raises:
-        UnknownSize: nothing says it.
-    """
+    """The value at the sizes at hand, for choices that any sizes allow: nothing is assumed by asking. Raises
+    UnknownSize: nothing says it."""
     if not isinstance(size, Dim):
         return int(size)
     answers = IN_FORCE.get()
@@ -228,11 +218,8 @@ _TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": least, "max": greatest,
 
 
 def parse_dim(text: str, symbols: Symbols) -> Any:
-    """The size that `text` writes: an int, or a `Dim` of these symbols.
-
-    Raises:
-        GraphError: it is no size, or names a symbol that there is not.
-    """
+    """The size that `text` writes: an int, or a `Dim` of these symbols. Raises GraphError: it is no size, or names a
+    symbol that there is not."""
     if text.isdigit():
         return int(text)
     try:
@@ -305,11 +292,8 @@ class Guard:
 
 
 def parse_guard(text: str, symbols: Symbols) -> Guard | None:
-    """Return the guard that `str` wrote as this text; None where the guard always holds.
-
-    Raises:
-        GraphError: it is no guard, or never holds.
-    """
+    """Return the guard that `str` wrote as this text; None where the guard always holds. Raises GraphError: it is no
+    guard, or never holds."""
     size, _, number = text.rpartition(" is ")
     if size and number.lstrip("-").isdigit():
         found, value = parse_dim(size, symbols), int(number)
@@ -438,20 +422,14 @@ def has_ranges(shapes: Shapes) -> bool:
 
 
 def checked_shape(name: str, shape: Sequence[Any]) -> tuple[int | str, ...]:
-    """The sizes of input `name`: ints, and texts of ranges; what is written as a number is one.
-
-    Raises:
-        ConfigError: a size is none; the text names the input, what was found and what is expected.
-    """
+    """The sizes of input `name`: ints, and texts of ranges; what is written as a number is one. Raises ConfigError: a
+    size is none; the text names the input, what was found and what is expected."""
     return tuple(_checked(name, size) for size in shape)
 
 
 def symbolic_shapes(shapes: Shapes) -> dict[str, tuple[Any, ...]]:
-    """The shapes with symbols for sizes that are ranges; one without a name gets that of its axis.
-
-    Raises:
-        ConfigError: as for `checked_shape`, or a name has two ranges.
-    """
+    """The shapes with symbols for sizes that are ranges; one without a name gets that of its axis. Raises ConfigError:
+    as for `checked_shape`, or a name has two ranges."""
     sizes = {name: checked_shape(name, shape) for name, shape in shapes.items()}
     declared = _declared(sizes)
     taken = set(declared)

@@ -58,11 +58,7 @@ _BY_DTYPE = {t.numpy: t for t in ELEMENT_TYPES.values()}
 
 
 def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
-    """The element type named `of` (`"f32"`) or equal to a NumPy dtype.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The element type named `of` (`"f32"`) or equal to a NumPy dtype. Raises KeyError: there is none."""
     if isinstance(of, ElementType):
         return of
     if isinstance(of, str) and of in ELEMENT_TYPES:

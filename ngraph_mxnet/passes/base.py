@@ -142,11 +142,8 @@ class PassManager:
         self.observer = observer
 
     def run(self, graph: Graph) -> Report:
-        """Run all passes on `graph`, in place.
-
-        Raises:
-            GraphError: `verify_each` is on and a pass left a malformed graph.
-        """
+        """Run all passes on `graph`, in place. Raises GraphError: `verify_each` is on and a pass left a malformed
+        graph."""
         report = Report()
         for item in self.passes:
             if item.name in self.disable:

@@ -82,11 +82,8 @@ class Recipe:
 
     @staticmethod
     def of_calibration(calibration: Calibration, method: str = METHOD, kept: Mapping[str, str] | None = None) -> Recipe:
-        """All products of which something was seen, but those that are kept in float.
-
-        Raises:
-            ConfigError: there is no such method.
-        """
+        """All products of which something was seen, but those that are kept in float. Raises ConfigError: there is no
+        such method."""
         kept = dict(kept or {})
         scales = {}
         for name in calibration:
@@ -134,11 +131,8 @@ class Recipe:
         return self.corrections.get(BIAS, {})
 
     def dividing(self, correction: str, factors: Mapping[str, Numbers], divided: Calibration) -> Recipe:
-        """This one, where the data of these products is divided, too; `divided` has seen it so.
-
-        Raises:
-            CalibrationError: nothing was seen of it.
-        """
+        """This one, where the data of these products is divided, too; `divided` has seen it so. Raises
+        CalibrationError: nothing was seen of it."""
         scales = {name: _scale_of(divided, name, self.method) for name in factors}
         return replace(self, scales={**self.scales, **scales}, corrections={
             **self.corrections, correction: {**self.corrections.get(correction, {}), **factors}})

@@ -357,11 +357,8 @@ METHODS: Mapping[str, Method] = MappingProxyType({
 
 
 def choose(histogram: Histogram, method: str, levels: int) -> Range:
-    """The range that a method of METHODS chooses; (0, 0) where there were no numbers but zeros.
-
-    Raises:
-        ConfigError: there is no such method, or there are fewer than 2 levels or more than 2048.
-    """
+    """The range that a method of METHODS chooses; (0, 0) where there were no numbers but zeros. Raises ConfigError:
+    there is no such method, or there are fewer than 2 levels or more than 2048."""
     if method not in METHODS:
         raise ConfigError(f"found method {method!r} to choose a range, expected one of {listed(METHODS, method)}")
     if not 2 <= levels <= BINS:
@@ -371,10 +368,7 @@ def choose(histogram: Histogram, method: str, levels: int) -> Range:
 
 def choose_symmetric(histogram: Histogram, method: str, levels: int) -> float:
     """The end of the range [-end, end] that a method of METHODS chooses of magnitudes, divided for half of the levels.
-
-    Raises:
-        ConfigError: as of `choose`.
-    """
+    Raises ConfigError: as of `choose`."""
     return choose(histogram.magnitudes(), method, levels // 2)[1]
 
 
@@ -493,11 +487,7 @@ class Calibration(Mapping[str, Histogram]):
 
     def observe(self, names: str | Iterable[str], array: np.ndarray) -> None:
         """Count the elements of an array, of any shape and real dtype, as numbers of the value of that name, or of each
-        of these names.
-
-        Raises:
-            UnsupportedError: its elements are not real numbers.
-        """
+        of these names. Raises UnsupportedError: its elements are not real numbers."""
         part = Histogram()
         part.add(array)
         with self._lock:
@@ -510,11 +500,8 @@ class Calibration(Mapping[str, Histogram]):
             self.samples += samples
 
     def merge(self, other: Calibration) -> None:
-        """Count what `other` has seen, which stays as it is: of the same model on other samples.
-
-        Raises:
-            CalibrationError: both have a fingerprint, and not the same.
-        """
+        """Count what `other` has seen, which stays as it is: of the same model on other samples. Raises
+        CalibrationError: both have a fingerprint, and not the same."""
         with other._lock:  # never both locks at once: two threads may merge two of them into each other
             samples, fingerprint = other.samples, other.fingerprint
             parts = {name: _copy(histogram) for name, histogram in other._histograms.items()}

@@ -86,11 +86,7 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...
 
 
 def read_devices(devices: Any) -> tuple[str, ...]:
-    """Two or more names of backends, from a sequence or from text.
-
-    Raises:
-        ConfigError: it is something else.
-    """
+    """Two or more names of backends, from a sequence or from text. Raises ConfigError: it is something else."""
     names = devices.split(",") if isinstance(devices, str) else devices
     found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
     if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_LANES:
@@ -145,11 +141,8 @@ class HybridExecutable(Executable):
         return Package(self.target, self.module.name, self.module.flow, code, settings)
 
     def simulate(self) -> Plan:
-        """The plan, with the simulated time of each region that is compiled for a simulated device.
-
-        Raises:
-            ConfigError: in precision int8, before the first call.
-        """
+        """The plan, with the simulated time of each region that is compiled for a simulated device. Raises ConfigError:
+        in precision int8, before the first call."""
         first = len(self.session.calls) - len(self.plan.regions)  # a step without a region prepares results
         for number in range(len(self.plan.regions)):
             seconds = self.session.calls[first + number].executable.simulated_seconds()

@@ -54,11 +54,8 @@ class Traced(ABC):
     @abstractmethod
     def run(self, results: Sequence[Point], given: PointArrays) -> list[Any]:
         """Return the values of the points `results`, from a part of the model that is compiled alone. The part ends
-        behind these points, and begins behind the points of `given`.
-
-        Raises:
-            NGraphError: such a part can't be compiled.
-        """
+        behind these points, and begins behind the points of `given`. Raises NGraphError: such a part can't be
+        compiled."""
 
     @abstractmethod
     def text(self, point: Point, given: PointArrays) -> str:
@@ -112,11 +109,8 @@ class Runner:
         return replace(self, arrays={**self.arrays, **arrays})
 
     def run(self, part: Extract, given: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
-        """The results of a part; `given` are arrays for those of its inputs that are no parameters of the whole.
-
-        Raises:
-            NGraphError: it can't be compiled.
-        """
+        """The results of a part; `given` are arrays for those of its inputs that are no parameters of the whole. Raises
+        NGraphError: it can't be compiled."""
         names = [parameter.name for parameter in part.graph.parameters]
         weights = {name: self.arrays[name] for name in names if name in self.constant}
         compiled = compile(part.graph, self.backend, weights, **self.options)
@@ -255,11 +249,8 @@ class Model(ABC):
     @abstractmethod
     def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
         """The points that this reference knows, of what our run compiles, and the reference's arrays for these; other
-        objects where its value is no tensor.
-
-        Raises:
-            UnsupportedError, ModelError: the model can't be cut into parts.
-        """
+        objects where its value is no tensor. Raises UnsupportedError or ModelError: the model can't be cut into
+        parts."""
 
     @property
     @abstractmethod
@@ -288,11 +279,7 @@ def drawn(found: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
 
 
 def require_common(weights: Arrays, reference_weights: Arrays) -> None:
-    """Refuse weights for the reference of which none is the model's.
-
-    Raises:
-        ModelError: they are such.
-    """
+    """Refuse weights for the reference of which none is the model's. Raises ModelError: they are such."""
     if reference_weights and not weights.keys() & reference_weights.keys():
         raise ModelError(f"none of the reference's weights {listed(reference_weights)} is one of the model's, which "
                          f"are {listed(weights, next(iter(reference_weights))) or 'none'}")

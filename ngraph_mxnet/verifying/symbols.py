@@ -151,11 +151,8 @@ class TracedSymbol(Traced):
 def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
                  arrays: Arrays, seed: int, backend: str) -> Model:
     """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
-    compiled in regions. The arguments are those of `verify`.
-
-    Raises:
-        ModelError, InputError, ConfigError: as `verify`.
-    """
+    compiled in regions. The arguments are those of `verify`. Raises ModelError or InputError or ConfigError: as
+    `verify`."""
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
     from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, data_inputs, is_block, load_symbol
@@ -218,11 +215,8 @@ class SymbolModel(GraphModel):
 
     def __init__(self, whole: WholeSymbol, reference_weights: Arrays, shapes: Shapes, dtypes: Mapping[str, str],
                  arrays: Arrays, seed: int, backend: str) -> None:
-        """`shapes`: of the inputs that are no weights.
-
-        Raises:
-            ModelError, UnsupportedError: as `WholeSymbol.graph`.
-        """
+        """`shapes`: of the inputs that are no weights. Raises ModelError or UnsupportedError: as
+        `WholeSymbol.graph`."""
         self._symbol, self._shapes, self._dtypes = whole.symbol, shapes, dtypes
         graph, weights = whole.graph(backend, shapes)
         super().__init__(graph, weights, reference_weights, arrays, seed, constant=False)

@@ -226,11 +226,8 @@ class _Judged:
 
 
 def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Report]:
-    """The recipe, and how it came about.
-
-    Raises:
-        ConfigError: a layer to keep is none, or labels, outputs or the metric do not fit each other.
-    """
+    """The recipe, and how it came about. Raises ConfigError: a layer to keep is none, or labels, outputs or the metric
+    do not fit each other."""
     subject.require_layers(wishes.keep)
     real = subject.compiled()
     wanted = [real(arrays) for arrays in batches.arrays]
@@ -365,20 +362,14 @@ class Quantized:
         self._lock = ForkSafeLock()
 
     def compile(self, **options: Any) -> Executable:
-        """For the CPU, with the weights as constants; `options` are the backend's own.
-
-        Raises:
-            ConfigError: as `ngraph_mxnet.compile`.
-        """
+        """For the CPU, with the weights as constants; `options` are the backend's own. Raises ConfigError: as
+        `ngraph_mxnet.compile`."""
         given = {"threads": self._subject.threads, "precision": "int8", "recipe": self.recipe, **options}
         return compile(self._subject.graph, BACKEND, **given)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """Run the model, which the first call compiles. Calls from several threads at once are safe.
-
-        Raises:
-            InputError: as of `Executable`.
-        """
+        """Run the model, which the first call compiles. Calls from several threads at once are safe. Raises InputError:
+        as of `Executable`."""
         with self._lock:
             if self._compiled is None:
                 self._compiled = self.compile()

@@ -70,11 +70,8 @@ class Batches:
         return len(self.arrays) * max(self.size, 1) - self.missing
 
     def results(self, outputs: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        """Each output for all samples, along its first axis, of the outputs for each batch.
-
-        Raises:
-            ConfigError: the last batch has rows that no sample has, and an output has no row for each.
-        """
+        """Each output for all samples, along its first axis, of the outputs for each batch. Raises ConfigError: the
+        last batch has rows that no sample has, and an output has no row for each."""
         rows = self.size - self.missing
         found = []
         for parts in map(list, zip(*outputs, strict=True)):
@@ -93,11 +90,7 @@ def holds_all(inputs: Any) -> bool:
 
 
 def iterated(inputs: Any) -> Iterator[Any]:
-    """Iterate over `inputs` from the beginning.
-
-    Raises:
-        ConfigError: it is nothing to iterate over.
-    """
+    """Iterate over `inputs` from the beginning. Raises ConfigError: it is nothing to iterate over."""
     if holds_all(inputs):
         return iter([inputs])
     if hasattr(inputs, "reset") and hasattr(inputs, "provide_data"):
@@ -109,11 +102,8 @@ def iterated(inputs: Any) -> Iterator[Any]:
 
 
 def items(given: Iterable[Any], names: Sequence[str]) -> Iterator[Item]:
-    """The items of a model with inputs of these names: copies, for iterators may write the next item over one.
-
-    Raises:
-        InputError: an item has more or fewer arrays, or other names.
-    """
+    """The items of a model with inputs of these names: copies, for iterators may write the next item over one. Raises
+    InputError: an item has more or fewer arrays, or other names."""
     for number, one in enumerate(given):
         yield _item(one, names, f"sample {number}")
 
@@ -225,11 +215,7 @@ def _cut(rows: Sequence[Arrays], shapes: Mapping[str, tuple[int, ...]], labels: 
 def shapes_at_hand(item: Item, given: Mapping[str, Sequence[int | str]], fixed: Mapping[str, Sequence[Any]],
                    one_sample: bool) -> dict[str, tuple[int, ...]]:
     """The shapes to compile for: what is given or `fixed` by the model as numbers, else the item's; of arrays that hold
-    all samples, one of them.
-
-    Raises:
-        ModelError: a given shape names no input.
-    """
+    all samples, one of them. Raises ModelError: a given shape names no input."""
     unknown = sorted(set(given) - set(item.arrays))
     if unknown:
         raise ModelError(f"shapes: found {listed(unknown)}, expected the inputs: {listed(item.arrays, unknown[0])}")
@@ -291,11 +277,8 @@ def closeness(outputs: Outputs, wanted: Outputs) -> float:
 
 
 def classes(outputs: Outputs) -> np.ndarray:
-    """The index of the largest along axis 1 of the first output.
-
-    Raises:
-        ConfigError: there are no two classes along it.
-    """
+    """The index of the largest along axis 1 of the first output. Raises ConfigError: there are no two classes along
+    it."""
     first = outputs[0]
     if first.ndim < 2 or first.shape[1] < 2:
         raise ConfigError(f"metric: found a first output of shape {list(first.shape)}, expected scores of classes "
@@ -352,11 +335,7 @@ class Source:
     def of(model: Any, params: Any, dtypes: Mapping[str, str] | None, shapes: Mapping[str, Any],
            example: Any) -> Source:
         """`example`: an item of the samples, by which the inputs of a Gluon block are counted or named where `shapes`
-        does not.
-
-        Raises:
-            ModelError, ConfigError: the model can't be read, or its weights are missing.
-        """
+        does not. Raises ModelError or ConfigError: the model can't be read, or its weights are missing."""
         dtypes = dict(dtypes or {})
         kind, model = kind_of(model)
         if kind in (Kind.COMPILED, Kind.PACKAGE):

@@ -133,10 +133,7 @@ class NNPBackend(Backend):
 
     def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
         """The device, and what its products are of (`i8`, `f16` or `bf16`), that options and environment ask for.
-
-        Raises:
-            ConfigError: there is no such device, or it has no such precision.
-        """
+        Raises ConfigError: there is no such device, or it has no such precision."""
         device = load_device(str(options["device"])) if options.get("device") else self._device
         narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
         return device, "i8" if narrow else _element(device)

@@ -154,11 +154,7 @@ class Device:
                          for number in range(self.engines) for level in self.local}
 
     def memory(self, name: str) -> Memory:
-        """The memory called `name`, such as `ice3.sram`.
-
-        Raises:
-            NGraphError: there is none.
-        """
+        """The memory called `name`, such as `ice3.sram`. Raises NGraphError: there is none."""
         if name not in self.memory_names:
             known = ", ".join([*(level for level in SHARED if level in self.memories),
                                *(f"{self.engine}0.{level}" for level in self.local)])
@@ -176,11 +172,7 @@ class Device:
         return table
 
     def unit_kind(self, name: str) -> str:
-        """The kind of the unit called `name`.
-
-        Raises:
-            NGraphError: there is none.
-        """
+        """The kind of the unit called `name`. Raises NGraphError: there is none."""
         if name not in self.units:
             known = [unit for unit in self.units if owner(unit) in ("host", f"{self.engine}0")]
             raise NGraphError(f"{self.name} has no unit {name!r}; it has {', '.join(known)} "
@@ -240,10 +232,7 @@ def load_device(name: str, overrides: Mapping[str, float] | None = None) -> Devi
 
 def add_devices(folder: Path) -> None:
     """Simulate the products of another distribution, too: files as those of `devices/`, of whose chips they may be.
-
-    Raises:
-        ConfigError: a file has the name of one that is there.
-    """
+    Raises ConfigError: a file has the name of one that is there."""
     taken = sorted(file.name for file in folder.glob("*.json") if file.stem in _files())
     if taken:
         raise ConfigError(f"{folder}: there are devices or chips of the names {', '.join(taken)}; rename the files")

@@ -40,11 +40,8 @@ Result = TypeVar("Result")
 
 
 def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, Any]:
-    """Plain data (see `package.pack`), with these samples.
-
-    Raises:
-        PackageError: a number of the device, or of lowering, is not the usual one.
-    """
+    """Plain data (see `package.pack`), with these samples. Raises PackageError: a number of the device, or of lowering,
+    is not the usual one."""
     device, resources = settings.resources.device, settings.resources
     usual = resources_of(load_device(device.name), resources.element).with_engines(len(resources.engines))
     if usual.device.numbers != device.numbers or replace(resources, device=usual.device) != usual:
@@ -55,11 +52,8 @@ def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, 
 
 
 def decode_settings(found: Any) -> Settings:
-    """Return the settings that `encode_settings` encoded.
-
-    Raises:
-        PackageError: the data are something else, or there is no such device.
-    """
+    """Return the settings that `encode_settings` encoded. Raises PackageError: the data are something else, or there is
+    no such device."""
 
     def settings() -> Settings:
         resources = resources_of(load_device(text(found["device"])), text(found["element"]))
@@ -95,11 +89,8 @@ def encode_version(version: Version) -> dict[str, Any]:
 
 
 def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
-    """Return the version of the graph `main` that `encode_version` encoded.
-
-    Raises:
-        PackageError: the data are something else.
-    """
+    """Return the version of the graph `main` that `encode_version` encoded. Raises PackageError: the data are something
+    else."""
 
     def version() -> Version:
         graph = decode_graph(found["graph"])
@@ -198,11 +189,8 @@ class NNPExecutable(Executable):
 
     @staticmethod
     def of(target: str, package: Package) -> NNPExecutable:
-        """Return the executable that the package was made from.
-
-        Raises:
-            PackageError: the package is damaged, or its device is not known.
-        """
+        """Return the executable that the package was made from. Raises PackageError: the package is damaged, or its
+        device is not known."""
         module, settings = decode_module(package), decode_settings(package.settings)
         try:
             flow = module.flow
@@ -217,11 +205,7 @@ class NNPExecutable(Executable):
 
     @property
     def version(self) -> Version:
-        """How the graph is lowered.
-
-        Raises:
-            ConfigError: there are no scales for i8 yet.
-        """
+        """How the graph is lowered. Raises ConfigError: there are no scales for i8 yet."""
         if self._version is None:
             raise ConfigError("precision int8 has no scales before the first call: call the executable once, on inputs "
                               "like those to come, or give arrays by the option calibration and then call it")
@@ -436,11 +420,8 @@ class NNPReplicas(Executable):
 
     @staticmethod
     def of(target: str, package: Package) -> NNPReplicas:
-        """Return the replicas that the package was made from.
-
-        Raises:
-            PackageError: the package is damaged, or its device is not known.
-        """
+        """Return the replicas that the package was made from. Raises PackageError: the package is damaged, or its
+        device is not known."""
         part = NNPExecutable.of(target, Package.from_plain(package.code[PART]))
         flow, own, count = package.flow, part.module.flow, part.settings.devices
         both = (*zip_longest(flow.inputs, own.inputs), *zip_longest(flow.results, own.results))

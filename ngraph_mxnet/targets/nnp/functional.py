@@ -69,10 +69,7 @@ class FunctionalSimulator:
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs' stored elements (bf16 as uint16), of the inputs' stored elements. Calls wait for each other.
-
-        Raises:
-            NGraphError: the inputs' number, shapes or dtypes are not those of the program.
-        """
+        Raises NGraphError: the inputs' number, shapes or dtypes are not those of the program."""
         with self._lock, np.errstate(all="ignore"):
             for memory in self._memories.values():
                 memory.fill(_UNWRITTEN)

@@ -462,11 +462,7 @@ class Lowering:
     # ---- the whole ----------------------------------------------------------------------------------------
 
     def run(self) -> Lowered:
-        """Lower everything.
-
-        Raises:
-            DeviceMemoryError: a node needs more memory than there is.
-        """
+        """Lower everything. Raises DeviceMemoryError: a node needs more memory than there is."""
         places = self.places
         weights, scales = self._place_weights()
         inputs = self._load_inputs()
@@ -612,11 +608,8 @@ class Lowering:
 
 def lower(graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
           instances: int = 1) -> Lowered:
-    """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for.
-
-    Raises:
-        DeviceMemoryError: a node, or all weights together, need more memory than there is.
-    """
+    """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for. Raises
+    DeviceMemoryError: a node, or all weights together, need more memory than there is."""
     first = Lowering(graph, weights, resources, quantization, instances=instances)
     lowered = first.run()
     nearest, size = resources.shared[0]

@@ -70,11 +70,7 @@ class Allocator:
         return None
 
     def free(self, offset: int) -> None:
-        """Give back what `allocate` gave.
-
-        Raises:
-            KeyError: nothing in use begins there.
-        """
+        """Give back what `allocate` gave. Raises KeyError: nothing in use begins there."""
         begin, end = offset, offset + self._used.pop(offset)
         kept = []
         for gap in self._free:
@@ -259,11 +255,7 @@ class Places:
     # ---- storages -----------------------------------------------------------------------------------------
 
     def allocate(self, memory: str, element: str, shape: Shape, name: str = "") -> tuple[Buffer, Key]:
-        """A new buffer, held.
-
-        Raises:
-            NoRoomError: even after spilling what may be spilled.
-        """
+        """A new buffer, held. Raises NoRoomError: even after spilling what may be spilled."""
         size = ELEMENT_BYTES[element] * prod(shape)
         offset = self.memories[memory].allocate(size)
         while offset is None and self.evicting and self._evict(memory):
@@ -275,11 +267,7 @@ class Places:
         return Buffer(f"{name or 'b'}{self._names}", memory, offset, element, tuple(shape)), (memory, offset)
 
     def allocate_shared(self, element: str, shape: Shape, name: str = "") -> tuple[Buffer, Key]:
-        """A new buffer in the nearest shared memory with room, held.
-
-        Raises:
-            DeviceMemoryError: none has.
-        """
+        """A new buffer in the nearest shared memory with room, held. Raises DeviceMemoryError: none has."""
         for memory, _ in self.resources.shared:
             try:
                 return self.allocate(memory, element, shape, name)

@@ -202,11 +202,7 @@ class Op:
     rule: Callable[[Instruction, Mapping[str, Any], Device], None]
 
     def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """`attrs` with defaults filled in.
-
-        Raises:
-            TypeRuleError: one is unknown, missing or of the wrong kind.
-        """
+        """`attrs` with defaults filled in. Raises TypeRuleError: one is unknown, missing or of the wrong kind."""
         unknown = sorted(attrs.keys() - self.schema.keys())
         if unknown:
             raise TypeRuleError(f"{self.name} has no attribute {unknown}; it has {list(self.schema)}")
@@ -232,11 +228,8 @@ def operands(instruction: Instruction) -> dict[str, Tile]:
 
 
 def check(instruction: Instruction, device: Device, number: int = 0) -> None:
-    """Refuse an instruction that the device can't run. `number` is its place in the program.
-
-    Raises:
-        NGraphError: naming the instruction, what was found and what was expected.
-    """
+    """Refuse an instruction that the device can't run. `number` is its place in the program. Raises NGraphError: naming
+    the instruction, what was found and what was expected."""
     try:
         if instruction.op not in OPS:
             raise NGraphError(f"no op {instruction.op!r}; known: {', '.join(OPS)}")
@@ -265,11 +258,8 @@ def _count(what: str, tiles: Sequence[Tile], wanted: int, names: str) -> None:
 
 
 def require_within(tile: Tile) -> None:
-    """Refuse a tile of an unknown element or not within its buffer.
-
-    Raises:
-        NGraphError: naming the buffer, what was found and what was expected.
-    """
+    """Refuse a tile of an unknown element or not within its buffer. Raises NGraphError: naming the buffer, what was
+    found and what was expected."""
     name, elements = tile.buffer.name, list(ELEMENT_BYTES)
     _require(tile.element in elements, f"element of {name}", tile.element, f"one of {elements}")
     inside = len(tile.begin) == len(tile.shape) == len(tile.buffer.shape) and all(
@@ -483,11 +473,7 @@ def _rich(value: Any) -> Any:
 
 
 def parse_program(text: str) -> Program:
-    """The program that `text` describes.
-
-    Raises:
-        NGraphError: a line does not parse; the text names the line.
-    """
+    """The program that `text` describes. Raises NGraphError: a line does not parse; the text names the line."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     header = _HEADER.match(lines[0][1]) if lines else None
     if header is None:

@@ -320,11 +320,7 @@ class Occupancy:
         return {name: level.most for name, level in self._levels.items()}
 
     def begin(self, number: int) -> None:
-        """Instruction `number` begins.
-
-        Raises:
-            NGraphError: more bytes of a memory are in use than it has.
-        """
+        """Instruction `number` begins. Raises NGraphError: more bytes of a memory are in use than it has."""
         for place in self._instructions[number]:
             if not self._live[place]:
                 self._add(place, f"at instruction {number}")
@@ -381,11 +377,8 @@ class Timeline:
 
 
 def simulate(program: Program, device: Device | None = None) -> Timeline:
-    """Simulate `program` on `device`, by default the one that it names.
-
-    Raises:
-        NGraphError: an instruction waits for a later one, or a memory would hold more than its size.
-    """
+    """Simulate `program` on `device`, by default the one that it names. Raises NGraphError: an instruction waits for a
+    later one, or a memory would hold more than its size."""
     device = device or load_device(program.device)
     demands = [demand_of(instruction, device) for instruction in program.instructions]
     start, end, most = _Simulation(program, device, demands).run()
