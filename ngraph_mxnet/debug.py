@@ -31,7 +31,8 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
         if node.op.name == "constant" and not constants:
             continue
         outline = ", color=red, penwidth=3" if node in highlight else ""
-        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={_colour(node)}{outline}];")
+        colour = "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
+        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={colour}{outline}];")
         ids.update(dict.fromkeys(node.outputs, f"n{index}"))
         lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
     for index, result in enumerate(graph.results):
@@ -51,11 +52,6 @@ def label(node: Node) -> str:
 def _text(value: Any) -> str:
     """An attribute's; a body is only named, for it would be a drawing of its own."""
     return f"@{value.name}" if isinstance(value, Graph) else format_attribute(value)
-
-
-def _colour(node: Node) -> str:
-    """By what the node costs: contractions, the rest, what computes nothing."""
-    return "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
 
 
 def _quote(text: str) -> str:
@@ -116,7 +112,8 @@ def to_svg(graph: Graph) -> str:
         if node.op.name != "constant" and (read or not node.inputs):
             edges += [Edge(made[value], len(boxes), str(value.type)) for value in read]
             made.update(dict.fromkeys(node.outputs, len(boxes)))
-            boxes.append(Box(node.op.name, node.origin, _look(node), label(node)))
+            look = _CONTRACTION if node.op.contraction else _COMPUTING if node.op.computes else _MOVING
+            boxes.append(Box(node.op.name, node.origin, look, label(node)))
             drawn.append(node)
     for number, result in enumerate(graph.results):
         if result in made:
@@ -132,8 +129,6 @@ def _line(drawn: list[Node], of: int) -> str:
     return f"{len(drawn)} nodes{': ' if ops else ''}{ops}{left_out}"
 
 
-def _look(node: Node) -> Look:
-    return _CONTRACTION if node.op.contraction else _COMPUTING if node.op.computes else _MOVING
 
 
 class Statistics(NamedTuple):

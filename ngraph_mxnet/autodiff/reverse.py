@@ -360,7 +360,8 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
             builder.origin = node.origin
             _go_back(builder, node, adjoints.get(node, node.op.name), active, found)
     builder.origin = ""
-    copy.results += [found[target] if target in found else _zeros(builder, target) for target in targets]
+    copy.results += [found[target] if target in found else Expression(builder, target).full(0.0).value
+                     for target in targets]
     copy.remove_dead()
     return Joint(copy, frozenset(forward) & frozenset(copy.nodes), tuple(target.name for target in targets),
                  frozenset(node.origin for node in way))
@@ -444,10 +445,6 @@ def _add(builder: Builder, found: dict[Value, Value], value: Value, gradient: Va
     if gradient.type != expected:
         raise GraphError(f"the gradient of {value} is {gradient.type}, expected {expected}")
     found[value] = builder.apply("add", found[value], gradient) if value in found else gradient
-
-
-def _zeros(builder: Builder, value: Value) -> Value:
-    return Expression(builder, value).full(0.0).value
 
 
 def described(op: OpDef) -> str:

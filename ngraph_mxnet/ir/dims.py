@@ -226,7 +226,7 @@ class Dim(_Integer):
     @_of_numbers
     def __add__(self, other: Any) -> Any:
         terms = dict(self.terms)
-        for monomial, factor in _terms(other).items():
+        for monomial, factor in (other.terms if isinstance(other, Dim) else {(): int(other)} if other else {}).items():
             terms[monomial] = terms.get(monomial, 0) + factor
         return _made(terms)
 
@@ -364,10 +364,6 @@ def _operand(size: Any) -> str:
 
 def call_of(op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> Any:
     return low if low == high else Dim({(atom_of(op, args, low, high, text),): 1})
-
-
-def _terms(size: Any) -> Terms:
-    return size.terms if isinstance(size, Dim) else {(): int(size)} if size else {}
 
 
 def _made(terms: Terms) -> Any:

@@ -175,12 +175,16 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
         if isinstance(value, Structure):
             continue  # printed below the node
         kind = node.op.schema.get(key)  # None in a damaged graph, which the verifier's errors show
-        if kind is None or not _equal(value, kind.default):
+        if (kind is None or isinstance(value, np.ndarray) or type(value) is not type(kind.default)
+                or value != kind.default):
             big = elide and isinstance(value, np.ndarray) and value.size > 16
             shown.append(f"{key}={'dense<...>' if big else format_attribute(value)}")
     attrs = f" {{{', '.join(shown)}}}" if shown else ""
     line = f"  {outputs} = {node.op.name}({operands}){attrs}"
-    return f"{line:<60}  # {_escape_end(_escape(node.origin))}" if origins and node.origin else line
+    if not origins or not node.origin:
+        return line
+    origin = re.sub(" $", r"\\x20", _escape(node.origin))  # so that stripping takes no last space
+    return f"{line:<60}  # {origin}"
 
 
 def neighbourhood(graph: Structure, node: Node, radius: int = 3) -> str:
@@ -194,21 +198,10 @@ def neighbourhood(graph: Structure, node: Node, radius: int = 3) -> str:
     return "\n".join(lines)
 
 
-def _equal(a: object, b: object) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return False
-    return type(a) is type(b) and a == b
-
-
 def _quote(name: str) -> str:
     if _PLAIN_NAME.match(name):
         return name
     return '"' + _escape(name).replace('"', "\\u0022") + '"'
-
-
-def _escape_end(text: str) -> str:
-    """Make a last space survive the stripping of lines."""
-    return text[:-1] + "\\x20" if text.endswith(" ") else text
 
 
 def _escape(text: str) -> str:

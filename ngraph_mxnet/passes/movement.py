@@ -11,7 +11,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_node
 from ngraph_mxnet.ir.opdef import all_ops, ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, at_hand, is_one, is_symbolic
-from ngraph_mxnet.ir.types import Shape, i64
+from ngraph_mxnet.ir.types import i64
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.reduction import reduced_shape
 from ngraph_mxnet.passes.base import Answer, Rewrite, RewritePass, Rewriter, join_origins, uniform
@@ -115,13 +115,9 @@ def implicit_broadcast(node: Node, rw: Rewriter) -> Answer:
         source = rw.producer(operand, "broadcast")
         if source is not None:
             shorter = [*inputs[:position], source.inputs[0], *inputs[position + 1:]]
-            if _broadcasts_to(shorter, node.output.shape):
+            if are_same_shape(broadcast_shape([v.shape for v in shorter]), node.output.shape):
                 inputs = shorter
     return rw.make(node.op.name, *inputs, **node.attrs) if inputs != node.inputs else None
-
-
-def _broadcasts_to(values: list, shape: Shape) -> bool:
-    return are_same_shape(broadcast_shape([v.shape for v in values]), shape)
 
 
 def concat_of_one(node: Node, rw: Rewriter) -> Answer:

@@ -158,7 +158,8 @@ class DivideData:
             host = host_of(value, axis)
             scales = {self.scales.get(divided[node]) for node in nodes}
             fits = (host is not None and is_private(value, host, nodes, readers, results)
-                    and all(derivation.of(one) is not Changes.WITH_CALLS for one in _vectors(host))
+                    and all(derivation.of(host.node.inputs[at]) is not Changes.WITH_CALLS
+                            for at in _HOSTS[host.node.op.name].operands)
                     and _saturates_first(host, factors, scales))
             found.update(dict.fromkeys(nodes, _Division(value, axis, factors, host if fits else None)))
         return found
@@ -207,10 +208,6 @@ _HOSTS: dict[str, _Kind] = {
     "layer_norm": _Kind(_normal_axis, (1, 2)),
     "convolution_bias_add_scale_shift": _Kind(lambda node: 1, (4, 5)),
 }
-
-
-def _vectors(host: Host) -> list[Value]:
-    return [host.node.inputs[at] for at in _HOSTS[host.node.op.name].operands]
 
 
 def _divide_host(made: Maker, division: _Division) -> None:
@@ -288,7 +285,8 @@ def factors_of(graph: Graph, channels: Channels) -> dict[str, dict[str, Numbers]
         if host.node.op.kind in ("product", "row"):
             numbers = smoothing_factors(largest, _ranges(nodes), _ALPHA)
             found[SMOOTHING].update(dict.fromkeys(nodes.values(), _as_numbers(numbers)))
-        elif len(nodes) == 1 and is_private(value, host, set(nodes), readers, results) and _may_be_bounded(host):
+        elif (len(nodes) == 1 and is_private(value, host, set(nodes), readers, results)
+              and (host.selects or host.upper == np.inf)):
             numbers = _bounded(_equalising(first, largest), largest, host.upper)
             found[EQUALISATION][name] = _as_numbers(numbers)
     return found
@@ -306,10 +304,6 @@ def _equalising(node: Node, largest: np.ndarray) -> np.ndarray:
     if is_depthwise(node):
         return smoothing_factors(largest, np.ones_like(largest), _ALPHA)
     return equalisation_scales(largest, _ranges({node: ""}))
-
-
-def _may_be_bounded(host: Host) -> bool:
-    return host.selects or host.upper == np.inf
 
 
 def _bounded(factors: np.ndarray, largest: np.ndarray, upper: float) -> np.ndarray:

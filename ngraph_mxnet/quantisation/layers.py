@@ -166,7 +166,8 @@ def outline(graph: Graph, names: Mapping[Node, str]) -> Outline:
             made.update({value: Read(_ending(value), len(vertices) - 1) for value in node.outputs})
         else:
             (before,) = reads
-            made.update({value: Read(_and(before.path, _told(value)), before.source) for value in node.outputs})
+            made.update({value: Read(_and(before.path, _and(_path_name(node), _ending(value))), before.source)
+                         for value in node.outputs})
     return Outline(tuple(vertices), tuple(map(read, graph.results)))
 
 
@@ -189,12 +190,6 @@ def _ending(value: Value) -> str:
     low, high = (float(node.attrs.get(name, end)) for name, end in ends)
     bounds = "" if (low, high) == (-math.inf, math.inf) else "relu" if (low, high) == (0, math.inf) else f"{low}:{high}"
     return _and(f"#{value.index}" if value.index else "", bounds)
-
-
-def _told(value: Value) -> str:
-    node = value.node
-    assert node is not None
-    return _and(_path_name(node), _ending(value))
 
 
 def _path_name(node: Node) -> str:
@@ -314,16 +309,13 @@ class _Matching:
     def _beside(self, own: int, other: int) -> Iterator[tuple[int, int]]:
         reads = [of.vertices[number].reads for of, number in ((self._ours, own), (self._theirs, other))]
         for one, two in zip(*reads, strict=False):
-            if INPUT not in (one.source, two.source) and one.path == two.path:
-                yield from self._alike(one.source, two.source)
+            if (INPUT not in (one.source, two.source) and one.path == two.path
+                    and self._ours.vertices[one.source].what == self._theirs.vertices[two.source].what):
+                yield one.source, two.source
         ours, theirs = (self._by_way(of, number) for of, number in ((self._ours, own), (self._theirs, other)))
         for way, readers in ours.items():
             if len(readers) == len(theirs.get(way, ())) == 1:
                 yield readers[0], theirs[way][0]
-
-    def _alike(self, own: int, other: int) -> Iterator[tuple[int, int]]:
-        if self._ours.vertices[own].what == self._theirs.vertices[other].what:
-            yield own, other
 
     @staticmethod
     def _by_way(of: Outline, number: int) -> dict[Hashable, list[int]]:

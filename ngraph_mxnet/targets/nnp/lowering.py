@@ -84,7 +84,9 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, re
         for axis, found in ranges.items():
             begin, size = found[1 if len(found) > 2 else 0]
             sample = sample.along(axis, box.begin[axis] + begin, size)
-        sizes = _sizes(read(node, sample), streams)
+        part = read(node, sample)
+        sizes = [box.size * each for box, each in zip((*part.inputs, *part.outputs),
+                                                      (*streams.inputs, *streams.outputs), strict=True)]
         depends = _depends(node, table, parts)
         room = sum(size * (copies if any(parts[axis] > 1 for axis in own) else 1)
                    for size, own in zip(sizes, depends, strict=True))
@@ -124,11 +126,6 @@ def _axes(node: Node, box: Box, table: dict, streams: Streams) -> list[int]:
     last = useful[-2:] if node.op.kind == "product" else []
     largest = sorted((axis for axis in useful if axis not in last), key=lambda axis: -box.shape[axis])
     return sorted([*largest[: 3 - len(last)], *last])
-
-
-def _sizes(found: Read, streams: Streams) -> list[int]:
-    boxes = (*found.inputs, *found.outputs)
-    return [box.size * each for box, each in zip(boxes, (*streams.inputs, *streams.outputs), strict=True)]
 
 
 def _depends(node: Node, table: dict, parts: dict[int, int]) -> list[set[int]]:
