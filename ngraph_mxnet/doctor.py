@@ -33,7 +33,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cache.store import Store, UnsafeError, opened_folder, wanted_folder
 from ngraph_mxnet.cores import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.environment import settings_in
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.installation import missing_part, version_of
 from ngraph_mxnet.version import __version__
 from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
@@ -289,7 +289,7 @@ def settings() -> Finding:
     problem, note = _of_mxnet(os.environ.get(VARIABLE, ""))
     problems += [problem] if problem else []
     notes += [note] if note else []
-    return Finding("settings", facts, tuple(problems), (*notes, *_notices()))
+    return Finding("settings", facts, tuple(problems), (*notes, *notices()))
 
 
 def _of_mxnet(value: str) -> tuple[str, str]:
@@ -303,13 +303,14 @@ def _of_mxnet(value: str) -> tuple[str, str]:
     return f"{VARIABLE}={value}: MXNet has no such backend, expected {BACKEND}, {', '.join(MXNET_BACKENDS)}", ""
 
 
-def _notices() -> list[str]:
+def notices() -> list[str]:
+    """Settings that this machine can't follow."""
     from ngraph_mxnet.runtime.backend import get_backend
 
     try:
         return get_backend(config.get("NGRAPH_BACKEND")).notices()
-    except ConfigError:
-        return []  # the processor's check says so
+    except NGraphError:
+        return []  # other checks say so
 
 
 def cache() -> Finding:

@@ -55,13 +55,6 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
     return found
 
 
-def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value:
-            raise click.BadParameter(f"found {value!r}, expected KEY=VALUE: for example version=3")
-    return dict(value.partition("=")[::2] for value in values)
-
-
 @click.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False),
                 metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
@@ -72,13 +65,12 @@ def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[
               help="The shape of an input; once for each whose shape the model leaves open. To name an input again "
                    "begins a further set of shapes, for which the model is compiled, too. A size may be a range, as "
                    "1..32, H or H:8..640: then it is compiled for all sizes within.")
-@options.dtype_option
-@options.precision_option
-@options.recipe_option
+@options.takes("dtype", "precision", "recipe")
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
               help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
                    "every x86-64 CPU runs it; of int8 without baseline.")
-@click.option("--meta", "metadata", multiple=True, callback=_metadata, metavar="KEY=VALUE",
+@click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
+              metavar="KEY=VALUE",
               help="A text that the file carries; once for each.")
 @click.option("--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
@@ -178,20 +170,14 @@ def _ports(types: Mapping[str, str]) -> str:
 @click.option("--of", type=options.FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}",
               help="Of a compiled file the model that it was made of, to which --shape, --params and --dtype belong. "
                    "Without it the file is compared with the results that it holds.")
-@options.input_option
-@options.shape_option
-@options.dtype_option
+@options.takes("input", "shape", "dtype")
 @click.option("--seed", type=click.IntRange(0), default=SEED, show_default=True,
               help="Of the inputs that are not given: such as the model is made for (positions in its tables, lengths, "
                    "masks), else normal numbers, or integers 0 and 1.")
 @options.params_option
 @click.option("--reference-params", type=options.FILE, metavar="OTHER-0000.params|OTHER.onnx",
               help="Weights for the reference alone, as of the release before: of an ONNX model those of another one.")
-@options.backend_option
-@options.threads_option
-@options.precision_option
-@options.recipe_option
-@options.option_option
+@options.takes("backend", "threads", "precision", "recipe", "option")
 @click.option("--tolerance", type=click.FloatRange(0, max_open=True, max=float("inf")), metavar="SHARE",
               help="How far a float may be from the reference's, over the largest magnitude of its tensor. By default "
                    "1e-3; in float16, also of models that store values so, 1e-2; with --precision bf16 5e-2, with int8 "

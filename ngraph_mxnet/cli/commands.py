@@ -167,6 +167,8 @@ def _cpu() -> Any:
 @options.json_option
 def env(as_json: bool) -> None:
     """Every environment variable that the package reads, with its value now."""
+    from ngraph_mxnet.doctor import notices
+
     rows = []
     for variable in config.VARIABLES.values():
         row = {"variable": variable.name, "value": None, "default": variable.default, "allowed": variable.allowed,
@@ -177,7 +179,7 @@ def env(as_json: bool) -> None:
             row["error"] = str(error)
         rows.append(row)
     if as_json:
-        click.echo(json.dumps({"variables": rows, "notices": _notices()}, indent=2))
+        click.echo(json.dumps({"variables": rows, "notices": notices()}, indent=2))
         return
     table = Table("variable", "value", "default", "allowed", "meaning")
     for row in rows:
@@ -186,18 +188,8 @@ def env(as_json: bool) -> None:
         table.add_row(*(escape(str(config.as_written(cell))) for cell in cells))
     console = _console()
     console.print(table)
-    for notice in _notices():
+    for notice in notices():
         console.print(notice, style="yellow")
-
-
-def _notices() -> list[str]:
-    """Settings that this machine can't follow."""
-    from ngraph_mxnet.runtime.backend import get_backend
-
-    try:
-        return get_backend(config.get("NGRAPH_BACKEND")).notices()
-    except NGraphError:
-        return []  # a value that is not allowed stands in the table
 
 
 @click.command()

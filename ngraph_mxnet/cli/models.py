@@ -92,9 +92,7 @@ def _print(found: Any, shown: Console, as_json: bool) -> None:
 
 @click.command()
 @options.model_argument
-@options.shape_option
-@options.dtype_option
-@options.backend_option
+@options.takes("shape", "dtype", "backend")
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
 @click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
 @click.option("--train", is_flag=True, help="Of a symbol: where each node and update runs in training, on the CPU.")
@@ -151,11 +149,7 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 
 @click.command()
 @options.runnable_argument
-@options.input_option
-@options.params_option
-@options.backend_option
-@options.threads_option
-@options.precision_option
+@options.takes("input", "params", "backend", "threads", "precision")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.npz",
               help="Write the results there, by name.")
 @options.json_option
@@ -195,10 +189,7 @@ def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
 
 @click.command()
 @options.model_argument
-@options.shape_option
-@options.input_option
-@options.params_option
-@options.threads_option
+@options.takes("shape", "input", "params", "threads")
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
 @options.json_option
 def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, threads: int | None,
@@ -248,13 +239,7 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
                 metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
 @click.option("--stage", type=click.Choice(list(STAGES)), help="By default optimised.")
 @click.option("--after", metavar="PASS", help="The IR right after this pass, at its last run that changed anything.")
-@options.shape_option
-@options.dtype_option
-@options.params_option
-@options.backend_option
-@options.threads_option
-@options.precision_option
-@options.option_option
+@options.takes("shape", "dtype", "params", "backend", "threads", "precision", "option")
 @click.option("--text", is_flag=True, help="Print it; so it is if no file is named.")
 @click.option("--constants", is_flag=True, help="Print constants whole, so that the IR can be read again.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -378,14 +363,7 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
 @options.model_argument
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True,
               metavar="REPORT.html", help="Write the page there.")
-@options.shape_option
-@options.dtype_option
-@options.input_option
-@options.params_option
-@options.backend_option
-@options.threads_option
-@options.precision_option
-@options.option_option
+@options.takes("shape", "dtype", "input", "params", "backend", "threads", "precision", "option")
 @click.option("--rounds", type=click.IntRange(0), default=10, show_default=True,
               help="Calls to measure; with 0 nothing runs.")
 @click.option("--verify", "verified", is_flag=True,

@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,15 @@ def read_range(value: str) -> tuple[str, tuple[int | str, ...]]:
         raise click.BadParameter(str(error)) from None
 
 
-def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    dtypes = dict(value.partition("=")[::2] for value in values)
-    for value in values:
-        if "=" not in value:
-            raise click.BadParameter(f"found {value!r}, expected NAME=DTYPE: for example data=float32")
-    return dtypes
+def pairs(form: str, example: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    """Reads values of this form, as NAME=VALUE."""
+    def read(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        for value in values:
+            if "=" not in value:
+                raise click.BadParameter(f"found {value!r}, expected {form}: for example {example}")
+        return dict(value.partition("=")[::2] for value in values)
+
+    return read
 
 
 def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -89,13 +93,6 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
             raise click.BadParameter(f"{path} holds several arrays, which have names of their own: give it without "
                                      f"{name}=")
     return arrays
-
-
-def _option(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value:
-            raise click.BadParameter(f"found {value!r}, expected NAME=VALUE: for example pins=conv0=CPU")
-    return dict(value.partition("=")[::2] for value in values)
 
 
 def axes(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, tuple[int, ...]] | None:
@@ -153,7 +150,8 @@ runnable_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODE
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
                                  "needs those of its data inputs.")
-dtype_option = click.option("--dtype", "dtypes", multiple=True, callback=_dtype, metavar="NAME=DTYPE",
+dtype_option = click.option("--dtype", "dtypes", multiple=True, callback=pairs("NAME=DTYPE", "data=float32"),
+                            metavar="NAME=DTYPE",
                             help="A symbol's input's element type, float32 if not given.")
 input_option = click.option("--input", "--inputs", "arrays", multiple=True, callback=_arrays,
                             metavar="[NAME=]FILE.npy|FILE.npz",
@@ -167,10 +165,17 @@ precision_option = click.option("--precision", type=click.Choice(["f32", "bf16",
                                 help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
 recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
                              help="For int8: what `quantize --recipe` wrote. By default that of NGRAPH_CALIBRATION.")
-option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
+option_option = click.option("--option", "settings", multiple=True, callback=pairs("NAME=VALUE", "pins=conv0=CPU"),
+                             metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 store_option = click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                             help="The store of runs. By default NGRAPH_RUNS, or the user's own.")
 record_option = click.option("--record/--no-record", default=None,
                              help="Add a run to the store (docs/experiments.md). By default where NGRAPH_RUNS is set.")
+
+
+def takes(*names: str) -> Callable[[Any], Any]:
+    """Several of these options, in this order."""
+    found = [globals()[f"{name}_option"] for name in names]
+    return lambda command: reduce(lambda made, option: option(made), reversed(found), command)

@@ -106,9 +106,7 @@ def _shapes(context: click.Context, parameter: click.Parameter,
 @click.option("--report", is_flag=True, help="Print the report beside what is written, too; without -o and --recipe it "
                                              "is printed anyway.")
 @click.option("--plot", type=_OUT, metavar="FILE", help="Draw damages and times of the layers there, with matplotlib.")
-@options.threads_option
-@options.record_option
-@options.json_option
+@options.takes("threads", "record", "json")
 @click.pass_context
 def quantize(context: click.Context, model: str, samples: Path, params: str | None,
              shapes: dict[str, tuple[int | str, ...]], dtypes: dict[str, str], max_drop: float | None,

@@ -81,8 +81,7 @@ def runs() -> None:
 @click.option("--kind", help="Only runs of this program: bench, quantize, bench_peers, ...")
 @click.option("--name", help="Only runs whose name contains this.")
 @click.option("--limit", type=click.IntRange(1), help="Only so many, the newest.")
-@options.store_option
-@options.json_option
+@options.takes("store", "json")
 def list_(kind: str | None, name: str | None, limit: int | None, store: Path | None, as_json: bool) -> None:
     """List runs, the oldest first."""
     found = Store(store or default_path()).runs(kind, name)
@@ -115,8 +114,7 @@ def _commit(run: Run) -> str | None:
 
 @runs.command()
 @click.argument("run")
-@options.store_option
-@options.json_option
+@options.takes("store", "json")
 def show(run: str, store: Path | None, as_json: bool) -> None:
     """Show all of a RUN: settings, metrics, samples, and what it depends on.
 
@@ -157,8 +155,7 @@ def show(run: str, store: Path | None, as_json: bool) -> None:
 @click.option("--rerun", is_flag=True, help="Measure both anew, in turns, record them, and compare these: what the "
                                             "machine did between two recordings is in neither then. Runs of bench.")
 @click.option("--processes", type=click.IntRange(1), default=_RERUN, show_default=True, help="For --rerun, of each.")
-@options.store_option
-@options.json_option
+@options.takes("store", "json")
 def compare(base: str, new: str, series: str, confidence: float, fail_if_slower: float | None, rerun: bool,
             processes: int, store: Path | None, as_json: bool) -> None:
     """Say whether the run NEW is faster or slower than BASE, or that it can't be told.
@@ -215,8 +212,7 @@ def _print_differences(found: Mapping[str, tuple[Any, Any]]) -> None:
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
               help="The picture: .svg, .png or .pdf.")
 @_series_option
-@options.store_option
-@options.json_option
+@options.takes("store", "json")
 def plot(wanted: tuple[str, ...], output: Path, series: str, store: Path | None, as_json: bool) -> None:
     """Draw the samples of runs, in their order and as boxes, with matplotlib."""
     place = Store(store or default_path())
@@ -234,8 +230,7 @@ def plot(wanted: tuple[str, ...], output: Path, series: str, store: Path | None,
               help="Add them to MLflow's file store there, usually mlruns.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write a row for each sample and metric.")
-@options.store_option
-@options.json_option
+@options.takes("store", "json")
 def export(wanted: tuple[str, ...], mlflow: Path | None, csv_file: Path | None, store: Path | None,
            as_json: bool) -> None:
     """Export runs, all if none are named, for other programs: as JSON or CSV, or to MLflow."""
@@ -272,12 +267,7 @@ _WARM_UP = 5
 
 @click.command()
 @options.runnable_argument
-@options.shape_option
-@options.input_option
-@options.params_option
-@options.backend_option
-@options.threads_option
-@options.precision_option
+@options.takes("shape", "input", "params", "backend", "threads", "precision")
 @click.option("--rounds", type=click.IntRange(1), default=50, show_default=True,
               help="Calls to measure, of each caller in a process.")
 @click.option("--callers", type=click.IntRange(1), default=1, show_default=True,

@@ -275,10 +275,7 @@ class Graph(Structure):
             table[parameter] = copy.add_parameter(parameter.type, parameter.name, parameter.role,
                                                   origin=parameter.origin)
         for node in self.nodes:
-            twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
-            twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]
-            table.update(zip(node.outputs, twin.outputs, strict=True))
-            copy.nodes.append(twin)
+            copy.nodes.append(_copied(node, table, dict(node.attrs)))
         copy.results = [table[v] for v in self.results]
         copy.guards = list(self.guards)
         return copy
@@ -376,13 +373,28 @@ def extract(graph: Graph, results: Sequence[Value], inputs: Iterable[Value], *, 
     read = tuple(table)
     for node in graph.nodes:
         if node in needed:
-            twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
-            twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]
-            for old, new in zip(node.outputs, twin.outputs, strict=True):
-                table.setdefault(old, new)  # one of several outputs may be an input
-            part.nodes.append(twin)
+            part.nodes.append(_copied(node, table, dict(node.attrs)))
     part.results = [table[value] for value in results]
     return Extract(part, read)
+
+
+def _copied(node: Node, table: dict[Value, Value], attrs: dict[str, Any]) -> Node:
+    """The node on the values of `table`, which gets its outputs; one of several may be there already, as an input."""
+    twin = Node(node.op, [table[value] for value in node.inputs], attrs, origin=node.origin)
+    twin.outputs = [Value(value.type, twin, value.index, value.name) for value in node.outputs]
+    for old, new in zip(node.outputs, twin.outputs, strict=True):
+        table.setdefault(old, new)
+    return twin
+
+
+def last_reads(graph: Structure) -> dict[Node, list[Value]]:
+    """The values that nothing reads after each node; results are always kept."""
+    kept, table = set(graph.results), dict[Node, list[Value]]()
+    last = {operand: node for node in graph.nodes for operand in node.inputs}
+    for value, reader in last.items():
+        if value not in kept:
+            table.setdefault(reader, []).append(value)
+    return table
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -602,9 +614,6 @@ def _nameless(graph: Graph, nodes: list[Node], parameters: list[Value]) -> Graph
     for node in nodes:
         attrs = {name: _nameless(value, value.nodes, value.parameters) if isinstance(value, Graph) else value
                  for name, value in node.attrs.items()}
-        twin = Node(node.op, [table[value] for value in node.inputs], attrs)
-        twin.outputs = [Value(value.type, twin, value.index) for value in node.outputs]
-        table.update(zip(node.outputs, twin.outputs, strict=True))
-        copy.nodes.append(twin)
+        copy.nodes.append(_copied(node, table, attrs))
     copy.results = [table[value] for value in graph.results]
     return copy

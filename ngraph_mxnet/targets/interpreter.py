@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import PackageError, UnsupportedError
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, last_reads
 from ngraph_mxnet.ir.module import single_step
 from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.runtime.backend import Backend
@@ -50,13 +50,7 @@ class GraphValues:
     """Runs a graph node by node; a value is dropped after its last reader. See `Executable.values`."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        kept = set(graph.results)
-        last_reader = {operand: node for node in graph.nodes for operand in node.inputs}
-        self._dies_after: dict[Node, list[Value]] = {}
-        for value, node in last_reader.items():
-            if value not in kept:
-                self._dies_after.setdefault(node, []).append(value)
+        self._graph, self._dies_after = graph, last_reads(graph)
 
     def run(self, native: None, arrays: Sequence[np.ndarray],
             observe: Callable[[Node, int, np.ndarray], None] | None = None) -> list[np.ndarray]:

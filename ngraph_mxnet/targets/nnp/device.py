@@ -95,7 +95,7 @@ class Device:
         self.clock = self["clock"]
         sides = ("channels", "positions", "depth")
         self.grids = {name: Grid(*(int(self[f"grid.formats.{name}.{side}"]) for side in sides),
-                                 self[f"grid.formats.{name}.energy"]) for name in self._children("grid.formats")}
+                                 energy=self[f"grid.formats.{name}.energy"]) for name in self._children("grid.formats")}
         """By the element type of its operands."""
         self.grid_startup = self["grid.startup"] / self.clock
         self.joined = int(self["grid.joined"])

@@ -31,7 +31,7 @@ from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.lowering import Arrays, Lowered, Settings, Version, lower
 from ngraph_mxnet.targets.nnp.places import convert_views, resources_of
 from ngraph_mxnet.targets.nnp.program import Program, parse_program, print_program
-from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, uniform
+from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, known_arrays, uniform
 from ngraph_mxnet.targets.nnp.quantize import quantize
 from ngraph_mxnet.targets.nnp.report import Report, count_call, make_report, trace_text
 from ngraph_mxnet.targets.nnp.timing import Timeline, simulate
@@ -311,8 +311,7 @@ class NNPExecutable(Executable):
         if self.settings.narrow:
             self._version = self._packed.pop(digest, None) or self._narrow_version(arrays, contents)
         version = self.version
-        known = dict(zip(version.graph.parameters, contents, strict=True))
-        known |= {node.output: node.attrs["value"] for node in version.graph.nodes if node.op.name == "constant"}
+        known = known_arrays(version.graph, dict(zip(version.graph.parameters, contents, strict=True)))
         return version, version.loaded(known)
 
 

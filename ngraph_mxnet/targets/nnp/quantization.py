@@ -16,7 +16,7 @@ stored in another, an `identity` node in the graph converts it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -223,16 +223,6 @@ def on_grid(node: Node) -> bool:
     if not node.op.contraction or len(node.outputs) != 1 or not node.output.type.element.is_float:
         return False
     return all(step == 1 for step in node.attrs.get("data_dilations", ()))
-
-
-def last_reads(graph: Graph) -> Mapping[Node, Sequence[Value]]:
-    """The values that nothing reads after each node; results are always kept."""
-    kept, table = set(graph.results), dict[Node, list[Value]]()
-    last = {operand: node for node in graph.nodes for operand in node.inputs}
-    for value, reader in last.items():
-        if value not in kept:
-            table.setdefault(reader, []).append(value)
-    return table
 
 
 def known_arrays(graph: Graph, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, last_reads
 from ngraph_mxnet.quantisation.calibration import Histogram, choose_symmetric, symmetric, weight_scales
 from ngraph_mxnet.quantisation.layers import weight_axes
 from ngraph_mxnet.targets.nnp import functional
@@ -38,7 +38,6 @@ from ngraph_mxnet.targets.nnp.quantization import (
     convert_operands,
     finite_magnitude,
     known_arrays,
-    last_reads,
     on_grid,
     plain_elements,
     uniform,
