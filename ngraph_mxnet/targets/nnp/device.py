@@ -93,10 +93,12 @@ class Device:
             clock = self["peak"] / (2 * macs * self.engines)
             self.numbers["clock"] = Number(clock, "Hz", "derived", "peak / (2 x MAC a cycle x engines)")
         self.clock = self["clock"]
-        sides = ("channels", "positions", "depth")
-        self.grids = {name: Grid(*(int(self[f"grid.formats.{name}.{side}"]) for side in sides),
-                                 energy=self[f"grid.formats.{name}.energy"]) for name in self._children("grid.formats")}
+        self.grids: dict[str, Grid] = {}
         """By the element type of its operands."""
+        for name in self._children("grid.formats"):
+            channels, positions, depth, energy = (
+                self[f"grid.formats.{name}.{key}"] for key in ("channels", "positions", "depth", "energy"))
+            self.grids[name] = Grid(int(channels), int(positions), int(depth), energy)
         self.grid_startup = self["grid.startup"] / self.clock
         self.joined = int(self["grid.joined"])
         self.row_reuse = bool(self["grid.row_reuse"])
