@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
@@ -142,9 +142,6 @@ class Diverging:
         difference."""
         return not self.alone.agrees
 
-    def with_differing(self, names: Sequence[str]) -> Diverging:
-        return replace(self, differing=names)
-
     def verdict(self) -> str:
         if not self.computes_wrong:
             return ("of the reference's operands it computes the right value: it carries an earlier difference, which "
@@ -206,9 +203,6 @@ class Verification:
     @property
     def agrees(self) -> bool:
         return all(difference.agrees for _, difference in self.outputs)
-
-    def with_diverging(self, found: Diverging | None, unnamed: str | None) -> Verification:
-        return replace(self, diverging=found, unnamed=unnamed)
 
     def to_dict(self) -> dict[str, Any]:
         return {

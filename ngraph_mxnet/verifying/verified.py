@@ -312,7 +312,10 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
                          _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
                          str(allowed), outputs, found.note)
-    return about if about.agrees else about.with_diverging(*_diverging(found, against, name, options, allowed))
+    if about.agrees:
+        return about
+    diverging, unnamed = _diverging(found, against, name, options, allowed)
+    return replace(about, diverging=diverging, unnamed=unnamed)
 
 
 def _diverging(model: Model, against: str, backend: str, options: Mapping[str, Any],
@@ -328,7 +331,7 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
             found = bisection.described(first)
     except NGraphError as error:
         return None, f"the model can't be cut into parts: {error}"
-    return found.with_differing(model.differing_weights(found.parameters)), None
+    return replace(found, differing=model.differing_weights(found.parameters)), None
 
 
 @dataclass(frozen=True)
