@@ -355,8 +355,7 @@ _CLOSE = 1e-4
 """The most by which a probability may differ from the definition's."""
 
 
-def installation(missing: Callable[[], str | None] = missing_part,
-                 version: Callable[[str], str | None] = version_of,
+def installation(missing: Callable[[], str | None] = missing_part, version: Callable[[str], str | None] = version_of,
                  site: Path | None = None) -> Finding:
     """`site`: where the `.pth` file should be, by default this Python's site-packages."""
     package = Path(__file__).parent

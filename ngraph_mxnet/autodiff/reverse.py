@@ -138,11 +138,10 @@ class Expression:
         if self.size == 0:
             return self
         turned = [axis in axes for axis in range(self.rank)]
-        return self.apply(
-            "slice",
-            begin=[size - 1 if turn else 0 for size, turn in zip(self.shape, turned, strict=True)],
-            end=[-1 if turn else size for size, turn in zip(self.shape, turned, strict=True)],
-            strides=[-1 if turn else 1 for turn in turned])
+        return self.apply("slice",
+                          begin=[size - 1 if turn else 0 for size, turn in zip(self.shape, turned, strict=True)],
+                          end=[-1 if turn else size for size, turn in zip(self.shape, turned, strict=True)],
+                          strides=[-1 if turn else 1 for turn in turned])
 
     def where(self, condition: Expression) -> Expression:
         """This where the condition holds, else 0."""

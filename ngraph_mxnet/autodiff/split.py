@@ -425,8 +425,7 @@ def _way(shape: tuple[int, ...], blocks: int) -> Way | None:
         return None
     cut, axes = (shape[0], shape[1] // blocks, blocks, *shape[2:]), range(3, len(shape) + 1)
     order, back = (0, 1, *axes, 2), (0, 1, len(shape), *(axis - 1 for axis in axes))
-    return Way(tuple(cut[axis] for axis in order),
-               [("reshape", {"shape": cut}), ("transpose", {"order": order})],
+    return Way(tuple(cut[axis] for axis in order), [("reshape", {"shape": cut}), ("transpose", {"order": order})],
                [("transpose", {"order": back}), ("reshape", {"shape": shape})])
 
 

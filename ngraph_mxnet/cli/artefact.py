@@ -70,14 +70,12 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
               help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
                    "every x86-64 CPU runs it; of int8 without baseline.")
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
-              metavar="KEY=VALUE",
-              help="A text that the file carries; once for each.")
+              metavar="KEY=VALUE", help="A text that the file carries; once for each.")
 @click.option("--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
 def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], precision: str | None,
-            recipe: str | None, isas: list[str], metadata: dict[str, str], with_reference: bool,
-            as_json: bool) -> None:
+            recipe: str | None, isas: list[str], metadata: dict[str, str], with_reference: bool, as_json: bool) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.

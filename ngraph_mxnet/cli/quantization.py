@@ -122,10 +122,9 @@ def quantize(context: click.Context, model: str, samples: Path, params: str | No
     outputs = _Outputs(output, recipe, plot)
     outputs.check()
     started, start = now(), time.perf_counter()
-    found = quantize_model(
-        model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, corrections=corrections,
-        params=params, shapes=shapes, dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations,
-        only_faster=not even_if_slower)
+    found = quantize_model(model, read_samples(samples), metric=metric, max_drop=max_drop, method=method,
+                           corrections=corrections, params=params, shapes=shapes, dtypes=dtypes, threads=threads,
+                           keep=keep, evaluations=evaluations, only_faster=not even_if_slower)
     failed = outputs.write(found)
     store = recorded_store(record)
     if store is not None:
