@@ -216,12 +216,8 @@ class Edge:
 
 def picture(boxes: Sequence[Box], edges: Sequence[Edge], title: str, lines: Sequence[str] = (),
             bold_means: str = "") -> str:
-    """The SVG of a graph whose boxes come in order: each behind those that it reads.
-
-    Args:
-        lines: below the title.
-        bold_means: what bold edges say, for the legend.
-    """
+    """The SVG of a graph whose boxes come in order: each behind those that it reads. `lines`: below the title.
+    `bold_means`: what bold edges say, for the legend."""
     sources: list[list[int]] = [[] for _ in boxes]
     for edge in edges:
         sources[edge.reader].append(edge.source)

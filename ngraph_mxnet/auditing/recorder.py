@@ -179,14 +179,8 @@ one by one take ten times as long. SQLite before 3.32 takes 999 values at most."
 
 def append(path: Path, rows: Mapping[str, Sequence[Sequence[Any]]],
            batches: Iterable[tuple[str, list[Any]]] = ()) -> None:
-    """Add rows by table, all or none.
-
-    Args:
-        batches: further rows of a table, at most BATCH, as values one after the other.
-
-    Raises:
-        sqlite3.Error: the file can't be written to, or is none of ours.
-    """
+    """Add rows by table, all or none. `batches`: further rows of a table, at most BATCH, as values one after the other.
+    Raises sqlite3.Error: the file can't be written to, or is none of ours."""
     with _FORMAT.adding(path) as database:
         for table, added in rows.items():
             for begin in range(0, len(added), BATCH):

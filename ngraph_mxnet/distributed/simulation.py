@@ -268,17 +268,11 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """
-        Raises:
-            SimulationError: it can't be read, or is not such a file.
-        """
+        """Raises SimulationError: it can't be read, or is not such a file."""
         return read_as(path, _TRACE, _trace)
 
     def save(self, path: str | Path) -> None:
-        """
-        Raises:
-            OSError: it can't be written.
-        """
+        """Raises OSError: it can't be written."""
         write_as(path, _TRACE, asdict(self) | {"gradients": [asdict(each) for each in self.gradients]})
 
 
@@ -602,15 +596,9 @@ class Calibration:
 
     @staticmethod
     def load(path: str | Path) -> Calibration:
-        """
-        Raises:
-            SimulationError: it can't be read, or is not such a file.
-        """
+        """Raises SimulationError: it can't be read, or is not such a file."""
         return read_as(path, _CALIBRATION, lambda content: made(Calibration, content, "calibration"))
 
     def save(self, path: str | Path) -> None:
-        """
-        Raises:
-            OSError: it can't be written.
-        """
+        """Raises OSError: it can't be written."""
         write_as(path, _CALIBRATION, asdict(self))

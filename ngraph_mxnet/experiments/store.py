@@ -214,11 +214,8 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def collect(command: Sequence[str]) -> dict[str, Any]:
-    """All of it, as plain data.
-
-    Args:
-        command: what runs the program again with a Python in front: a script and its arguments, or -m and a module.
-    """
+    """All of it, as plain data. `command`: what runs the program again with a Python in front: a script and its
+    arguments, or -m and a module."""
     return {
         "command": list(command), "folder": os.getcwd(), "variables": variables(os.environ),
         "threads": config.threads(), "affinity": sorted(os.sched_getaffinity(0)), "machine": machine(),

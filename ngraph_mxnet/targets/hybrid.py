@@ -59,13 +59,7 @@ class Options:
 
 def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...]) -> Options:
     """From what a caller gives; an option called `<device>_<name>` is one of that device, such as `nnp_precision`.
-
-    Args:
-        devices: unless others are given.
-
-    Raises:
-        ConfigError: an option is unknown, or its value is not allowed.
-    """
+    `devices`: unless others are given. Raises ConfigError: an option is unknown, or its value is not allowed."""
     if "devices" in given:
         devices = read_devices(given["devices"])
     passed: tuple[dict[str, Any], ...] = tuple({} for _ in devices)

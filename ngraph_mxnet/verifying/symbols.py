@@ -49,10 +49,8 @@ class PartitionedModel(Model):
     def __init__(self, symbol: Any, weights: Mapping[str, np.ndarray], reference_weights: Mapping[str, np.ndarray],
                  shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], arrays: Mapping[str, Any], seed: int,
                  reason: str, backend: str) -> None:
-        """Raises:
-            ModelError, InputError: an input is missing, or one that is given belongs to none, or does not fit; or no
-                weight of the reference's is the model's.
-        """
+        """Raises ModelError or InputError: an input is missing, or one that is given belongs to none, or does not fit;
+        or no weight of the reference's is the model's."""
         require_common(weights, reference_weights)
         ports = [Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
                  for name, shape in shapes.items()]

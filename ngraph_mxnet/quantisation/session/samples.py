@@ -390,9 +390,7 @@ class Subject:
     """A graph whose weights are constants, and what is compiled of it for the CPU."""
 
     def __init__(self, graph: Graph, weights: Mapping[str, Any], threads: int) -> None:
-        """Raises:
-            UnsupportedError: the CPU does not run a node, or nothing can be in 8 bits.
-        """
+        """Raises UnsupportedError: the CPU does not run a node, or nothing can be in 8 bits."""
         backend = get_backend(BACKEND)
         self.graph, self.threads = bind_weights(graph, weights), threads
         backend.require_support(self.graph)
@@ -438,9 +436,7 @@ class Subject:
         return compile(graph, BACKEND, threads=self.threads, **how)
 
     def require_layers(self, names: Sequence[str]) -> None:
-        """Raises:
-            ConfigError: one is no product that can be in 8 bits.
-        """
+        """Raises ConfigError: one is no product that can be in 8 bits."""
         unknown = [name for name in names if name not in self.layers]
         if unknown:
             raise ConfigError(f"keep: found {listed(unknown)}, expected some of the layers that can be in 8 bits: "

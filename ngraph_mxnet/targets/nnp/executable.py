@@ -392,11 +392,7 @@ class NNPReplicas(Executable):
     """
 
     def __init__(self, name: str, flow: Flow, part: NNPExecutable) -> None:
-        """
-        Args:
-            flow: one call of the whole.
-            part: what each device runs.
-        """
+        """`flow`: one call of the whole. `part`: what each device runs."""
         super().__init__(*ports_of(flow))
         self.part, self._name, self._flow, self._count = part, name, flow, part.settings.devices
         self._cut = [value.role is not Role.WEIGHT for value in flow.inputs]
@@ -404,13 +400,7 @@ class NNPReplicas(Executable):
 
     @staticmethod
     def compiled(target: str, graph: Graph, settings: Settings) -> NNPReplicas:
-        """
-        Args:
-            target: the backend's name.
-
-        Raises:
-            ConfigError: the graph can't be cut along its batch.
-        """
+        """`target`: the backend's name. Raises ConfigError: the graph can't be cut along its batch."""
         flow, part = single_step(graph, PART), rebatched(graph, settings.devices)
         cut = [value.role is not Role.WEIGHT for value in flow.inputs]
         samples = tuple(piece for sample in settings.samples for piece in _slices(sample, cut, settings.devices))
