@@ -111,10 +111,6 @@ def _with_nan(result: np.ndarray, values: np.ndarray, pattern: np.uint16) -> np.
     return result
 
 
-def _as_float32(stored: np.ndarray) -> np.ndarray:
-    return stored.astype(np.float32)
-
-
 def _to_integer(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     """To the nearest integer that `dtype` has; in float64, which has them all up to 32 bits, where float32 hasn't."""
     info = np.iinfo(dtype)
@@ -131,37 +127,19 @@ def _to_integer(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     return rounded
 
 
-def _formats() -> dict[str, Format]:
-    table = {"bf16": Format("bf16", np.dtype(np.uint16), _bf16_to_float32, _float32_to_bf16)}
-    for name, element in ELEMENT_TYPES.items():
-        dtype = element.numpy
-        to: Callable[[np.ndarray], np.ndarray]
-        if name == "f16":
-            to = _float32_to_f16
-        elif name == "f32":
-            to = _as_it_is
-        elif dtype.kind in "iu" and element.size <= 4:
-            to = _to_integer(dtype)
-        else:
-            to = _as_dtype(dtype)
-        table[name] = Format(name, dtype, {"f16": _f16_to_float32, "f32": _as_it_is}.get(name, _as_float32), to)
-    return table
+_WIDEN: dict[str, Callable[[np.ndarray], np.ndarray]] = {"f16": _f16_to_float32, "f32": lambda values: values}
+_ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {"f16": _float32_to_f16, "f32": lambda values: values}
 
 
-def _as_it_is(values: np.ndarray) -> np.ndarray:
-    return values
+def _format(name: str, dtype: np.dtype) -> Format:
+    """f64, bool and 64-bit integers have NumPy's conversion; the device only moves them."""
+    narrow = dtype.kind in "iu" and dtype.itemsize <= 4
+    return Format(name, dtype, _WIDEN.get(name, lambda stored: stored.astype(np.float32)),
+                  _ROUND.get(name) or (_to_integer(dtype) if narrow else lambda values: values.astype(dtype)))
 
 
-def _as_dtype(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
-    """f64, bool and 64-bit integers: NumPy's conversion; the device only moves them."""
-
-    def converted(values: np.ndarray) -> np.ndarray:
-        return values.astype(dtype)
-
-    return converted
-
-
-FORMATS: dict[str, Format] = _formats()
+FORMATS: dict[str, Format] = {"bf16": Format("bf16", np.dtype(np.uint16), _bf16_to_float32, _float32_to_bf16),
+                              **{name: _format(name, element.numpy) for name, element in ELEMENT_TYPES.items()}}
 """By name: bf16 and the IR's element types."""
 
 
