@@ -15,10 +15,10 @@ from ngraph_mxnet.ir.types import Role, format_attribute
 from ngraph_mxnet.passes.base import PassRecord
 
 
-def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:
+def to_dot(graph: Graph, *, highlight: Collection[Node] = ()) -> str:
     """The text for `dot -Tsvg`. An edge is labelled with its type; nodes in `highlight` are outlined.
 
-    Constants are left out unless asked for: most are parameters of the node that reads them.
+    Constants are left out: most are parameters of the node that reads them.
     """
     names = value_names(graph)
     ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
@@ -28,7 +28,7 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
         text = _quote(f"{names[parameter]}\n{parameter.type}")
         lines.append(f"  {ids[parameter]} [label={text}, shape=ellipse, fillcolor={colour}];")
     for index, node in enumerate(graph.nodes):
-        if node.op.name == "constant" and not constants:
+        if node.op.name == "constant":
             continue
         outline = ", color=red, penwidth=3" if node in highlight else ""
         colour = "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"

@@ -187,12 +187,12 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
     return f"{line:<60}  # {origin}"
 
 
-def neighbourhood(graph: Structure, node: Node, radius: int = 3) -> str:
+def neighbourhood(graph: Structure, node: Node) -> str:
     """The lines of IR around `node`, its own marked."""
     names = value_names(graph)
     at = graph.nodes.index(node)
     lines = []
-    for position in range(max(0, at - radius), min(len(graph.nodes), at + radius + 1)):
+    for position in range(max(0, at - 3), min(len(graph.nodes), at + 4)):
         mark = ">" if position == at else " "
         lines.append(mark + format_node(graph.nodes[position], names, elide=True))
     return "\n".join(lines)

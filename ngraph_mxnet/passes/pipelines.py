@@ -56,8 +56,7 @@ class ConstantFolding:
 
     name = "constant_folding"
 
-    def __init__(self, growth: int = GROWTH) -> None:
-        self.growth = growth
+    def __init__(self) -> None:
         self.misses: list[Miss] = []
 
     def run(self, graph: Graph) -> bool:
@@ -88,7 +87,7 @@ class ConstantFolding:
             self.misses.append(Miss("fold", str(node), "its size is a symbol"))
             return []
         growth = sum(v.type.bytes for v in node.outputs) - sum(v.type.bytes for v in node.inputs)
-        if growth > self.growth:
+        if growth > GROWTH:
             self.misses.append(Miss("fold", str(node), f"the constant would grow by {growth} bytes"))
             return []
         try:
