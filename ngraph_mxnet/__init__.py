@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngraph_mxnet.api import compile as compile
+    from ngraph_mxnet.api import explain as explain
+    from ngraph_mxnet.api import explain_shapes as explain_shapes
+    from ngraph_mxnet.api import explain_training as explain_training
     from ngraph_mxnet.auditing.audit import audit as audit
     from ngraph_mxnet.batching import Batcher as Batcher
     from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
     from ngraph_mxnet.bridges.mxnet.report import report as report
     from ngraph_mxnet.errors import NGraphError as NGraphError
-    from ngraph_mxnet.explaining.explain import explain as explain
-    from ngraph_mxnet.explaining.explain import explain_shapes as explain_shapes
-    from ngraph_mxnet.explaining.explain import explain_training as explain_training
     from ngraph_mxnet.exporting import export as export
     from ngraph_mxnet.ir import Builder as Builder
     from ngraph_mxnet.ir import Graph as Graph
@@ -42,9 +42,9 @@ _LAZY = {
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
     "quantize": "ngraph_mxnet.quantisation.session.quantized",
-    "explain": "ngraph_mxnet.explaining.explain",
-    "explain_shapes": "ngraph_mxnet.explaining.explain",
-    "explain_training": "ngraph_mxnet.explaining.explain",
+    "explain": "ngraph_mxnet.api",
+    "explain_shapes": "ngraph_mxnet.api",
+    "explain_training": "ngraph_mxnet.api",
     "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "verify": "ngraph_mxnet.verifying.verified",

@@ -31,10 +31,9 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache.store import Store, UnsafeError, opened_folder, wanted_folder
-from ngraph_mxnet.cores import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
-from ngraph_mxnet.environment import settings_in
+from ngraph_mxnet.config import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.errors import ConfigError, NGraphError
-from ngraph_mxnet.installation import missing_part, version_of
+from ngraph_mxnet.installation import missing_part, settings_in, version_of
 from ngraph_mxnet.version import __version__
 from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
 
@@ -164,13 +163,13 @@ def _compiled(backend: str) -> Any:
 
 
 def _mxnet() -> dict[str, Any]:
-    from ngraph_mxnet.bridges.mxnet.trial import imported
+    from ngraph_mxnet.bridges.mxnet.native import imported
 
     return imported()
 
 
 def _in_mxnet(with_ngraph: bool) -> Any:
-    from ngraph_mxnet.bridges.mxnet.trial import run
+    from ngraph_mxnet.cli.models import run
 
     return run(_arrays(), with_ngraph=with_ngraph)
 

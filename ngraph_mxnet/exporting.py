@@ -115,9 +115,9 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
         return _of_mxnet(kind, model, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
+    from ngraph_mxnet.bridges.onnx.importer import import_whole
     from ngraph_mxnet.bridges.onnx.inputs import with_models_names
     from ngraph_mxnet.bridges.onnx.model import read_model
-    from ngraph_mxnet.bridges.onnx.whole import import_whole
 
     read = read_model(model)
     return [_ranged(partial(import_whole, read), with_models_names(read, one)) for one in sets], False

@@ -1,11 +1,13 @@
-"""The state of the installation: what is installed, and whether all that the package needs is. None of these parts
-is imported to find that out."""
+"""The state of the installation, and the variables of the environment on which a process that runs models depends.
+
+What is installed, and whether all that the package needs is, is found out without an import of any of it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
@@ -40,3 +42,17 @@ def version_of(distribution: str) -> str | None:
 def versions_of(distributions: Iterable[str]) -> dict[str, str]:
     """Return the versions of the distributions that are installed, by name."""
     return {name: found for name in distributions if (found := version_of(name)) is not None}
+
+
+PREFIXES = ("NGRAPH_", "MXNET_", "OMP_", "GOMP_", "KMP_", "MKLDNN_", "DNNL_", "ONEDNN_", "OV_", "ORT_")
+"""The prefixes of the variables' names. Other variables may hold secrets, and are neither recorded nor shown."""
+
+
+def settings_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are set, sorted by name."""
+    return {name: value for name, value in sorted(environment.items()) if name.startswith(PREFIXES)}
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The others, for a process that is to have its own."""
+    return {name: value for name, value in environment.items() if not name.startswith(PREFIXES)}

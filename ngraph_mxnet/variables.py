@@ -3,14 +3,145 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ngraph_mxnet import registry, setting_texts
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
+def silence(text: str) -> float:
+    """Seconds of which a few heartbeats fit into each."""
+    value = float(text)
+    if not 1 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def team(text: str) -> int:
+    """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
+    sizes = [positive(part) for part in text.split(",")]
+    return sizes[0]
+
+
+def axes_by_input(text: str) -> dict[str, tuple[int, ...]]:
+    """Parse a text such as `data:0,2,3;mask:0`: the axes of each input, by name. Raises ValueError."""
+    found: dict[str, tuple[int, ...]] = {}
+    for part in text.split(";"):
+        name, separator, axes = part.strip().rpartition(":")
+        if not separator or not name or name in found:
+            raise ValueError(text)
+        found[name] = tuple(natural(axis) for axis in axes.split(","))
+    return found
+
+
+def dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
+    return text.lower() if text.lower() in ("auto", "off") else axes_by_input(text)
+
+
+class Disturbance(NamedTuple):
+    """A disturbance of compiled programs, for tests."""
+
+    poison: bool = False
+    seed: int | None = None
+    """The seed by which the order of instructions is drawn."""
+
+    def __str__(self) -> str:
+        return ",".join(["poison"] * self.poison + [f"shuffle:{self.seed}"] * (self.seed is not None)) or "off"
+
+
+UNDISTURBED = Disturbance()
+
+
+def disturbance(text: str) -> Disturbance:
+    """Parse `off`, `poison`, `shuffle:SEED`, or the last two with a comma between. Raises ValueError."""
+    found = UNDISTURBED
+    for part in text.lower().split(",") if text.lower() != "off" else ():
+        kind, _, seed = part.partition(":")
+        if kind == "shuffle" and found.seed is None:
+            found = found._replace(seed=positive(seed))
+        elif part == "poison" and not found.poison:
+            found = found._replace(poison=True)
+        else:
+            raise ValueError(text)
+    return found
+
+
+class Calls(NamedTuple):
+    """Which calls of a graph are meant: the first so many, and every so many, if that is not 0."""
+
+    first: int
+    every: int
+
+    def has(self, number: int) -> bool:
+        """True if the call of this number, from 0 on, is one of those meant."""
+        return number < self.first or (self.every > 0 and number % self.every == 0)
+
+    def __str__(self) -> str:
+        return f"first:{self.first}" if self.first else "all" if self.every == 1 else f"every:{self.every}"
+
+
+ALL_CALLS = Calls(0, 1)
+
+
+def audited_calls(text: str) -> Calls:
+    """Parse `all`, `first:N` or `every:N`."""
+    kind, separator, count = text.lower().partition(":")
+    if kind == "all" and not separator:
+        return ALL_CALLS
+    if kind not in ("first", "every"):
+        raise ValueError(text)
+    return Calls(positive(count), 0) if kind == "first" else Calls(0, positive(count))
+
+
+class Bounds(NamedTuple):
+    """The finite numbers from `low` to `high`, and infinite ones if `infinite`; NaN is out of all bounds."""
+
+    low: float
+    high: float
+    infinite: bool
+
+    def __str__(self) -> str:
+        return "nan" if self == _FINITE else f"{self.low:g}:{self.high:g}"
+
+
+_FINITE = Bounds(-math.inf, math.inf, False)
+
+
+def bounds(text: str) -> Bounds:
+    """Parse `nan` or `LOW:HIGH`."""
+    if text.lower() == "nan":
+        return _FINITE
+    low, separator, high = text.partition(":")
+    found = Bounds(float(low), float(high), float(low) == -math.inf and float(high) == math.inf)
+    if not separator or not found.low <= found.high:  # NaN is in no order
+        raise ValueError(text)
+    return found
 
 
 @dataclass(frozen=True)
@@ -110,11 +241,9 @@ TABLE = (
         str.lower,
         compiles=True,
     ),
-    _switch(
-        "NGRAPH_CPU_WINOGRAD",
-        "1: 3x3 convolutions use Winograd's algorithm where it is faster. 0: all convolutions use the direct sum.",
-        default=True,
-    ),
+    _switch("NGRAPH_CPU_WINOGRAD",
+            "1: 3x3 convolutions use Winograd's algorithm where it is faster. 0: all convolutions use the direct sum.",
+            default=True),
     Variable(
         "OMP_NUM_THREADS",
         "integer",
@@ -122,7 +251,7 @@ TABLE = (
         "a positive integer, or a list of them",
         "Number of threads that run one graph. The first number of a list counts. It takes precedence over "
         "NGRAPH_INTRA_OP_PARALLELISM.",
-        setting_texts.team,
+        team,
     ),
     Variable(
         "NGRAPH_INTRA_OP_PARALLELISM",
@@ -131,7 +260,7 @@ TABLE = (
         "a positive integer",
         "Number of threads that run one graph. Unset: the physical cores that affinity and CPU quota leave to this "
         "process.",
-        setting_texts.positive,
+        positive,
     ),
     Variable(
         "NGRAPH_WAIT_US",
@@ -140,7 +269,7 @@ TABLE = (
         "0 or a positive integer",
         "Microseconds for which threads stay awake between calls. Unset: 200, or 0 while three of four calls come "
         "later than that. It takes precedence over OMP_WAIT_POLICY. The library reads it once, when it is loaded.",
-        setting_texts.natural,
+        natural,
     ),
     _switch(
         "NGRAPH_SHARE_CORES",
@@ -156,17 +285,17 @@ TABLE = (
         "0 or a positive integer",
         "Number of nodes of independent branches that run at once, all on the same threads. 1: one node after the "
         "other. 0: no limit, but 1 where the program has one thread.",
-        setting_texts.natural,
+        natural,
         compiles=True,
     ),
     Variable(
         "NGRAPH_DISTURB",
         "words",
-        setting_texts.UNDISTURBED,
+        UNDISTURBED,
         "off, poison, shuffle:SEED, or both with a comma",
         "For tests of this package; results stay the same. poison fills the memory of values with NaN before and "
         "after their use. shuffle runs kernels in a random allowed order, drawn from the seed.",
-        setting_texts.disturbance,
+        disturbance,
         compiles=True,
     ),
     _switch(
@@ -206,11 +335,8 @@ TABLE = (
         FileSetting.of,
         compiles=True,
     ),
-    _switch(
-        "NGRAPH_INT8",
-        "1: the package compiles MXNet's quantised operators. 0: they stay with MXNet.",
-        default=True,
-    ),
+    _switch("NGRAPH_INT8", "1: the package compiles MXNet's quantised operators. 0: they stay with MXNet.",
+            default=True),
     _switch(
         "NGRAPH_TRAINING",
         "1: executors and hybridized blocks train compiled, as a whole or in parts around unsupported operators "
@@ -226,7 +352,7 @@ TABLE = (
         "The share of the bytes saved from forward to backward that a compiled training step computes again instead. "
         "0: only values whose recomputation costs no time. 1: all but checkpoints, which costs about another forward "
         "pass. Above 0, results may round differently.",
-        setting_texts.share,
+        share,
     ),
     _switch(
         "NGRAPH_DIRECT",
@@ -254,7 +380,7 @@ TABLE = (
         "auto, off, or axes of inputs, as data:0,2,3;mask:0",
         "auto: a graph that gets a second set of shapes is compiled for a range of sizes (docs/shapes.md). off: each "
         "set of shapes is compiled. Axes of inputs: these axes take any size from the first call on.",
-        setting_texts.dynamic,
+        dynamic,
     ),
     Variable(
         "NGRAPH_SHAPES",
@@ -263,7 +389,7 @@ TABLE = (
         "a positive integer",
         "Number of sets of shapes for which a region stays compiled in memory. Beyond it, the least recently used one "
         "goes.",
-        setting_texts.positive,
+        positive,
     ),
     Variable(
         "NGRAPH_CACHE_DIR",
@@ -274,14 +400,8 @@ TABLE = (
         "ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
         str,
     ),
-    Variable(
-        "NGRAPH_CACHE_MB",
-        "integer",
-        256,
-        "a positive integer",
-        "Largest size of that folder in MiB. Beyond it, the least recently used entries go.",
-        setting_texts.positive,
-    ),
+    Variable("NGRAPH_CACHE_MB", "integer", 256, "a positive integer",
+             "Largest size of that folder in MiB. Beyond it, the least recently used entries go.", positive),
     _switch(
         "NGRAPH_CACHE_WEIGHTS",
         "1: the folder also keeps prepared weights of 8 MiB or more, so that processes start sooner. They may take "
@@ -306,14 +426,8 @@ TABLE = (
         "(docs/audit.md).",
         str,
     ),
-    Variable(
-        "NGRAPH_AUDIT_CALLS",
-        "word",
-        setting_texts.ALL_CALLS,
-        "all, first:N, every:N",
-        "The calls of each graph that NGRAPH_AUDIT records.",
-        setting_texts.audited_calls,
-    ),
+    Variable("NGRAPH_AUDIT_CALLS", "word", ALL_CALLS, "all, first:N, every:N",
+             "The calls of each graph that NGRAPH_AUDIT records.", audited_calls),
     _choice(
         "NGRAPH_AUDIT_TENSORS",
         "borders",
@@ -329,7 +443,7 @@ TABLE = (
         "nan, or LOW:HIGH, as -1e4:1e4",
         "Raise an error that names the node if a compiled graph gives NaN, infinite numbers, or numbers outside this "
         "range. nan: no range. -inf:inf: only NaN is an error.",
-        setting_texts.bounds,
+        bounds,
     ),
     Variable(
         "NGRAPH_RUNS",
@@ -353,13 +467,12 @@ TABLE = (
         "a positive integer",
         "MiB of gradients that dist_sync_ngraph sums at once, but at least a 24th of all gradients. Unset: a "
         "sixteenth of all gradients, but 4 to 25 MiB.",
-        setting_texts.positive,
+        positive,
     ),
     _switch(
         "NGRAPH_KVSTORE_OVERLAP",
         "1: dist_sync_ngraph sends gradients while the backward pass runs. 0: it sends them after the backward pass.",
-        default=True,
-        compiles=False,
+        default=True, compiles=False,
     ),
     _switch(
         "NGRAPH_KVSTORE_SHARED_MEMORY",
@@ -368,13 +481,8 @@ TABLE = (
         default=True,
         compiles=False,
     ),
-    _choice(
-        "NGRAPH_KVSTORE_WIRE",
-        "f32",
-        ("f32", "bf16"),
-        "The element type of gradients between hosts. bf16 halves the traffic; sums stay in float32.",
-        str.lower,
-    ),
+    _choice("NGRAPH_KVSTORE_WIRE", "f32", ("f32", "bf16"),
+            "The element type of gradients between hosts. bf16 halves the traffic; sums stay in float32.", str.lower),
     Variable(
         "NGRAPH_KVSTORE_TIMEOUT",
         "number",
@@ -382,13 +490,8 @@ TABLE = (
         "seconds, 1 or more",
         "Seconds for which a rank of a distributed job may be silent before the other ranks fail "
         "(docs/distributed.md).",
-        setting_texts.silence,
+        silence,
     ),
-    _choice(
-        "NGRAPH_LOG_LEVEL",
-        "warning",
-        ("debug", "info", "warning", "error"),
-        "The least severe level of log messages that are shown.",
-        str.lower,
-    ),
+    _choice("NGRAPH_LOG_LEVEL", "warning", ("debug", "info", "warning", "error"),
+            "The least severe level of log messages that are shown.", str.lower),
 )

@@ -131,9 +131,9 @@ def _activate(module: "ModuleType") -> None:
     except Exception as error:
         _warn(f"the backend NGRAPH could not be activated ({error!r}); MXNet runs everything itself")
         try:
-            from ngraph_mxnet.bridges.mxnet.binding import native_binds
+            from ngraph_mxnet.bridges.mxnet.binding import environment
 
-            native_binds.install(repr(error))
+            environment.bind_natively_from_now_on(repr(error))
         except Exception:  # the package is in pieces: at least libmxnet must not look for our backend
             _hide_backend()
 

@@ -58,7 +58,7 @@ def watch_blocks(recorder: Recorder) -> None:
     """Compare each call of a Gluon block that a compiled body serves."""
     from mxnet.gluon.block import HybridBlock, _flatten
 
-    from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, lookups, quick_call
+    from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks, gluon_patch
 
     stock, own_call = gluon_patch.stock_call_cached_op, HybridBlock._call_cached_op
     ran: list[Any] = []
@@ -88,9 +88,9 @@ def watch_blocks(recorder: Recorder) -> None:
             recorder.left_out += 1
         return result
 
-    quick_call.remember = lambda *_: None  # every call comes here
+    gluon_blocks.remember_call = lambda *_: None  # every call comes here
     gluon_patch.stock_call_cached_op = run
-    HybridBlock._call_cached_op = lookups.ours = call
+    HybridBlock._call_cached_op = gluon_blocks.ours = call
 
 
 # ---- pytest -----------------------------------------------------------------------------------------------

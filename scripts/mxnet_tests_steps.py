@@ -57,7 +57,7 @@ def watch_executor_steps(recorder: Recorder) -> None:
     """Compare each forward and backward pass of a compiled step of an executor."""
     from mxnet import nd
 
-    from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, training
+    from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, executor
     from ngraph_mxnet.bridges.mxnet.binding.executor import NGraphExecutor
 
     own_forward, own_backward = NGraphExecutor.forward, NGraphExecutor.backward
@@ -110,7 +110,7 @@ def watch_executor_steps(recorder: Recorder) -> None:
         own_backward(self, out_grads, is_train)
         if arrays is None:
             return
-        given = training._listed(self, out_grads)
+        given = executor._listed(self, out_grads)
 
         def expected(copied: _Copy) -> list[Any]:
             def run(bound: Any) -> list[Any]:
@@ -137,9 +137,9 @@ def watch_recorded_steps(recorder: Recorder) -> None:
     """
     from mxnet import autograd, nd, sym
 
-    from ngraph_mxnet.bridges.mxnet.binding import quick_training
+    from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
     from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-    from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
+    from ngraph_mxnet.bridges.mxnet.training.steps import RecordedSteps
 
     own_program, own_init, own_call = TrainingProgram.__init__, RecordedSteps.__init__, RecordedSteps.call
 
@@ -210,7 +210,7 @@ def watch_recorded_steps(recorder: Recorder) -> None:
 
     TrainingProgram.__init__, RecordedSteps.__init__ = init_program, init  # type: ignore[method-assign]
     RecordedSteps.call = call  # type: ignore[method-assign]
-    quick_training.remember = lambda *_: None
+    gluon_blocks.remember_recorded = lambda *_: None
 
 
 def _paused() -> Any:

@@ -26,8 +26,7 @@ from families import RECORDS  # noqa: E402
 from mxnet.base import _LIB, check_call, py_str  # noqa: E402
 from mxnet_registry import operator  # noqa: E402
 
-from ngraph_mxnet.bridges.mxnet.rules.left import why_left  # noqa: E402
-from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules  # noqa: E402
+from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules, why_left  # noqa: E402
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"

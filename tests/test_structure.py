@@ -34,7 +34,7 @@ FOLDERS_OF_SOURCES: dict[str, tuple[str, ...]] = {
 PUBLIC_HEADERS = {"ngraph_runtime.h"}
 RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 
-_BASE = {"errors", "config", "variables", "forks", "figures", "outside", "recent", "rendered"}
+_BASE = {"errors", "config", "variables", "forks", "registry", "rendered"}
 ROOMS = ("bridges", "targets")
 """Folders of parts; all others at the root are parts themselves."""
 SUBROOMS = {("quantisation", "session")}
@@ -44,22 +44,14 @@ SUBROOMS = {("quantisation", "session")}
 # `registry.py` says where it is.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "cores": set(),
-    "environment": set(),
-    "figures": {"errors"},
     "forks": set(),
     "version": set(),
     "installation": set(),
-    "outside": set(),
-    "recent": {"forks"},
-    "name_pieces": set(),
-    "progress": set(),
-    "rendered": set(),
-    "registry": {"outside"},
-    "setting_texts": set(),
+    "rendered": {"errors"},
+    "registry": set(),
     "append_only": set(),
-    "variables": {"errors", "registry", "setting_texts"},
-    "config": {"cores", "errors", "variables"},
+    "variables": {"errors", "registry"},
+    "config": {"errors", "variables"},
     "ir": {"errors"},
     "cache": {"_core", "version", *_BASE},
     "ops": {"ir", "errors"},
@@ -70,48 +62,45 @@ ALLOWED: dict[str, set[str]] = {
     "drawing": set(),
     "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
-    "distributed": {"cores", "_core", *_BASE},
-    "auditing": {"append_only", "debug", "installation", "ir", "version", "setting_texts", "_core", *_BASE},
-    "runtime": {"auditing", "ir", "package", "registry", *_BASE},
+    "distributed": {"_core", *_BASE},
+    "auditing": {"append_only", "debug", "installation", "ir", "version", "_core", *_BASE},
+    "runtime": {"auditing", "ir", "package", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {
-        "cache", "ir", "name_pieces", "ops", "package", "passes", "progress", "quantisation", "runtime", "_core",
+        "cache", "ir", "ops", "package", "passes", "quantisation", "runtime", "_core",
         *_BASE,
     },
     "targets.nnp": {"ir", "ops", "package", "passes", "quantisation", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"drawing", "ir", "ops", "passes", *_BASE},
     "bridges.onnx": {
-        "auditing", "cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE,
+        "auditing", "cache", "compositions", "ir", "ops", "package", "passes", "placement", "runtime", *_BASE,
     },
     "bridges.mxnet": {
         "auditing", "autodiff", "cache", "compositions", "debug", "distributed", "ir", "ops", "package", "passes",
-        "placement", "quantisation", "registry", "runtime", "version", "_core", *_BASE,
+        "placement", "quantisation", "runtime", "version", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "model_kinds": {"ir", "package", *_BASE},
-    "explaining": {
-        "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "passes", "placement", "runtime", *_BASE,
-    },
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
     "doctor": {
-        "bridges.mxnet", "cache", "cores", "environment", "installation", "ir", "runtime", "version", "_core", *_BASE,
+        "bridges.mxnet", "cache", "installation", "ir", "runtime", "version", "_core", *_BASE,
     },
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
     "quantisation.session": {
-        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress",
+        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes",
         "quantisation", "runtime", *_BASE,
     },
     "verifying": {
-        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "progress", "runtime",
+        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "runtime",
         *_BASE,
     },
-    "experiments": {"append_only", "cores", "environment", "installation", "version", *_BASE},
-    "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
+    "experiments": {"append_only", "installation", "version", *_BASE},
+    "reporting": {"ir", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
-        "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress",
-        "quantisation", "quantisation.session", "reporting", "runtime", "setting_texts", "verifying", "version", *_BASE,
+        "exporting", "ir", "model_kinds", "package", "passes", "placement",
+        "quantisation", "quantisation.session", "reporting", "runtime", "verifying", "version", *_BASE,
     },
 }
 

@@ -12,7 +12,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.setting_texts import Bounds, Calls, audited_calls, bounds
+from ngraph_mxnet.variables import Bounds, Calls, audited_calls, bounds
 
 if TYPE_CHECKING:
     from ngraph_mxnet.auditing.recorder import Watch

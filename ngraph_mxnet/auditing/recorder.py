@@ -35,7 +35,7 @@ from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.installation import versions_of
 from ngraph_mxnet.ir.graph import Graph, Node, Value, print_graph
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.setting_texts import Bounds, Calls
+from ngraph_mxnet.variables import Bounds, Calls
 from ngraph_mxnet.version import __version__
 
 WEIGHT, INPUT, VALUE, RESULT = KINDS = ("weight", "input", "value", "result")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ngraph_mxnet.autodiff.reverse import Expression, Gradients, Reverse, adjoint, no_derivative, refuse
-from ngraph_mxnet.compositions.tensors import iota
+from ngraph_mxnet.compositions import iota
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
 from ngraph_mxnet.ops.contractions import dilated_size
 from ngraph_mxnet.ops.pooling import divisors

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.compositions.tensors import places_of, size_as
+from ngraph_mxnet.compositions import places_of, size_as
 from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, make_node
 from ngraph_mxnet.ir.opdef import OpDef

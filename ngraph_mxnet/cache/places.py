@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngraph_mxnet import outside
+from ngraph_mxnet import registry
 from ngraph_mxnet.cache.store import Store, get_or_make, open_store
 
 PACKAGE = Path(__file__).parent.parent
@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent
 
 def package_identity() -> str:
     """Return a text that tells this build of the package, with what was added to the package, from others."""
-    return digest_of_files() + outside.build()
+    return digest_of_files() + registry.outside_build()
 
 
 @functools.cache

@@ -19,14 +19,14 @@ from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.api import compile as compile_model
+from ngraph_mxnet.api import explain as explain_model
+from ngraph_mxnet.api import explain_shapes, explain_training
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.artefact import show_artefact
 from ngraph_mxnet.cli.options import Shapes, console, settings_of, write_whole
 from ngraph_mxnet.debug import Dump, to_dot, to_svg
 from ngraph_mxnet.errors import ConfigError, ModelError
-from ngraph_mxnet.explaining.explain import explain as explain_model
-from ngraph_mxnet.explaining.explain import explain_shapes, explain_training
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, Kind, is_symbol_file, kind_of
@@ -53,7 +53,7 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
         raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,... or --input NAME=FILE.npy")
     if needs_weights and not params:
         raise ModelError("a symbol needs its weights: --params MODEL-0000.params")
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import load_weighted
+    from ngraph_mxnet.bridges.mxnet.whole import load_weighted
 
     symbol, weights = load_weighted(model, shapes, params)
     return compile_model(symbol, backend, weights=weights, shapes=shapes, **settings)
@@ -72,7 +72,7 @@ def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
         return draws_of_model(read_model(found), shapes)
     if kind is not Kind.SYMBOL:
         return {}
-    from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
+    from ngraph_mxnet.bridges.mxnet.importer import check_inputs
     from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol, load_symbol
 
     symbol = load_symbol(Path(found))
@@ -208,7 +208,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
             raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
         os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
         get_backend(config.get("NGRAPH_BACKEND"))  # MXNet would run the model alone if there were none
-        from ngraph_mxnet.bridges.mxnet.profile import profile_model
+        from ngraph_mxnet.bridges.mxnet.whole import profile_model
 
         found = profile_model(model, shapes, params, rounds=rounds)
     else:
@@ -307,7 +307,7 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
     if kind is Kind.SYMBOL:
         if not shapes:
             raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,...")
-        from ngraph_mxnet.bridges.mxnet.symbols.weights import load_graph as load_symbol_graph
+        from ngraph_mxnet.bridges.mxnet.whole import load_graph as load_symbol_graph
 
         return *load_symbol_graph(model, shapes, dtypes, params), None
     if params or dtypes:
@@ -377,7 +377,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     The whole model is compiled, as by `run`, and run on random inputs if none are given; a symbol's weights are random
     too without --params. The page needs no network and nothing beside it.
     """
-    from ngraph_mxnet.reporting.collect import Subject, collect, page
+    from ngraph_mxnet.reporting import Subject, collect, page
 
     chosen = get_backend(backend or config.get("NGRAPH_BACKEND"))
     passed: dict[str, Any] = {**settings_of(threads, precision), **settings}
@@ -399,7 +399,7 @@ def _random_weights(graph: Graph, known: Any) -> dict[str, np.ndarray]:
     missing = [value for value in graph.parameters if value.is_weight and value.name not in known]
     if not missing:
         return {}
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
+    from ngraph_mxnet.bridges.mxnet.whole import random_weights
 
     made = random_weights({value.name: value.shape for value in missing})
     return {value.name: made[value.name].astype(value.type.element.numpy) for value in missing}

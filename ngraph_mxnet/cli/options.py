@@ -15,7 +15,7 @@ import click
 import numpy as np
 from rich.console import Console
 
-from ngraph_mxnet import setting_texts
+from ngraph_mxnet import variables
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.sizes import checked_shape
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
@@ -98,7 +98,7 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
 def axes(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, tuple[int, ...]] | None:
     """Axes by input, as NGRAPH_DYNAMIC tells them."""
     try:
-        return setting_texts.axes_by_input(value) if value is not None else None
+        return variables.axes_by_input(value) if value is not None else None
     except ValueError:
         raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 

@@ -21,7 +21,6 @@ from ngraph_mxnet.cli.options import console
 from ngraph_mxnet.cli.runs import recorded_store
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments.store import Run, add_runs, collect, now
-from ngraph_mxnet.figures import check_figure
 from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.package.files import require_writable
 from ngraph_mxnet.quantisation.calibration import METHODS
@@ -29,6 +28,7 @@ from ngraph_mxnet.quantisation.layers import CORRECTIONS
 from ngraph_mxnet.quantisation.session.quantized import Quantized
 from ngraph_mxnet.quantisation.session.quantized import quantize as quantize_model
 from ngraph_mxnet.quantisation.session.report import MOST_EVALUATIONS, Report
+from ngraph_mxnet.rendered import check_figure
 
 _OUT = click.Path(dir_okay=False, path_type=Path)
 _ENDINGS = (".npy", ".npz")

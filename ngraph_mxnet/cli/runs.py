@@ -42,7 +42,7 @@ from ngraph_mxnet.experiments.store import (
     measured,
     plain,
 )
-from ngraph_mxnet.progress import progress
+from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 
 _DIGITS = 8

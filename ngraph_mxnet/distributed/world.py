@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet import config, cores
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import DistributedError
 
 SMALL = 1 << 16
@@ -170,7 +170,7 @@ def share(cpus_of_cores: Sequence[Sequence[int]], rank: int, size: int) -> list[
     return sorted(cpu for core in cpus_of_cores[count * rank // size:count * (rank + 1) // size] for cpu in core)
 
 
-def place(environ: Mapping[str, str] = os.environ, root: Path = cores.ROOT) -> Placement:
+def place(environ: Mapping[str, str] = os.environ, root: Path = config.ROOT) -> Placement:
     """Gives this process its share of the host's cores, unless the launcher, or the user, has bound it already.
 
     All its threads move. To be called before the first graph is compiled: the threads of a graph are counted then.
@@ -183,7 +183,7 @@ def place(environ: Mapping[str, str] = os.environ, root: Path = cores.ROOT) -> P
     who = f"process {rank} of {size} on its host"
     if len(allowed) < (os.cpu_count() or 1):
         return Placement(tuple(allowed), False, f"{who}: bound to CPUs {allowed} before")
-    mine = share(cores.cpus_of_cores(root), rank, size)
+    mine = share(config.cpus_of_cores(root), rank, size)
     if not mine:
         return Placement(tuple(allowed), False, f"{who}: not pinned, for there are more processes than cores, which "
                                                 "will wait for each other")

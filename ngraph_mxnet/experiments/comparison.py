@@ -30,7 +30,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments.store import LATENCY, PROCESS, Blocks, Run
-from ngraph_mxnet.figures import make_figure, save_figure
+from ngraph_mxnet.rendered import make_figure, save_figure
 
 CONFIDENCE = 0.99
 DRIFT = 0.015

@@ -25,10 +25,9 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.append_only import Format, FormatError
-from ngraph_mxnet.cores import ROOT, cpu_info
-from ngraph_mxnet.environment import settings_in, without_settings
+from ngraph_mxnet.config import ROOT, cpu_info
 from ngraph_mxnet.errors import NGraphError, listed
-from ngraph_mxnet.installation import versions_of
+from ngraph_mxnet.installation import settings_in, versions_of, without_settings
 from ngraph_mxnet.version import __version__
 
 LATENCY = "latency_ms"

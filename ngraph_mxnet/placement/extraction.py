@@ -11,8 +11,7 @@ from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, neighbourhood
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.placement.problem import HOST, Item, Problem, Tensor
-from ngraph_mxnet.placement.search import Region
+from ngraph_mxnet.placement.search import HOST, Item, Problem, Region, Tensor
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 

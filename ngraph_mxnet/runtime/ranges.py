@@ -18,11 +18,10 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import NGraphError, PackageError, UnsupportedError
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, evaluate
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES, ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span

@@ -21,9 +21,8 @@ from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.placement.extraction import Regions, extract_regions, origins, outline, pin_on, whole_region
-from ngraph_mxnet.placement.plan.plan import Plan, decode_plan, encode_plan
-from ngraph_mxnet.placement.problem import HOST
-from ngraph_mxnet.placement.search import place
+from ngraph_mxnet.placement.plan import Plan, decode_plan, encode_plan
+from ngraph_mxnet.placement.search import HOST, place
 from ngraph_mxnet.runtime.backend import PRECISIONS, Backend, canonical_name, get_backend, load
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.costs import DeviceCosts

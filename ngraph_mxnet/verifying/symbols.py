@@ -151,9 +151,8 @@ def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shap
     """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
     compiled in regions. The arguments are those of `verify`. Raises ModelError or InputError or ConfigError: as
     `verify`."""
-    from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, data_inputs, is_block, load_symbol
+    from ngraph_mxnet.bridges.mxnet.importer import check_inputs, inferred_shapes
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, data_inputs, is_block, load_symbol, random_weights
 
     if is_block(model):
         if params is not None:
@@ -188,7 +187,7 @@ def _read_params(params: Any) -> dict[str, np.ndarray]:
     """By name, of a file or of arrays by name."""
     if params is None:
         return {}
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import read_params
+    from ngraph_mxnet.bridges.mxnet.whole import read_params
 
     found = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
     return {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
@@ -233,7 +232,7 @@ class SymbolModel(GraphModel):
         if against == INTERPRETER:
             return super().traced(against, backend, options)
         from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs
-        from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of
+        from ngraph_mxnet.bridges.mxnet.whole import graph_of
 
         every = operator_outputs(self._symbol)
         graph, _ = graph_of(every, self._shapes, self._dtypes, self._weights)

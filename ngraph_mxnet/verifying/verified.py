@@ -22,7 +22,7 @@ from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package.artefact import Artefact, ProgramSummary, Reference
 from ngraph_mxnet.package.artefact_reader import load
-from ngraph_mxnet.progress import progress
+from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import origin_of
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, get_backend, load_file
 from ngraph_mxnet.runtime.executable import as_array

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.distributed.simulation import Cluster, Link, Prediction, Scheme, Trace, buckets, predict, require
-from ngraph_mxnet.figures import make_figure, save_figure
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, make_figure, save_figure
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

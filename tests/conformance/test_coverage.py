@@ -10,8 +10,7 @@ import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 from families import RECORDS
 from mxnet.base import _LIB, check_call, py_str
 
-from ngraph_mxnet.bridges.mxnet.rules.left import LEFT, why_left
-from ngraph_mxnet.bridges.mxnet.rules.registry import all_rules
+from ngraph_mxnet.bridges.mxnet.rules.registry import LEFT, all_rules, why_left
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical
 
 

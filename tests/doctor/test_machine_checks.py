@@ -11,8 +11,8 @@ import pytest
 
 from ngraph_mxnet import config
 from ngraph_mxnet.doctor import cache, processor, settings, threads
-from ngraph_mxnet.environment import settings_in
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.installation import settings_in
 from ngraph_mxnet.runtime.backend import get_backend
 
 

@@ -146,7 +146,7 @@ def test_an_mxnet_rule() -> None:
         import toy_mxnet_rule
         from ngraph_mxnet import _core
         from ngraph_mxnet.cache import package_identity
-        from ngraph_mxnet.outside import this_process
+        from ngraph_mxnet.registry import this_process
 
         net = mx.sym.image.to_tensor(mx.sym.var("x"))
         net = mx.sym.Activation(mx.sym.Convolution(net, num_filter=4, kernel=(3, 3), name="conv"), act_type="relu")
@@ -251,8 +251,8 @@ def test_nothing_of_this_package_is_from_outside() -> None:
     run("""
         import ngraph_mxnet.targets.cpu.lower, ngraph_mxnet.targets.cpu.kernels
         import ngraph_mxnet.bridges.mxnet.rules, ngraph_mxnet.bridges.onnx.rules
-        from ngraph_mxnet import outside
-        assert outside.build() == ""
+        from ngraph_mxnet import registry
+        assert registry.outside_build() == ""
     """)
 
 

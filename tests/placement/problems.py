@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from ngraph_mxnet.placement.problem import Item, Problem, Tensor
+from ngraph_mxnet.placement.search import Item, Problem, Tensor
 
 TIMES = st.one_of(st.just(0.0), st.integers(1, 40).map(lambda n: n * 1e-5), st.floats(1e-8, 1e-3))
 """Many are equal, so that ties occur."""

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from problems import all_placements, problems, serial_costs
 
-from ngraph_mxnet.placement.problem import Item, Problem, Tensor
-from ngraph_mxnet.placement.search import serial_placement
+from ngraph_mxnet.placement.search import Item, Problem, Tensor, serial_placement
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from problems import problems
 
 from ngraph_mxnet.drawing import arrange
-from ngraph_mxnet.placement.problem import Problem
+from ngraph_mxnet.placement.search import Problem
 
 
 @settings(max_examples=40)

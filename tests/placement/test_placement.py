@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import all_placements, problems
 
-from ngraph_mxnet.placement.problem import HOST, Item, Problem, Tensor
 from ngraph_mxnet.placement.search import (
+    HOST,
     MOST_ENUMERATED,
+    Item,
+    Problem,
     Schedule,
+    Tensor,
     enumerate_all,
     form_regions,
     least_seconds,

@@ -18,8 +18,15 @@ from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.placement.problem import Problem
-from ngraph_mxnet.placement.search import form_regions, least_seconds, place, predict, schedule, serial_placement
+from ngraph_mxnet.placement.search import (
+    Problem,
+    form_regions,
+    least_seconds,
+    place,
+    predict,
+    schedule,
+    serial_placement,
+)
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.interpreter import InterpreterBackend

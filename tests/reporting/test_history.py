@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir import parse_graph
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.reporting.history import History
+from ngraph_mxnet.reporting import History
 from ngraph_mxnet.runtime.backend import get_backend
 
 GRAPH = """

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.ir import parse_graph
-from ngraph_mxnet.reporting.collect import Subject, collect, page
+from ngraph_mxnet.reporting import Subject, collect, page
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable
 

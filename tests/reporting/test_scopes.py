@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.reporting.graph_data import scopes
+from ngraph_mxnet.reporting import scopes
 
 
 def blocks(*names: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 import ngraph_mxnet
 from ngraph_mxnet import config
-from ngraph_mxnet.cores import usable_cores
+from ngraph_mxnet.config import usable_cores
 from ngraph_mxnet.runtime.backend import backends
 
 

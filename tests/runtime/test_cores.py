@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ngraph_mxnet.cores import cpu_quota, physical_cores, usable_cores
+from ngraph_mxnet.config import cpu_quota, physical_cores, usable_cores
 
 CGROUP = "sys/fs/cgroup"
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, network, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
+from ngraph_mxnet.bridges.mxnet.whole import random_weights
 from ngraph_mxnet.ir.graph import Graph, make_node
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
@@ -84,9 +84,9 @@ class Subject:
 
 
 def of_symbol(name: str, symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Subject:
-    from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import inferred_shapes
+    from ngraph_mxnet.bridges.mxnet.importer import inferred_shapes
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of
+    from ngraph_mxnet.bridges.mxnet.whole import graph_of
 
     weights = random_weights({key: shape for key, shape in inferred_shapes(symbol, shapes).items()
                               if key not in shapes})

@@ -14,7 +14,7 @@ from onnx_models import network
 from planted_faults import BACKEND
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
+from ngraph_mxnet.bridges.mxnet.whole import random_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, PackageError
 from ngraph_mxnet.runtime.executable import InputError
 

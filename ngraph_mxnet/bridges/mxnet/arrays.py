@@ -1,7 +1,8 @@
-"""MXNet arrays from NumPy's and back: to call functions that expect them, and to copy their elements safely."""
+"""What libmxnet hands over: arrays from NumPy's and back, and texts of errors. It imports nothing of MXNet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -49,3 +50,20 @@ def settled(array: mx.nd.NDArray) -> np.ndarray:
 
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     return array.asnumpy()
+
+
+OWN_ERROR = "NGraphSubgraphOp: "
+"""The text that the plugin's errors begin with."""
+
+_MOST_LENGTH = 500
+_PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
+_TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
+
+
+def brief(error: BaseException) -> str:
+    """Return the text of an error, without the traces, the times and the list of arguments that MXNet writes around
+    it."""
+    text = str(error).rpartition(OWN_ERROR)[2].partition("\nAt:\n")[0]
+    lines = [_PLACE.sub("", line.strip()) for line in text.splitlines()]
+    said = next((line for line in lines if line and not line.startswith(_TRACE)), "")
+    return (said or repr(error))[:_MOST_LENGTH]

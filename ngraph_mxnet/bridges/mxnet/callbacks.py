@@ -14,18 +14,26 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
-from ngraph_mxnet.bridges.mxnet import options, packaged, ranges
+from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool, pins_of
-from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
-from ngraph_mxnet.bridges.mxnet.packaged import Region, cached_for_range, cached_programs, is_small
+from ngraph_mxnet.bridges.mxnet.regions import (
+    DATA,
+    STRUCTURE,
+    Region,
+    backend_options,
+    cached_for_range,
+    cached_programs,
+    chosen_backend,
+    is_small,
+)
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.sizes import described
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
@@ -62,16 +70,16 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         _finish_before_exit()
 
     def compiled() -> Any:
-        types = ranges.types_of(subgraph_json, in_shapes, in_types, attrs)
+        types = regions.types_of(subgraph_json, in_shapes, in_types, attrs)
         found = None if types is None else _for_range(subgraph_json, in_shapes, in_types, types, attrs)
         return found or _cached_or_compiled(subgraph_json, in_shapes, in_types, attrs)
 
-    if packaged.is_wanted():
+    if regions.is_wanted():
         region = _region(subgraph_json, in_shapes, in_types, attrs)
-        ours = packaged.packaged(region, attrs, compiled)
+        ours = regions.packaged(region, attrs, compiled)
         if ours is not None:
             found, precision = ours
-            options.remember(subgraph_json, attrs, precision)
+            regions.remember(subgraph_json, attrs, precision)
             _finish_before_forks()  # with other weights it needs Python, to compile
             audit = active()
             if audit is not None:
@@ -108,12 +116,12 @@ def _cached_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], 
     backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
     programs = cached_programs(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
                                small=is_small(subgraph_json))[1]
-    options.remember(subgraph_json, attrs, options.told_of(programs[0]))
+    regions.remember(subgraph_json, attrs, regions.told_of(programs[0]))
     return _native(programs[0])
 
 
-def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], types: ranges.Types,
-               attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
+def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+               types: regions.Types, attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
     """Compile a region for a range of shapes. Return the program for these shapes and the template for all that are
     alike, or None where that is impossible."""
     backend = get_backend(chosen_backend(attrs))
@@ -127,10 +135,10 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
     key = _key(subgraph_json, shapes, in_types, attrs)
     cached = partial(cached_for_range, key, types.hint, template, small=is_small(subgraph_json))
     made, found = for_range(types.hint, cached, lambda _: in_shapes, "a region", types.changing)
-    ranges.add(subgraph_json, types, made)
+    regions.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None
-    options.remember(subgraph_json, attrs, options.told_of(found))
+    regions.remember(subgraph_json, attrs, regions.told_of(found))
     return _native(found), made.template.native
 
 

@@ -1,39 +1,50 @@
-"""Which parts of a model run on a backend, and why the others do not."""
+"""Which parts of a model run on a backend, for ranges of sizes, and in training; and why the others do not."""
 
 from __future__ import annotations
 
 import glob
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.error_texts import brief
-from ngraph_mxnet.bridges.mxnet.importer import lower_graph
+from ngraph_mxnet.bridges.mxnet.arrays import brief
+from ngraph_mxnet.bridges.mxnet.importer import (
+    A_SPARSE_GRADIENT,
+    check_inputs,
+    inferred_shapes,
+    lower_graph,
+    sparse_gradients,
+    why_left,
+    why_not_dense,
+)
 from ngraph_mxnet.bridges.mxnet.judging.judgement import Cut, argument_types, pins_of
-from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
-from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_not_dense
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+from ngraph_mxnet.bridges.mxnet.judging.partitioner import NamelessGraph
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
-from ngraph_mxnet.errors import ModelError
-from ngraph_mxnet.ir import Graph
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
-from ngraph_mxnet.placement.verdicts.render import render
-from ngraph_mxnet.placement.verdicts.report import Partition, Verdict
+from ngraph_mxnet.placement.verdicts import Partition, Verdict, render
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
+from ngraph_mxnet.runtime.ranges import Template, attempt, require_fixed_weights
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
 
+    from ngraph_mxnet.bridges.mxnet.judging.partitioner import Partitioned
     from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
 
 
@@ -103,8 +114,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
 
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
-    if not isinstance(symbol, mx.symbol.Symbol):
-        symbol = load_symbol(Path(symbol))
+    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
     planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
@@ -137,13 +147,13 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
     Raises:
         UnsupportedError, MXNetError: the symbol has names, or shapes, that it can't have.
     """
-    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
-    from ngraph_mxnet.bridges.mxnet.judging.partitioning import partition
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
+    from ngraph_mxnet.bridges.mxnet.judging.partitioner import partition
 
     nameless = NamelessGraph(partitioner.json_of(symbol))
     found = partition(symbol, nameless, types, backend)
     regions = [_lowered(nameless, cut, backend) for cut in found.cuts]
-    return cached_partitions.with_names(found.partition, nameless), regions
+    return partitioner.with_names(found.partition, nameless), regions
 
 
 def load_symbol(path: Path) -> Symbol:
@@ -223,3 +233,305 @@ def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[
                                 sum(slot.bytes for slot in bucket.slots),
                                 max(ready[slot.gradient] for slot in bucket.slots) / seconds)
                  for bucket in plan), seconds
+
+
+def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
+                   dtypes: DTypes | None = None, *, backend: str | None = None) -> RangeExplanation:
+    """Explain what a bind of `symbol` would compile once for all sizes of these axes, and what it assumes of the sizes.
+
+    Args:
+        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
+        shapes: of the data inputs, by name; MXNet infers the others.
+        axes: those whose sizes change, by the input's name.
+        dtypes: by name; float32 where not given.
+        backend: by default the one of NGRAPH_BACKEND.
+
+    Raises:
+        ModelError: as for `explain`; also where MXNet finds other sizes of these axes inconsistent.
+        ConfigError: no such backend, or no such axis.
+    """
+    import mxnet as mx
+
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
+    from ngraph_mxnet.bridges.mxnet.judging.partitioner import partition
+
+    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
+    planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    check_inputs(symbol, shapes, dtypes)
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    nameless = NamelessGraph(partitioner.json_of(symbol))
+    told = all_dtypes(symbol, dtypes or {})
+
+    def regions(sizes: Shapes) -> _Regions:
+        types = {name: (sizes.get(name), told.get(name)) for name in {**sizes, **told}}
+        try:
+            return _Regions.of(nameless, sizes, partition(symbol, nameless, types, planner))
+        except mx.base.MXNetError as error:
+            raise ModelError(f"MXNet can't infer the model's shapes from {sizes}: {brief(error)}") from None
+
+    now, later = regions(given), regions(_others(given, axes))
+    found = [_verdict(now, later, members, planner) for members in now.cuts]
+    found += [now.missing(members) for members in later.cuts if members not in now.cuts]
+    ranges = tuple(verdict for verdict in found if verdict is not None)
+    return RangeExplanation(ranges, len(found) - len(ranges))
+
+
+_Members = tuple[str, ...]
+"""The nodes of a region, by their places in the model."""
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """The regions of the model at one set of sizes. `left`: the nodes that stay with MXNet, each with the reason."""
+
+    nameless: NamelessGraph
+    sizes: Shapes
+    graph: SymbolGraph
+    cuts: Mapping[_Members, Cut]
+    left: Mapping[str, str]
+
+    @staticmethod
+    def of(nameless: NamelessGraph, sizes: Shapes, found: Partitioned) -> _Regions:
+        cuts = {tuple(name for name, _ in region.nodes): cut
+                for region, cut in zip(found.partition.regions, found.cuts, strict=True)}
+        left = {verdict.name: nameless.named(str(verdict.reason)) for verdict in found.partition.left()}
+        return _Regions(nameless, sizes, found.graph, cuts, left)
+
+    def name(self, members: _Members) -> str:
+        return self.nameless.named(members[-1])
+
+    def missing(self, members: _Members) -> RangeVerdict:
+        """On nodes that are a region, but not at these sizes."""
+        return RangeVerdict(self.name(members), (), (), self._why_missing(members))
+
+    def _why_missing(self, members: _Members) -> str:
+        at = listed(f"{name}={tuple(shape)}" for name, shape in self.sizes.items())
+        for node in members:
+            if node in self.left:
+                return f"at {at} {self.nameless.named(node)} stays with MXNet: {self.left[node]}"
+        return f"at {at} other nodes are in its region, too"
+
+
+def _others(shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Larger shapes, in which no two axes have grown alike."""
+    check_axes(axes, shapes)
+    factors = count(2)
+    others = {name: list(shape) for name, shape in shapes.items()}
+    for name, changing in axes.items():
+        for axis in changing:
+            others[name][axis] *= next(factors)
+    return {name: tuple(shape) for name, shape in others.items()}
+
+
+def _verdict(regions: _Regions, others: _Regions, members: _Members, backend: Backend) -> RangeVerdict | None:
+    """None where the sizes of the region's inputs are the same."""
+    if members not in others.cuts:
+        return others.missing(members)
+    name, cut, nameless = regions.name(members), regions.cuts[members], regions.nameless
+    now, later = argument_types(cut.graph), argument_types(others.cuts[members].graph)
+    assert now is not None and later is not None  # a node that reads an unknown type is in no region
+    if [type_.rank for type_ in now] != [type_.rank for type_ in later]:
+        return RangeVerdict(name, (), (), "its inputs have other ranks when the sizes change")
+    changing = ChangingShapes()
+    changing.symbolic(tuple(type_.shape for type_ in later))
+    symbolic = changing.symbolic(tuple(type_.shape for type_ in now))
+    if symbolic is None:
+        return None
+    types = [TensorType(type_.element, shape) for type_, shape in zip(now, symbolic[0], strict=True)]
+    inputs = [f"{nameless.named(regions.graph.nodes[edge.node].name)}: {type_}"
+              for edge, type_ in zip(cut.sources, types, strict=True) if type_.is_symbolic]
+
+    def template() -> Template | None:
+        graph = lower_graph(cut.graph, types)
+        nameless.put_names(graph)
+        require_fixed_weights(graph)
+        return backend.template(graph, {})
+
+    return RangeVerdict.of(name, inputs, attempt(symbolic[1], template), nameless.named)
+
+
+MXNET, NOTHING = "MXNet", "nothing goes back"
+
+
+@dataclass(frozen=True)
+class NodeTraining:
+    """`forward`, `backward`: what runs it, `MXNet` or a program of ours (`whole`, `part 2`); `reason`: why MXNet."""
+
+    name: str
+    op: str
+    forward: str
+    backward: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class UpdateTraining:
+    """`where`: what updates the parameter, with an optimizer that has a compiled update; `reason`: why MXNet."""
+
+    name: str
+    bytes: int
+    where: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingExplanation(Rendered):
+    """Prints as tables; `to_dict` is for programs.
+
+    Attributes:
+        whole: why the model is not one program; None where it is.
+        buckets: in which the gradients of one program would travel between processes, in their order.
+        backward_seconds: of that program's backward pass; 0 without one.
+        saved_bytes: what our programs keep from forward to backward.
+        optimizers: the classes that have a compiled update.
+    """
+
+    nodes: tuple[NodeTraining, ...]
+    updates: tuple[UpdateTraining, ...]
+    saved_bytes: int
+    optimizers: tuple[str, ...]
+    whole: str | None = None
+    buckets: tuple[BucketTraining, ...] = ()
+    backward_seconds: float = 0.0
+
+    @property
+    def compiles(self) -> bool:
+        """True if any node trains compiled."""
+        return any(node.forward != MXNET for node in self.nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __rich__(self) -> RenderableType:
+        ours = sum(node.forward != MXNET for node in self.nodes)
+        parts: list[RenderableType] = [Text(
+            f"{ours} of {len(self.nodes)} nodes train compiled, {self.saved_bytes} bytes are saved from forward to "
+            "backward", style="bold")]
+        if self.whole is not None:
+            parts.append(Text(f"Not trained as a whole: {self.whole}", style="yellow"))
+        table = Table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", title_justify="left")
+        for node in self.nodes:
+            table.add_row(Text(node.name), node.op, node.forward, node.backward, Text(node.reason or ""))
+        parts.append(table)
+        updated = [update for update in self.updates if update.where != MXNET]
+        parts.append(Text(f"{len(updated)} of {len(self.updates)} parameters are updated by one program with "
+                          f"{', '.join(self.optimizers)}; with other optimizers by MXNet"))
+        parts += [Text(f"MXNet updates {update.name}: {update.reason}", style="yellow")
+                  for update in self.updates if update.where == MXNET]
+        if self.buckets:
+            parts.append(self._buckets())
+        return Group(*parts)
+
+
+    def _buckets(self) -> Table:
+        table = Table("bucket", "gradients", "first", "last", "MB", "ready", title_justify="left",
+                      title="Sums over processes (dist_sync_ngraph): when buckets are ready, in shares of the "
+                            f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
+        for number, bucket in enumerate(self.buckets):
+            first, *_, last = *bucket.gradients, bucket.gradients[-1]
+            table.add_row(str(number), str(len(bucket.gradients)), Text(first), Text(last),
+                          f"{bucket.bytes / 1e6:.1f}", f"{bucket.ready:.2f}")
+        return table
+
+
+def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
+                     dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
+    """Explain what training would compile of `symbol`. All arguments are trained, except those in `shapes` and labels.
+
+    The programs are compiled, and the backward half of a model that is one program is run on zeros.
+
+    Args:
+        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
+        shapes: of the data inputs, by name; MXNet infers the others.
+        dtypes: by name; float32 where not given.
+
+    Raises:
+        ModelError: the file is corrupt, an input's name or dtype is wrong, a shape is missing, or MXNet finds the
+            shapes inconsistent.
+    """
+    import mxnet as mx
+
+    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
+    check_inputs(symbol, shapes, dtypes)
+    try:
+        types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes or {})
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
+    trained = [name for name in symbol.list_arguments()
+               if name not in shapes and not name.endswith("label") and np.dtype(types[name][1]).kind == "f"]
+    return _explained(symbol, types, trained)
+
+
+def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape and dtype of each variable."""
+    told = {**all_dtypes(symbol, dtypes), **dtypes}
+    return {name: (shape, np.dtype(told.get(name) or np.float32))
+            for name, shape in inferred_shapes(symbol, shapes).items()}
+
+
+def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
+    from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+    from ngraph_mxnet.bridges.mxnet.training.parts import part
+    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+    from ngraph_mxnet.bridges.mxnet.training.updates import compiled_optimizers
+    from ngraph_mxnet.ir import TensorType, element_type
+
+    text = partitioner.json_of(symbol)
+    graph = parse_symbol(text)
+    sparse = sparse_gradients(graph)
+    optimizers = tuple(compiled_optimizers())
+    updates = _updates({name: types[name] for name in trained}, sparse)
+
+    def all_mxnets(reason: str, whole: str) -> TrainingExplanation:
+        nodes = [NodeTraining(node.name, node.op, MXNET, MXNET, reason) for node in graph.operators()]
+        return TrainingExplanation(tuple(nodes), updates, 0, optimizers, whole)
+
+    if (reason := why_not_dense(text)) is not None:
+        return all_mxnets(reason, reason)
+    try:
+        if sparse:
+            raise UnsupportedError(A_SPARSE_GRADIENT)
+        program = TrainingProgram(
+            text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
+            recorded=True)
+        nodes = [_ours(node.name, node.op, "whole", program) for node in graph.operators()]
+        return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers, None,
+                                   *buckets_of(program, trained))
+    except UnsupportedError as error:
+        whole = " ".join(str(error).split())
+    try:
+        parted = part(symbol, types, trained, why_left(sparse))
+    except UnsupportedError as error:
+        return all_mxnets(str(error), whole)
+    found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
+             for member in one.cut.members}
+    left = {verdict.name: verdict.reason for verdict in parted.partition.left()}
+    nodes = [_ours(node.name, node.op, *found[node.index]) if node.index in found
+             else NodeTraining(node.name, node.op, MXNET, MXNET, left.get(node.name))
+             for node in parted.graph.operators()]
+    saved = sum(one.program.saved_bytes for one in parted.trained)
+    return TrainingExplanation(tuple(nodes), updates, saved, optimizers, whole)
+
+
+def _ours(name: str, op: str, where: str, program: TrainingProgram) -> NodeTraining:
+    return NodeTraining(name, op, where, where if f"mx:{name} {op}" in program.gone_back else NOTHING)
+
+
+def _updates(types: Mapping[str, tuple[Sequence[int], np.dtype[Any]]], sparse: Sequence[str]
+             ) -> tuple[UpdateTraining, ...]:
+    """One program updates all with dense gradients or none: one that is not float32 leaves the others to MXNet."""
+    other = next((name for name, (_, dtype) in types.items() if name not in sparse and dtype != np.float32), None)
+
+    def update(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> UpdateTraining:
+        reason = None
+        if name in sparse:
+            reason = "its gradient is sparse"
+        elif dtype != np.float32:
+            reason = f"it is {dtype}, not float32"
+        elif other is not None:
+            reason = f"{other} is {types[other][1]}, and one program updates all or none"
+        return UpdateTraining(name, int(np.prod(shape)) * dtype.itemsize, "one program" if reason is None else MXNET,
+                              reason)
+
+    return tuple(update(name, *found) for name, found in types.items())

@@ -4,21 +4,147 @@ Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `m
 that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics), be it rearranged, becomes a weight
 parameter. A rule says which element types it takes and computes in (`rules/registry.py: Types`); the conversions
 around it are made here.
+
+Some shapes a symbol leaves open: of the states with which recurrent cells begin (their batch is 0, for unknown), and
+of ranges that are as long as what is added to them. MXNet infers them from those that read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.bridges.mxnet.rules.lowering import FindRule, lower_operators, read
-from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Halves, canonical
+from ngraph_mxnet.bridges.mxnet.arrays import brief
+from ngraph_mxnet.bridges.mxnet.rules.registry import FindRule, find_rule, lower_operators, read
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.inlining import FOREACH, Foreach, inlined
-from ngraph_mxnet.bridges.mxnet.symbols.open_shapes import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
-from ngraph_mxnet.ir.types import Role
+from ngraph_mxnet.ir.dims import Atom, Dim
+from ngraph_mxnet.ir.sizes import at_hand, evaluate, symbols_in
+from ngraph_mxnet.ir.types import Role, Shape
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+
+_VERSION = {"mxnet_version": ["int", 10901]}
+
+
+def with_open_shapes(symbol: SymbolGraph, types: Sequence[TensorType]) -> SymbolGraph:
+    """The graph in which operators that leave their shape open have the type that MXNet infers from those of the
+    arguments, and no type where it infers none. Where sizes are symbols, an open one is linear in them.
+
+    Raises:
+        UnsupportedError: an open size is not linear in those that are symbols, or MXNet finds the types inconsistent.
+    """
+    places = [node.index for node in symbol.nodes if _is_open(node)]
+    if not places:
+        return symbol
+    found = _Inference(symbol, types, places)
+    nodes = list(symbol.nodes)
+    for place, type_ in found.types().items():
+        nodes[place] = replace(nodes[place], types=(type_,))
+    return replace(symbol, nodes=tuple(nodes))
+
+
+def _is_open(node: SymbolNode) -> bool:
+    if node.is_variable or node.inputs:
+        return False
+    if node.attrs.get("infer_range") in ("True", "1"):
+        return True
+    least = 0 if node.op.startswith("_np") else 1  # to NumPy's operators 0 is a size
+    return any(int(size) < least for size in re.findall(r"-?\d+", node.attrs.get("shape", "")))
+
+
+class _Inference:
+    """MXNet's, of the outputs of the nodes at `places`."""
+
+    def __init__(self, symbol: SymbolGraph, types: Sequence[TensorType], places: Sequence[int]) -> None:
+        from mxnet import symbol as mx_symbol
+
+        named = tuple(replace(node, name=f"n{node.index}", attrs={} if node.is_variable else node.attrs)
+                      for node in symbol.nodes)
+        text = json.dumps(replace(symbol, nodes=named).to_json() | {"attrs": _VERSION})
+        with _refusals():
+            self._internals = mx_symbol.load_json(text).get_internals()
+        outputs = self._internals.list_outputs()
+        self._outputs = {place: outputs.index(f"n{place}_output") for place in places}
+        self._told = {f"n{node.index}": type_ for node, type_ in zip(symbol.arguments(), types, strict=True)}
+        self._origins = {place: symbol.nodes[place].origin for place in places}
+
+    def types(self) -> dict[int, TensorType | None]:
+        """By place."""
+        told = {name: type_.element.numpy for name, type_ in self._told.items()}
+        with _refusals():
+            dtypes = self._internals.infer_type_partial(**told)[1]
+        return {place: None if shape is None else TensorType(element_type(dtypes[self._outputs[place]]), shape)
+                for place, shape in self._shapes().items()}
+
+    def _shapes(self) -> dict[int, Shape | None]:
+        symbols = symbols_in({name: type_.shape for name, type_ in self._told.items()})
+        now = {atom.text: at_hand(Dim({(atom,): 1})) for atom in symbols}
+        found = self._at(now)
+        for atom in symbols:
+            step = _step(atom, now, 1)
+            moved = self._at({**now, atom.text: now[atom.text] + step})
+            for place, shape in found.items():
+                if shape is None:
+                    continue
+                before = _evaluated(shape, now)
+                found[place] = tuple(size + (b - a) // step * (Dim({(atom,): 1}) - now[atom.text])
+                                     for size, a, b in zip(shape, before, moved[place] or before, strict=True))
+        for binding in _others(symbols, now):
+            wanted = self._at(binding)
+            for place, shape in found.items():
+                if shape and _evaluated(shape, binding) != wanted[place]:
+                    raise UnsupportedError(f"{self._origins[place]}: its shape, which the model leaves open, is not "
+                                           "linear in the sizes that change")
+        return found
+
+    def _at(self, binding: Mapping[str, int]) -> dict[int, Shape | None]:
+        """The shapes for these sizes; None where MXNet infers none."""
+        from mxnet.util import np_shape
+
+        shapes = {name: _evaluated(type_.shape, binding) for name, type_ in self._told.items()}
+        with _refusals(), np_shape(False):
+            found = self._internals.infer_shape_partial(**shapes)[1]
+        return {place: found[at] if found[at] and min(found[at]) > 0 else None for place, at in self._outputs.items()}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn MXNet's error about a graph into an UnsupportedError."""
+    from mxnet.base import MXNetError
+
+    try:
+        yield
+    except MXNetError as error:
+        raise UnsupportedError(f"MXNet can't infer shapes that are left open: {brief(error)}") from None
+
+
+def _evaluated(shape: Shape, binding: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate(size, binding) for size in shape)
+
+
+def _others(symbols: Sequence[Atom], now: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes at which what was found must hold."""
+    for atom in symbols:
+        yield {**now, atom.text: now[atom.text] + _step(atom, now, 5)}
+    if symbols:
+        yield {atom.text: now[atom.text] + _step(atom, now, 2) for atom in symbols}
+
+
+def _step(atom: Atom, now: Mapping[str, int], step: int) -> int:
+    """That far up, or down where that leaves the symbol's bounds."""
+    size = now[atom.text]
+    return -step if size + step > atom.high and size - step >= atom.low else step
+
 
 # Between a weight and the operator that it is a parameter of: elements only move.
 _REARRANGING = frozenset({
@@ -140,3 +266,102 @@ def own_results(b: Builder, results: list[Value]) -> list[Value]:
             results[position] = b.identity(value)
         seen.add(results[position])
     return results
+
+
+def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any] | None = None) -> None:
+    """Refuse names that are no inputs, dtypes that are none, and shapes that leave one of an input open.
+
+    Raises:
+        ModelError: naming the input, and what is there or missing.
+    """
+    import mxnet as mx
+
+    names = symbol.list_inputs()
+    unknown = sorted({*shapes, *(dtypes or {})} - set(names))
+    if unknown:
+        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+    for name, dtype in (dtypes or {}).items():
+        try:
+            element_type(dtype)
+        except (KeyError, TypeError):
+            raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
+    try:
+        arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
+    found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
+                     [*(arguments or []), *(states or [])], strict=False))
+    missing = [name for name in names if not is_whole(found.get(name))]
+    if missing:
+        graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
+        weights = {graph.nodes[index].name for index in weights_of(graph)}
+        wanted = [name for name in missing if name not in weights] or missing
+        raise ModelError(f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
+                         f"--shape {wanted[0]}=1,3,224,224")
+
+
+def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shape of every input, from those that `check_inputs` found to be enough; where sizes are symbols, those that
+    are not given are for the sizes at hand."""
+    return {**_inferred(symbol, at_hand_shapes(shapes)), **{name: tuple(shape) for name, shape in shapes.items()}}
+
+
+def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shapes with numbers for symbols: the sizes at hand, which nothing is assumed of."""
+    return {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}
+
+
+def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
+    symbols = symbols_in(shapes)
+    now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
+           for atom in size.symbols}
+    found = _inferred(symbol, at_hand_shapes(shapes))
+    names = set[str]()
+    for atom in symbols:
+        other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
+        moved = {name: tuple(evaluate(size, other) for size in shape) for name, shape in shapes.items()}
+        names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
+    return sorted(names - set(shapes))
+
+
+def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Infer the shapes of all inputs, by name. The inference is partial, because MXNet infers no shape of outputs
+    behind `while_loop` and `cond`."""
+    arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    return dict(zip(names, [*arguments, *states], strict=True))
+
+
+def is_whole(shape: Sequence[int] | None) -> bool:
+    """True if the whole shape is known. MXNet marks an unknown dimension with 0, or with -1 where 0 is a size
+    (`mx.util.is_np_shape`)."""
+    import mxnet as mx
+
+    if mx.util.is_np_shape():
+        return shape is not None and all(size >= 0 for size in shape)
+    return shape is not None and len(shape) > 0 and all(size > 0 for size in shape)
+
+
+A_SPARSE_GRADIENT = "a gradient is sparse"
+"""Why a model is not trained as a whole."""
+
+# MXNet's numbers for storage types: -1 undefined, 0 default.
+_SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
+
+
+def why_not_dense(text: str) -> str | None:
+    """Why MXNet runs all of a symbol whose JSON is `text`: a variable has sparse storage. None: none has."""
+    return "a variable has sparse storage" if _SPARSE.search(text) else None
+
+
+def sparse_gradients(graph: SymbolGraph) -> list[str]:
+    """The variables whose gradients MXNet makes row_sparse: weights of an Embedding with `sparse_grad`."""
+    weights = [graph.nodes[node.inputs[1].node] for node in graph.operators()
+               if canonical(node.op) == "Embedding" and Attrs(node.attrs, node.origin).bool("sparse_grad", False)]
+    return [weight.name for weight in weights if weight.is_variable]
+
+
+def why_left(names: Iterable[str]) -> dict[str, str]:
+    """Return, for each named parameter with a sparse gradient, the reason why MXNet runs what reads the parameter."""
+    return {name: f"the gradient of {name} is sparse" for name in names}

@@ -1,21 +1,27 @@
-"""MXNet's results of a symbol at inference: from its own operators one by one, or with regions of ours among them."""
+"""MXNet's results of a symbol at inference: from its own operators one by one, or with regions of ours among them; and
+`doctor`'s trial, which runs the same small net in MXNet alone and with this package.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.error_texts import brief
-from ngraph_mxnet.bridges.mxnet.options import BACKEND, PREFIX
+from ngraph_mxnet.bridges.mxnet.arrays import brief
+from ngraph_mxnet.bridges.mxnet.regions import BACKEND, PREFIX
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet_autoload import names
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
+
 
 _Arrays = dict[str, "NDArray"]
 
@@ -93,3 +99,48 @@ def _results(symbol: Symbol, arrays: Mapping[str, np.ndarray], problem: str,
         return [output.asnumpy() for output in executor.forward(is_train=False)]
     except (mx.base.MXNetError, TypeError, ValueError) as error:
         raise ModelError(f"{problem}: {brief(error)}") from None
+
+
+def imported() -> dict[str, Any]:
+    """MXNet's version and library, and why the backend is not usable, None if it is; this imports MXNet."""
+    import mxnet as mx
+
+    from ngraph_mxnet.bridges.mxnet.binding import environment
+
+    return {"version": mx.__version__, "library": str(Path(mx.libinfo.find_lib_path()[0])),
+            "problem": environment.problem()}
+
+
+def run_trial(arrays: Mapping[str, np.ndarray], *, with_ngraph: bool) -> np.ndarray:
+    """The net's result for arrays of its data and weights. The process's environment changes.
+
+    Raises:
+        RuntimeError: it was to run compiled, and MXNet ran it; the text says why.
+    """
+    import mxnet as mx
+
+    os.environ[names.VARIABLE] = names.BACKEND if with_ngraph else "NONE"
+    given = {name: mx.nd.array(array) for name, array in arrays.items()}
+    executor = _trial_net(mx).bind(mx.cpu(), given, grad_req="null")
+    result = executor.forward(is_train=False)[0].asnumpy()
+    if with_ngraph:
+        _require_compiled()
+    return np.asarray(result)
+
+
+def _trial_net(mx: Any) -> Any:
+    data, conv_weight, conv_bias, dense = map(mx.sym.Variable, ("data", "conv_weight", "conv_bias", "dense"))
+    net = mx.sym.Convolution(data, conv_weight, conv_bias, kernel=(3, 3), pad=(1, 1), num_filter=8)
+    net = mx.sym.Activation(net, act_type="relu")
+    net = mx.sym.Pooling(net, kernel=(1, 1), global_pool=True, pool_type="avg")
+    return mx.sym.softmax(mx.sym.FullyConnected(net, dense, num_hidden=10, no_bias=True))
+
+
+def _require_compiled() -> None:
+    from ngraph_mxnet.bridges.mxnet.report import report
+
+    found = report()
+    if not found.calls:
+        reasons = [found.problem, *(f"{one.what}: {one.reason}" for one in found.fallbacks),
+                   *(f"{operator}: {reason}" for operator, reason in found.left)]
+        raise RuntimeError("MXNet ran the net alone: " + ("; ".join(filter(None, reasons)) or "no reason is known"))

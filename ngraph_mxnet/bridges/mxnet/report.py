@@ -10,14 +10,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
-from ngraph_mxnet.bridges.mxnet.judging import partition_log
-from ngraph_mxnet.bridges.mxnet.options import chosen_backend, precision_of
+from ngraph_mxnet.bridges.mxnet.regions import chosen_backend, precision_of, range_verdicts
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.program import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
+from ngraph_mxnet.placement.verdicts import left_table, operators_text
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.range_report import RangeVerdict, range_table
 
@@ -98,7 +96,7 @@ def report() -> Report:
     was to be compiled and was not."""
     problem = environment.problem() if environment.activated() else None
     left: Counter[tuple[str, str]] = Counter()
-    for partition in partition_log.partitions():
+    for partition in fallbacks.partitions():
         left.update(partition.left_by_kind())
     found = tuple(Fallback(refusal.what, refusal.reason, count) for refusal, count in fallbacks.log.counts().items())
     try:
@@ -108,7 +106,7 @@ def report() -> Report:
                       updates.ran(), planned_steps())
     regions = tuple(_region(*entry) for entry in _core.compiled_regions())
     return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem, updates.ran(),
-                  planned_steps(), tuple(ranges.verdicts()))
+                  planned_steps(), tuple(range_verdicts()))
 
 
 def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],

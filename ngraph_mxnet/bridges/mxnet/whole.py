@@ -1,35 +1,145 @@
-"""Reads arrays that MXNet's operators may still be reading."""
+"""A symbol and its weights, from files, from a Gluon block, or random: as one graph, and profiled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.arrays import settled
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.arrays import brief, settled
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, explain, load_symbol, region_graphs
-from ngraph_mxnet.bridges.mxnet.importer import weights_of
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
+from ngraph_mxnet.bridges.mxnet.importer import (
     at_hand_shapes,
     check_inputs,
+    import_symbol,
     inferred_shapes,
     shapes_that_change,
+    weights_of,
 )
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import has_ranges
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.draws import Draw, draws_of
+from ngraph_mxnet.runtime.feeds import SEED, random_array
 
 if TYPE_CHECKING:
+    from mxnet.executor import Executor
+    from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
 
 
+_SEED = 7
+
 Shapes = Mapping[str, Sequence[int]]
+
+
+def random_weights(shapes: Shapes) -> dict[str, np.ndarray]:
+    """By name, in float32."""
+    rng = np.random.default_rng(_SEED)
+    return {name: _random(rng, name, tuple(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of a scale that keeps activations near one: a value that overflows or dies out may take other time."""
+    if name.endswith(("gamma", "var")):
+        return rng.uniform(0.8, 1.2, shape)
+    if name.endswith(("beta", "mean", "bias")):
+        return rng.uniform(-0.2, 0.2, shape)
+    return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
+
+
+def read_params(path: Path) -> dict[str, NDArray]:
+    """All of a file, by name.
+
+    Raises:
+        ModelError: it can't be read.
+    """
+    import mxnet as mx
+
+    try:
+        return {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
+    except (mx.base.MXNetError, AttributeError) as error:
+        raise ModelError(f"can't read parameters by name from {path}: {brief(error)}") from None
+
+
+def read_weights(path: Path, wanted: Shapes) -> dict[str, NDArray]:
+    """Read the weights of these names and shapes. A label, which inference does not read, may be missing.
+
+    Raises:
+        ModelError: the file can't be read, or lacks one, or has it in another shape.
+    """
+    found = read_params(path)
+    missing = sorted(name for name in set(wanted) - set(found) if not name.endswith("label"))
+    if missing:
+        raise ModelError(f"{path} has no {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")
+    for name, shape in wanted.items():
+        if name in found and found[name].shape != tuple(shape):
+            raise ModelError(f"{path}: {name} is {found[name].shape}, the model expects {tuple(shape)}")
+    return {name: found[name] for name in wanted if name in found}
+
+
+def load_graph(model: str | Path, shapes: Shapes, dtypes: Mapping[str, str],
+               params: str | Path | None) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of a whole symbol in a file, and those of its parameters that `params` holds.
+
+    Args:
+        shapes: of the data inputs, by name.
+        dtypes: by name; float32 where not given.
+
+    Raises:
+        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
+        UnsupportedError: a node can't be lowered; the text names it and the reason.
+    """
+    symbol, wanted = _loaded(model, shapes, dtypes)
+    weights = {} if params is None else {
+        name: array.asnumpy() for name, array in read_weights(Path(params), wanted).items()}
+    return graph_of(symbol, shapes, dtypes, weights)
+
+
+def graph_of(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, str],
+             weights: Mapping[str, np.ndarray]) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of a whole symbol, and those of its parameters that are among `weights`.
+
+    Raises:
+        UnsupportedError: as `load_graph`.
+    """
+    found = inferred_shapes(symbol, shapes)
+    types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
+    types.update({name: str(array.dtype) for name, array in weights.items()})
+    graph = import_symbol(symbol.tojson(remove_amp_cast=False), found, types)
+    held = {parameter.name for parameter in graph.parameters}
+    return graph, {name: array for name, array in weights.items() if name in held}
+
+
+def load_weighted(model: str | Path, shapes: Shapes,
+                  params: str | Path | None) -> tuple[Symbol, dict[str, Any]]:
+    """The symbol in a file, and its weights from `params`, or random ones.
+
+    Args:
+        shapes: of the data inputs, by name.
+
+    Raises:
+        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
+    """
+    symbol, wanted = _loaded(model, shapes)
+    weights: dict[str, Any] = random_weights(wanted)
+    if params is not None:
+        weights.update(read_weights(Path(params), wanted))
+    return symbol, weights
+
+
+def _loaded(model: str | Path, shapes: Shapes,
+            dtypes: Mapping[str, str] | None = None) -> tuple[Symbol, dict[str, tuple[int, ...]]]:
+    """The symbol in a file, and the shapes of its inputs that are not given."""
+    symbol = load_symbol(Path(model))
+    check_inputs(symbol, shapes, dtypes)
+    return symbol, {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
 
 
 class WholeSymbol:
@@ -48,9 +158,7 @@ class WholeSymbol:
         Raises:
             ModelError: a file can't be read or does not fit.
         """
-        symbol = load_symbol(Path(model))
-        check_inputs(symbol, shapes, dtypes)
-        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
+        symbol, wanted = _loaded(model, shapes, dtypes)
         return WholeSymbol(symbol, read_weights(Path(params), wanted), dtypes)
 
     @staticmethod
@@ -145,7 +253,7 @@ def _flat(found: Any) -> list[Symbol]:
     return [one for each in found for one in _flat(each)] if isinstance(found, (list, tuple)) else [found]
 
 
-def draws_of_symbol(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any],
+def draws_of_symbol(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, Any],
                     backend: str) -> dict[str, Draw]:
     """Return what `draws_of` says, for the inputs of these shapes. For a symbol that MXNet runs in part, return what
     the regions say that the backend would run."""
@@ -158,3 +266,48 @@ def draws_of_symbol(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes:
                                   get_backend(backend))[1]:
         found |= {name: draw for name, draw in draws_of(graph).items() if name in shapes}
     return found
+
+
+def profile_model(model: str | Path, shapes: Shapes, params: str | Path | None = None, *,
+                  rounds: int = 20) -> Any:
+    """Bind the model for the backend NGRAPH, with the weights in `params` or random ones, and run it `rounds` times.
+
+    MXNET_SUBGRAPH_BACKEND must name NGRAPH.
+
+    Returns:
+        What `Backend.profile` gives.
+
+    Raises:
+        ConfigError: the backend has no kernels to tell of.
+        ModelError: the files are corrupt, don't fit, or MXNet can't infer the model's shapes.
+    """
+    executor = _bind(Path(model), shapes, None if params is None else Path(params))
+
+    def forward() -> None:
+        for output in executor.forward(is_train=False):
+            output.wait_to_read()
+
+    details = explain(model, shapes, kernels=True).details  # the bind may have compiled nothing
+    return get_backend(config.get("NGRAPH_BACKEND")).profile(forward, rounds, details)
+
+
+def _bind(model: Path, shapes: Shapes, params: Path | None) -> Executor:
+    import mxnet as mx
+
+    symbol = load_symbol(model)
+    check_inputs(symbol, shapes)
+    try:
+        executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
+    except (mx.base.MXNetError, RuntimeError, ValueError) as error:
+        raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {brief(error)}") from None
+    arrays = {**executor.arg_dict, **executor.aux_dict}
+    for name, values in random_weights({name: array.shape for name, array in arrays.items()}).items():
+        arrays[name][:] = values
+    random, draws = np.random.default_rng(SEED), draws_of_symbol(symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
+    for name in shapes:
+        arrays[name][:] = random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name))
+    if params is not None:
+        wanted = {name: array.shape for name, array in arrays.items() if name not in shapes}
+        for name, array in read_weights(params, wanted).items():
+            array.copyto(arrays[name])
+    return executor

@@ -37,9 +37,8 @@ from ngraph_mxnet.bridges.onnx.values import (
     parts_of,
 )
 from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError, listed
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir import TensorType, Value
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import canonical_name, check_options
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import (
@@ -199,7 +198,7 @@ class ModelExecutable(Submitting):
             UnsupportedError, ModelError: the model can't be compiled as a whole for these shapes.
             PackageError, ConfigError, OSError: as `Executable.save`.
         """
-        from ngraph_mxnet.bridges.onnx.whole import import_whole
+        from ngraph_mxnet.bridges.onnx.importer import import_whole
         from ngraph_mxnet.runtime.artefact import compile_to_file
 
         with self._lock:

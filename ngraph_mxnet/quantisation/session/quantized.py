@@ -24,7 +24,6 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, listed
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.package.artefact import Summary
-from ngraph_mxnet.progress import progress
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, calibrate
 from ngraph_mxnet.quantisation.calibration import METHODS, Calibration, Channels
 from ngraph_mxnet.quantisation.layers import BIAS, CORRECTIONS
@@ -57,6 +56,7 @@ from ngraph_mxnet.quantisation.session.samples import (
     shapes_at_hand,
     usages_of,
 )
+from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable

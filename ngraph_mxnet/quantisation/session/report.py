@@ -27,8 +27,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.figures import make_figure, save_figure
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, make_figure, save_figure
 
 MOST_EVALUATIONS = 12
 _FINER = 4

@@ -346,8 +346,7 @@ class Source:
             own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
             return Source(model, held, dtypes, list(own), own)
         if kind is Kind.SYMBOL:
-            from ngraph_mxnet.bridges.mxnet.symbols.weights import read_params
-            from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol
+            from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol, read_params
 
             if params is None:
                 raise ModelError("a symbol needs its weights: params= as an argument, --params MODEL-0000.params on "

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet import outside
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, NGraphError
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def add_devices(folder: Path) -> None:
     if taken:
         raise ConfigError(f"{folder}: there are devices or chips of the names {', '.join(taken)}; rename the files")
     _folders.append(folder)
-    outside.note(str(folder))
+    registry.note_outside(str(folder))
     devices.cache_clear()
 
 

@@ -10,10 +10,10 @@ import pytest
 
 def _forget() -> None:
     from ngraph_mxnet import _core
-    from ngraph_mxnet.bridges.mxnet import ranges
+    from ngraph_mxnet.bridges.mxnet import regions
 
     _core.clear_compile_cache()
-    ranges.forget()
+    regions.forget()
 
 
 @pytest.fixture(autouse=True, scope="module")

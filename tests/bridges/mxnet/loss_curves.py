@@ -14,7 +14,7 @@ import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 
 LENGTH = 16
 """Characters of a piece of text, tokens of a sentence."""

@@ -17,11 +17,11 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.bridges.mxnet import packaged
+from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.training.program import StepPackage
-from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.forks import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -49,7 +49,7 @@ def forget_graphs() -> None:
     """What this process knows of graphs, so that all is done again."""
     from ngraph_mxnet import _core
 
-    cached_partitions.recent = Recent(32)
+    partitioner.recent = Recent(32)
     partitioner.latest = Recent(16)
     _core.clear_compile_cache()
 
@@ -60,12 +60,12 @@ def check_that_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert content is not None
         if kind == "template":
             for half in StepPackage.from_bytes(content).halves:
-                packaged.load_template(half)
+                regions.load_template(half)
         else:
-            for each in packaged.unpack(content)["programs"]:
-                packaged.load(packaged.Package.from_bytes(each.tobytes()))
+            for each in regions.unpack(content)["programs"]:
+                regions.load(regions.Package.from_bytes(each.tobytes()))
 
-    monkeypatch.setattr(packaged, "place_for",
+    monkeypatch.setattr(regions, "place_for",
                         lambda kind, key, small: SimpleNamespace(get=lambda: None, put=partial(put, kind)))
 
 

@@ -335,7 +335,7 @@ class Breaks:
     def find_spec(self, name, path=None, target=None):
         if name == broken[0]:
             raise broken[1]
-        if {how == "dependency"} and name == "ngraph_mxnet.bridges.mxnet.binding.symbol_patch":
+        if {how == "dependency"} and name == "ngraph_mxnet.bridges.mxnet.binding.executor":
             return importlib.util.spec_from_file_location(name, "needs_more/symbol_patch.py")
 sys.meta_path.insert(0, Breaks())
 {BIND}

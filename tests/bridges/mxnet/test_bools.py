@@ -13,7 +13,8 @@ from mxnet_helpers import backend, mx, needs_library
 from mxnet.gluon import HybridBlock  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.errors import UnsupportedError
 
 pytestmark = needs_library
@@ -115,7 +116,7 @@ def test_a_bool_result_ends_the_region_before_it(lower, flags):
     same([net(x)], [expected])
     mx.nd.waitall()
     assert _core.op_calls() > before, "what comes before the bool is compiled"
-    refused = [verdict.reason for verdict in partition_log.partitions()[-1].verdicts if not verdict.supported]
+    refused = [verdict.reason for verdict in fallbacks.partitions()[-1].verdicts if not verdict.supported]
     assert len(refused) == 1 and "bool" in refused[0]
 
 

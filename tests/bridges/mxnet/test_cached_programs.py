@@ -84,7 +84,7 @@ def test_settings_and_damage_miss(tmp_path: Path) -> None:
 def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
                                                   tmp_path: Path) -> None:
     from ngraph_mxnet import _core
-    from ngraph_mxnet.bridges.mxnet import packaged as kept_programs
+    from ngraph_mxnet.bridges.mxnet import regions as kept_programs
 
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     kept: list[bytes] = [b"nonsense"]

@@ -10,7 +10,7 @@ from mxnet_helpers import backend, fill, mx, needs_library, run_script
 
 from mxnet.gluon import nn, rnn  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import ranges
+from ngraph_mxnet.bridges.mxnet import regions
 
 pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_compiled")]
 FLAGS = [{}, {"static_alloc": True, "static_shape": True}]
@@ -139,7 +139,7 @@ def test_a_decoder_whose_cache_grows():
             close(found, wanted)
     info = _core.compile_cache_info()
     assert info["misses"] - info["bound"] == 2, "the first is compiled, and the second for all others"
-    (verdict,) = ranges.verdicts()
+    (verdict,) = regions.range_verdicts()
     assert verdict.reason is None and not any("%" in each.condition for each in verdict.assumptions)
 
 
@@ -291,7 +291,7 @@ def test_resized_images() -> None:
                 close(found, result)
     found = _core.compile_cache_info()
     assert found["misses"] - found["bound"] == 6, "two regions, for the first shapes and twice for more that changes"
-    assert all(verdict.reason is None for verdict in ranges.verdicts())
+    assert all(verdict.reason is None for verdict in regions.range_verdicts())
 
 
 @pytest.mark.slow

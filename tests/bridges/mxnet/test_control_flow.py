@@ -16,9 +16,9 @@ from mxnet.gluon import contrib, nn, rnn  # isort: skip
 import ngraph_mxnet
 from ngraph_mxnet import explain
 from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.binding import side_tables
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
-from ngraph_mxnet.bridges.mxnet.rules import control
+from ngraph_mxnet.bridges.mxnet.rules import recurrent
 from ngraph_mxnet.bridges.mxnet.symbols import inlining
 
 pytestmark = needs_library
@@ -84,7 +84,7 @@ def made(net: gluon.HybridBlock) -> gluon.HybridBlock:
 
 def is_whole(net: gluon.HybridBlock) -> bool:
     """Whether one region is all that runs."""
-    latest = side_tables.of_block(net).bodies.latest
+    latest = gluon_blocks.of_block(net).bodies.latest
     return latest is not None and latest.op.is_direct
 
 
@@ -372,7 +372,7 @@ def test_too_many_trips_of_loops_within_loops():
 
 def test_a_length_that_is_too_many_trips_stays_with_mxnet(monkeypatch):
     net = Function(lambda space, x, y: loop(space, x * 2, y))
-    monkeypatch.setattr(control, "MOST_OPERATORS", 20)
+    monkeypatch.setattr(recurrent, "MOST_OPERATORS", 20)
     with backend("NGRAPH"):
         net.hybridize()
         for length in (4, 30, 5, 31):

@@ -25,7 +25,7 @@ from mxnet_helpers import (
 )
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
-from ngraph_mxnet.bridges.mxnet.judging import partition_log
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
 
 pytestmark = needs_library
 
@@ -335,7 +335,7 @@ def test_a_training_bind_compiles_nothing_until_inference_is_run():
     """`Module.bind` asks for `debug_str`, to log it."""
     with backend("NGRAPH"):
         module = mx.mod.Module(classifier())
-        with partition_log.log.listening() as heard:
+        with fallbacks.partition_log.listening() as heard:
             module.bind([("data", (4, 6))], [("softmax_label", (4,))], for_training=True)
             executor = module._exec_group.execs[0]
             assert not is_partitioned(executor)

@@ -16,7 +16,7 @@ import ngraph_mxnet
 from ngraph_mxnet import config
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.errors import ConfigError, ModelError
-from ngraph_mxnet.placement.verdicts.render import short
+from ngraph_mxnet.placement.verdicts import short
 
 sym = mx.sym
 SHAPES = {"data": (2, 3, 8, 8)}

@@ -12,7 +12,7 @@ from mxnet_helpers import backend, mx, needs_library
 from mxnet.gluon import nn  # isort: skip  # the helpers make it importable
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import ranges
+from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.errors import ConfigError, ModelError
 
@@ -145,7 +145,7 @@ def test_command(tmp_path: Path) -> None:
 
 def test_the_report_has_ranges() -> None:
     _core.clear_compile_cache()
-    ranges.forget()
+    regions.forget()
     with backend("NGRAPH"):
         net = nn.HybridSequential()
         net.add(nn.Dense(4, in_units=6))

@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.passes.base import PassManager

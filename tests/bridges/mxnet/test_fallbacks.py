@@ -14,9 +14,9 @@ from mxnet.gluon import Block, HybridBlock, nn  # isort: skip  # the helpers mak
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet import callbacks
+from ngraph_mxnet.bridges.mxnet.arrays import OWN_ERROR, brief
 from ngraph_mxnet.bridges.mxnet.binding import fallbacks, gluon_patch
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import FallbackLog, Refusal, reason_of
-from ngraph_mxnet.bridges.mxnet.error_texts import OWN_ERROR, brief
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 
 pytestmark = needs_library

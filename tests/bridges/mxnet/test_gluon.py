@@ -10,7 +10,7 @@ from mxnet_helpers import backend, close, mx, needs_library
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, side_tables
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks, gluon_patch
 
 pytestmark = needs_library
 
@@ -32,7 +32,7 @@ def batch(n: int = SHAPE[0], seed: int = 0) -> mx.nd.NDArray:
 
 
 def runs_compiled(net: gluon.HybridBlock) -> bool:
-    bodies = side_tables.of_block(net).bodies
+    bodies = gluon_blocks.of_block(net).bodies
     return bodies is not None and bodies.cached_op is net._cached_op and bodies.latest is not None
 
 
@@ -210,7 +210,7 @@ def test_signatures_are_bounded(monkeypatch):
         net.hybridize()
         for n in range(1, 12):
             net(batch(n))
-        assert len(side_tables.of_block(net).bodies._by_signature) <= 4
+        assert len(gluon_blocks.of_block(net).bodies._by_signature) <= 4
 
 
 @pytest.mark.parametrize("explicit", [False, True])

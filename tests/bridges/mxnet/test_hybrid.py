@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from mxnet_helpers import backend, conv_net, mx, needs_library, run_script
 
 from ngraph_mxnet.cli.commands import main
-from ngraph_mxnet.placement.plan.plan import Plan
+from ngraph_mxnet.placement.plan import Plan
 from ngraph_mxnet.targets.hybrid import HybridBackend
 
 pytestmark = needs_library

@@ -20,7 +20,7 @@ from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fil
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet import callbacks
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, interrupts
-from ngraph_mxnet.bridges.mxnet.judging import partitioning
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.runtime import compile as compile_module
 from ngraph_mxnet.runtime import garbage
 
@@ -45,7 +45,7 @@ SIGNALS = {
     "termination": (signal.SIGTERM, leave, SystemExit),
 }
 #: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
-PLACES = {"judging": (partitioning, "judge_graph"), "reviewing": (partitioning, "judge_region"),
+PLACES = {"judging": (partitioner, "judge_graph"), "reviewing": (partitioner, "judge_region"),
           "compiling": (compile_module, "bind_weights")}
 
 

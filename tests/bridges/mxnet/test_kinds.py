@@ -6,7 +6,7 @@ import random
 
 import mxnet_helpers  # noqa: F401  # makes MXNet importable
 
-from ngraph_mxnet.bridges.mxnet.binding.kinds import AS_LARGE, AT_ONCE, MOST_BYTES, MOST_KINDS, Kinds
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import AS_LARGE, AT_ONCE, MOST_BYTES, MOST_KINDS, Kinds
 
 
 def test_every_kind_is_compiled_at_its_third_visit_at_the_latest() -> None:

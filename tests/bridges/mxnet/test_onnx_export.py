@@ -12,7 +12,7 @@ from mxnet_helpers import mx
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet.onnx_export import OPSET
+from ngraph_mxnet.bridges.mxnet.binding.activation import OPSET
 
 
 @pytest.mark.parametrize("parameters", ["file", "arrays"])

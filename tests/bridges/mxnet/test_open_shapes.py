@@ -10,7 +10,7 @@ from mxnet_helpers import backend, mx, needs_library
 
 from mxnet.gluon import nn, rnn  # isort: skip  # the helpers make it importable
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet.symbols.open_shapes import with_open_shapes
+from ngraph_mxnet.bridges.mxnet.importer import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type

@@ -12,7 +12,7 @@ from native_runs import mx
 
 import ngraph_mxnet
 from ngraph_mxnet import _core, config
-from ngraph_mxnet.bridges.mxnet import packaged
+from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.package.artefact import DATA_ALIGNMENT
 from ngraph_mxnet.runtime import compile as compile_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
@@ -31,7 +31,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCap
     _core.clear_compile_cache()
     yield
     _core.clear_compile_cache()
-    packaged.open_files.cache_clear()
+    regions.open_files.cache_clear()
 
 
 def network(classes: int = 7) -> mx.sym.Symbol:
@@ -287,4 +287,4 @@ def test_a_file_that_is_none(damage: str, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_environment_has_the_variable() -> None:
-    assert config.get("NGRAPH_PACKAGE") is None and not packaged.is_wanted()
+    assert config.get("NGRAPH_PACKAGE") is None and not regions.is_wanted()

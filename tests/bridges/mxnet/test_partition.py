@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet_helpers import bound, mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.judging import partition_log
-from ngraph_mxnet.placement.verdicts import report
-from ngraph_mxnet.placement.verdicts.report import ALONE, Partition, grow_regions
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
+from ngraph_mxnet.placement import verdicts
+from ngraph_mxnet.placement.verdicts import ALONE, Partition, grow_regions
 
 LEFT = "left"
 """A node whose name begins so stays with MXNet in these tests."""
@@ -87,8 +87,8 @@ def test_a_long_graph_is_one_region() -> None:
 @pytest.fixture(autouse=True)
 def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes called `left...` are refused, and nothing is remembered from test to test."""
-    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, judgement, partitioner
-    from ngraph_mxnet.recent import Recent
+    from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
+    from ngraph_mxnet.forks import Recent
 
     reason = judgement._reason
 
@@ -96,9 +96,9 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return "its name" if _STAYS in node.attrs else reason(symbol, node, *rest)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
-    monkeypatch.setattr(report, "LEAST_ALONE", 0)
+    monkeypatch.setattr(verdicts, "LEAST_ALONE", 0)
     monkeypatch.setattr(judgement, "found_supported", Recent(1024))
-    monkeypatch.setattr(cached_partitions, "recent", Recent(32))
+    monkeypatch.setattr(partitioner, "recent", Recent(32))
     monkeypatch.setattr(partitioner, "latest", Recent(16))
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
 
@@ -108,7 +108,7 @@ def check(symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Partition:
     names = [name for name in symbol.list_arguments() if name not in shapes]
     shapes = {**shapes, **dict.fromkeys(names, SHAPE)}
     native = bound(symbol, "NONE", **shapes).forward()
-    with partition_log.log.listening() as heard:
+    with fallbacks.partition_log.listening() as heard:
         executor = bound(symbol, "NGRAPH", **shapes)
     for found, expected in zip(executor.forward(), native, strict=True):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-5)
@@ -152,7 +152,7 @@ def test_nodes_of_one_name() -> None:
     x = unary(unary(mx.sym.var("data"), "same"), "left")
     symbol = unary(unary(x, "same"), "after")
     assert names_of(check(symbol)) == [{"same"}, {"same_again1", "after"}]
-    with partition_log.log.listening() as heard:
+    with fallbacks.partition_log.listening() as heard:
         symbol.optimize_for("NGRAPH", {"data": mx.nd.ones(SHAPE)})
     assert names_of(heard[0]) == [{"same"}, {"same_again1", "after"}]
     assert names_of(check(unary(unary(unary(mx.sym.var("data"), "same"), "same"), "b"))) == [
@@ -163,7 +163,7 @@ def test_nodes_of_one_name() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size", [4, 4096])
 def test_a_lone_small_operator_between_those_of_mxnet(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    monkeypatch.setattr(report, "LEAST_ALONE", 1024)
+    monkeypatch.setattr(verdicts, "LEAST_ALONE", 1024)
     x = unary(mx.sym.var("data"), "left")
     for number in range(count):
         x = unary(x, f"ours{number}")

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from mxnet_helpers import close, needs_library
 from native_runs import mx
 
-from ngraph_mxnet.bridges.mxnet import options
-from ngraph_mxnet.bridges.mxnet.judging import judgement, partition_log, partitioner
+from ngraph_mxnet.bridges.mxnet import regions
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
+from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
 from ngraph_mxnet.bridges.mxnet.judging.judgement import contracted, cut_region, judge_graph
-from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
-from ngraph_mxnet.bridges.mxnet.judging.partitioning import Partitioned, partition
+from ngraph_mxnet.bridges.mxnet.judging.partitioner import NamelessGraph, Partitioned, partition
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import get_backend
 
 pytestmark = needs_library
@@ -98,7 +98,7 @@ def test_reading_an_output_that_is_not_computed_is_a_reason() -> None:
 
 def test_names_are_as_the_user_wrote_them() -> None:
     odd = sym.relu(sym.cast_storage(sym.var('d"a\\ta'), stype="default", name='s"o\\rt'), name="r")
-    with partition_log.log.listening() as heard:
+    with fallbacks.partition_log.listening() as heard:
         found = odd.optimize_for("NGRAPH", {'d"a\\ta': mx.nd.ones((2, 1024))})
     assert heard[0].verdicts[0].name == 's"o\\rt'
     assert heard[0].regions[0].nodes == (("r", "relu"),)
@@ -184,7 +184,7 @@ def test_the_record_is_bounded_and_threads_do_not_mix() -> None:
     heard_by: dict[int, int] = {}
 
     def work(number: int) -> None:
-        with partition_log.log.listening() as heard:
+        with fallbacks.partition_log.listening() as heard:
             for _ in range(10):
                 net.optimize_for("NGRAPH", shape_dict={"x": (2, number + 1)})
         assert all(len(found.reviewed) == 1 for found in heard)
@@ -196,15 +196,15 @@ def test_the_record_is_bounded_and_threads_do_not_mix() -> None:
     for thread in threads:
         thread.join()
     assert heard_by == dict.fromkeys(range(4), 10)
-    assert len(partition_log.partitions()) <= 16
+    assert len(fallbacks.partitions()) <= 16
 
 
 @pytest.mark.parametrize("name", ["NGRAPH_CODEGEN", "NGRAPH_AUTOTUNE"])
 def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(name, raising=False)
-    before = options.settings_key("digest", {})
+    before = regions.settings_key("digest", {})
     monkeypatch.setenv(name, "1")
-    assert options.settings_key("digest", {}) != before
+    assert regions.settings_key("digest", {}) != before
 
 
 def test_what_is_in_files_that_options_name_is_part_of_the_key(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_what_is_in_files_that_options_name_is_part_of_the_key(tmp_path: Path) -
     found = []
     for content in ("one", "other"):
         file.write_text(content)
-        found.append(options.settings_key("digest", {"ngraph_recipe": str(file)}))
+        found.append(regions.settings_key("digest", {"ngraph_recipe": str(file)}))
     assert found[0] != found[1]
     file.unlink()
-    assert options.settings_key("digest", {"ngraph_recipe": str(file)}) == options.settings_key("digest", {})
+    assert regions.settings_key("digest", {"ngraph_recipe": str(file)}) == regions.settings_key("digest", {})
 
 
 def test_names_and_types_do_not_matter_to_the_structure() -> None:

@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from mxnet_helpers import backend, close, fill, mx, needs_library
 
 from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.judging import (
-    cached_partitions,
-    judgement,
-    partition_log,
-    partitioner,
-    partitioning,
-)
-from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, name_of, place_in
-from ngraph_mxnet.bridges.mxnet.packaged import is_small
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
+from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
+from ngraph_mxnet.bridges.mxnet.judging.partitioner import NamelessGraph, name_of, place_in
+from ngraph_mxnet.bridges.mxnet.regions import is_small
+from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir.graph import Cost
-from ngraph_mxnet.placement.verdicts.report import Partition, Region, Verdict
-from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.placement.verdicts import Partition, Region, Verdict
 
 pytestmark = needs_library
 
@@ -47,7 +42,7 @@ def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_partitions, "recent", Recent(32))
+    monkeypatch.setattr(partitioner, "recent", Recent(32))
     monkeypatch.setattr(partitioner, "latest", Recent(16))
 
 
@@ -103,7 +98,7 @@ def check(prefix: str, batch: int = 2) -> None:
         smaller = {prefix + "data": (1, *SHAPE[1:]), prefix + "other": (1, 4, 6, 6)}
         reshaped = executor.reshape(partial_shaping=True, **smaller)
         close(reshaped.forward()[0], expected[:1])
-    partition = partition_log.partitions()[-1]
+    partition = fallbacks.partitions()[-1]
     assert [verdict.name for verdict in partition.left()] == [prefix + "lost"]
     assert [[name for name, _ in region.nodes] for region in partition.regions] == [
         [prefix + "conv", prefix + "norm"], [prefix + "act", prefix + "dense"]]
@@ -130,7 +125,7 @@ def test_settings_partition_anew(partitioned: list[object], monkeypatch: pytest.
     monkeypatch.setenv("NGRAPH_BACKEND", "INTERPRETER")
     check("a_")
     assert len(partitioned) == 6
-    assert partition_log.partitions()[-1].backend == "INTERPRETER"
+    assert fallbacks.partitions()[-1].backend == "INTERPRETER"
 
 
 @pytest.mark.parametrize("bind", ["bind", "simple_bind"])
@@ -158,7 +153,7 @@ def test_a_failed_review_is_not_remembered(partitioned: list[object], monkeypatc
     data = mx.sym.Variable("x")
     symbol = mx.sym.FullyConnected(data, num_hidden=4, name="fc")
     with backend("NGRAPH"), monkeypatch.context() as broken:
-        broken.setattr(partitioning, "judge_region", lambda *args: 1 / 0)
+        broken.setattr(partitioner, "judge_region", lambda *args: 1 / 0)
         assert "NGraphSubgraphOp" not in symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3)).debug_str()
     with backend("NGRAPH"):
         assert "NGraphSubgraphOp" in symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3)).debug_str()
@@ -189,7 +184,7 @@ def test_records_come_back(names: list[str], ops: list[str], reason: str | None)
         return Partition("CPU", verdicts, [region, region])
 
     marked = partition([name_of(place) for place in range(len(names))])
-    assert cached_partitions.with_names(marked, graph_of(names)) == partition(names)
+    assert partitioner.with_names(marked, graph_of(names)) == partition(names)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a_again1", "a_again2"]), max_size=8))

@@ -16,7 +16,7 @@ from mxnet_helpers import backend, forget_graphs, mx, needs_library
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core  # isort: skip
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol  # isort: skip
-from ngraph_mxnet.bridges.mxnet.judging.partition_log import partitions
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import partitions
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 

@@ -9,8 +9,7 @@ from mxnet_helpers import backend, close, mx, needs_library
 from mxnet import autograd  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.quick_call import QuickCall
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import QuickCall, of_block
 
 pytestmark = needs_library
 

@@ -21,7 +21,7 @@ from mxnet_helpers import backend, check_that_all_is_kept, mx, needs_library
 from native_runs import all_shapes
 from random_models import models, values_for
 
-from ngraph_mxnet.bridges.mxnet.binding import side_tables
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 
 pytestmark = needs_library
 
@@ -152,7 +152,7 @@ class ByGluon:
 
     @property
     def ran(self) -> bool:
-        return bool(getattr(side_tables.of_block(self.net).training, "count", 0))
+        return bool(getattr(gluon_blocks.of_block(self.net).training, "count", 0))
 
 
 WAYS: dict[str, Callable[..., ByExecutor | ByGluon]] = {"executor": ByExecutor, "gluon": ByGluon}

@@ -12,7 +12,7 @@ from native_runs import import_mxnet
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import rnn  # isort: skip
 import ngraph_mxnet  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding import side_tables
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 from ngraph_mxnet.ir import count_ops
 from ngraph_mxnet.passes.pipelines import optimize
 
@@ -120,7 +120,7 @@ LAYERS: dict[str, Callable[[], gluon.HybridBlock]] = {
 
 
 def runs_compiled(net: gluon.HybridBlock) -> bool:
-    bodies = side_tables.of_block(net).bodies
+    bodies = gluon_blocks.of_block(net).bodies
     return bodies is not None and bodies.latest is not None
 
 

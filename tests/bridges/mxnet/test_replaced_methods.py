@@ -12,8 +12,7 @@ from mxnet_helpers import backend, mx, needs_library
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding.quick_call import QuickCall
-from ngraph_mxnet.bridges.mxnet.binding.quick_training import QuickTraining
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import QuickCall, QuickTraining
 
 pytestmark = needs_library
 

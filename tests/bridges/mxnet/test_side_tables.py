@@ -15,7 +15,7 @@ from mxnet_helpers import backend, mx, needs_library
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import Beside, SideTable, blocks
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import Beside, SideTable, blocks
 
 pytestmark = needs_library
 

@@ -14,7 +14,7 @@ from mxnet_helpers import backend, close, mx, needs_library
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 
-from ngraph_mxnet.bridges.mxnet.binding import held_op  # isort: skip
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks  # isort: skip
 
 pytestmark = needs_library
 
@@ -261,15 +261,15 @@ def test_a_call_under_way_keeps_its_arrays(monkeypatch):
         def __exit__(self, *_: object) -> None:
             pass
 
-    first, *others = (mx.nd.ones(1) for _ in range(2 * held_op.MOST_LISTS))
+    first, *others = (mx.nd.ones(1) for _ in range(2 * gluon_blocks.MOST_LISTS))
 
     def run(array: mx.nd.NDArray) -> None:
         if array is first:
             for other in others:
                 op(other)
-            assert len(released) == len(others) - (held_op.MOST_LISTS - 1) and first.handle.value not in released
+            assert len(released) == len(others) - (gluon_blocks.MOST_LISTS - 1) and first.handle.value not in released
 
-    op = held_op.HeldCachedOp(run, [0])
+    op = gluon_blocks.HeldCachedOp(run, [0])
     monkeypatch.setattr(op, "holder", Holder())
     op(first)
     for other in others:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.training.step import Seeds
+from ngraph_mxnet.bridges.mxnet.training.steps import Seeds
 
 pytestmark = needs_library
 

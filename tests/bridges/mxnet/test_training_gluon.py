@@ -14,8 +14,8 @@ from mxnet.gluon import nn
 from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
-from ngraph_mxnet.bridges.mxnet.training import recorded
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
+from ngraph_mxnet.bridges.mxnet.training import steps
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
 
 SHAPE = (4, 3, 8, 8)
@@ -211,7 +211,7 @@ def test_what_may_be_recorded(made: Callable[[], mx.nd.NDArray]) -> None:
 
 def test_too_many_calls_are_mxnets() -> None:
     net = network()
-    most = recorded.MOST_STEPS
+    most = steps.MOST_STEPS
     with autograd.record():
         kept = [net(data(seed)) for seed in range(most + 2)]
         loss = sum(one.sum() for one in kept)
@@ -307,7 +307,7 @@ def test_a_step_that_nobody_calls_is_given_back() -> None:
     (calls,) = of_block(net).training.calls.values()
     native, made = calls.steps._native, calls.steps.made
     numbers = []
-    for _ in range(3 * recorded.MOST_STEPS):
+    for _ in range(3 * steps.MOST_STEPS):
         step = native.take()
         numbers.append(step.number)
         del step

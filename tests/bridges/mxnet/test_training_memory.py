@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-from ngraph_mxnet.bridges.mxnet.training.step import types_of
+from ngraph_mxnet.bridges.mxnet.training.steps import types_of
 
 SHARES = ("0", "0.4", "1")
 

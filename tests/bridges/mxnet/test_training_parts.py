@@ -13,10 +13,10 @@ from mxnet.gluon import nn
 from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
-from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_training import PartedBlock
 from ngraph_mxnet.bridges.mxnet.training import parts
-from ngraph_mxnet.bridges.mxnet.training.recorded import MOST_STEPS
+from ngraph_mxnet.bridges.mxnet.training.steps import MOST_STEPS
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 

@@ -13,8 +13,8 @@ from mxnet.gluon import nn, rnn
 from mxnet_helpers import check_that_all_is_kept
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.mxnet import packaged, ranges
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet import regions
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 from ngraph_mxnet.bridges.mxnet.training import program
 from ngraph_mxnet.cache import place_for
 
@@ -27,7 +27,7 @@ def on(monkeypatch: pytest.MonkeyPatch, nothing_is_compiled: None) -> Iterator[N
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
     check_that_all_is_kept(monkeypatch)
     yield
-    ranges.forget()
+    regions.forget()
 
 
 def normal(*shape: int) -> mx.nd.NDArray:
@@ -194,7 +194,7 @@ def test_a_range_gives_what_mxnet_gives(name: str, monkeypatch: pytest.MonkeyPat
             most = max(1e-2, float(np.abs(wanted).max(initial=0)))
             np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=1e-4 * most, err_msg=f"{what} of {n, t, u}")
     assert of_block(nets[1]).training.count == len(sizes)
-    told = [(verdict.inputs, verdict.reason) for verdict in ranges.verdicts()]
+    told = [(verdict.inputs, verdict.reason) for verdict in regions.range_verdicts()]
     # A single step of recurrent cells has a template of its own.
     assert told and all(reason is None or reason.startswith("T - 1 == 0") for _, reason in told), told
 
@@ -209,7 +209,7 @@ def test_each_length_is_compiled_at_its_first_visit() -> None:
     training = of_block(net).training
     assert training.count == 37
     assert [calls.was_compiled for calls in training.calls.values()].count(True) == 1
-    (verdict, _) = ranges.verdicts()
+    (verdict, _) = regions.range_verdicts()
     assert verdict.inputs == ("data: f32[4,T]",) and verdict.reason is None
     assert "data: f32[4,T]" in str(ngraph_mxnet.report())
 
@@ -231,19 +231,19 @@ def test_another_process_takes_the_template(monkeypatch: pytest.MonkeyPatch, tmp
     """The process is this one, which has forgotten all; nothing may be compiled."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     made, loss, data = NETS["two ways"]
-    monkeypatch.setattr(packaged, "place_for", place_for)
+    monkeypatch.setattr(regions, "place_for", place_for)
     monkeypatch.setattr(program, "is_small", lambda text: False)
     results = []
     for _ in range(2):
         net = drawn(made)
         RNG.bit_generator.state = np.random.default_rng(8).bit_generator.state
         results.append([stepped(net, loss, *data(4, t, 0)) for t in (5, 6, 13)])
-        ranges.forget()
+        regions.forget()
 
         def compiled(*given: object, **options: object) -> None:
             raise AssertionError("it was compiled")
 
-        monkeypatch.setattr("ngraph_mxnet.bridges.mxnet.training.compiled._template", compiled)
+        monkeypatch.setattr("ngraph_mxnet.bridges.mxnet.training.graph._template", compiled)
     for first, second in zip(*results, strict=True):
         for one, other in zip(first.values(), second.values(), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -288,5 +288,5 @@ def test_executors_of_many_shapes(make: Callable[[], mx.sym.Symbol], monkeypatch
                                  strict=True):
             if wanted is not None:
                 np.testing.assert_allclose(found.asnumpy(), wanted.asnumpy(), rtol=1e-4, atol=1e-5)
-    told = ranges.verdicts()
+    told = regions.range_verdicts()
     assert told and all(verdict.reason is None for verdict in told), told

@@ -17,7 +17,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 
 State = dict[str, np.ndarray]
 

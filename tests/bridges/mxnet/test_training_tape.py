@@ -20,7 +20,7 @@ from mxnet.gluon import nn
 from mxnet_helpers import run_script
 
 from ngraph_mxnet import _core, config
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 
 
 @pytest.fixture(autouse=True)
@@ -520,7 +520,7 @@ for step in range(5):
     mean.backward()
     if step < 3:
         mx.nd.waitall()
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 assert of_block(net).training.count == 5
 print("end")
 """

@@ -14,7 +14,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.judging.partition_log import partitions
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import partitions
 
 pytestmark = needs_library
 

@@ -16,10 +16,9 @@ from onnx_models import model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx import executable
-from ngraph_mxnet.bridges.onnx.importer import import_model
+from ngraph_mxnet.bridges.onnx.importer import import_model, import_whole
 from ngraph_mxnet.bridges.onnx.model import read_model, unfold
 from ngraph_mxnet.bridges.onnx.values import MOST_ELEMENTS
-from ngraph_mxnet.bridges.onnx.whole import import_whole
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 BACKENDS = ["CPU", "INTERPRETER"]

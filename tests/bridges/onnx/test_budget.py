@@ -13,8 +13,8 @@ from onnx_models import F32, I64, model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx import model as onnx_model
+from ngraph_mxnet.bridges.onnx.importer import import_whole
 from ngraph_mxnet.bridges.onnx.model import read_model
-from ngraph_mxnet.bridges.onnx.whole import import_whole
 from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
 from ngraph_mxnet.runtime.executable import InputError
 

@@ -18,9 +18,9 @@ from onnx_models import I64, model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx import executable
+from ngraph_mxnet.bridges.onnx.importer import import_whole
 from ngraph_mxnet.bridges.onnx.model import all_nodes, read_model
-from ngraph_mxnet.bridges.onnx.rules import control
-from ngraph_mxnet.bridges.onnx.whole import import_whole
+from ngraph_mxnet.bridges.onnx.rules import recurrent
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.runtime.backend import get_backend
 
@@ -462,7 +462,7 @@ def test_run_is_as_repeated(data: st.DataObject, trips: int) -> None:
     x, results = array(0.1, -0.7, 0.4), []
     for bound in (0, 1 << 14):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(control, "MOST_UNROLLED", bound)
+            patch.setattr(recurrent, "MOST_UNROLLED", bound)
             results.append(ngraph_mxnet.compile(proto, "CPU")(x))
     assert_judged(proto, {"x": x}, results[0], results[1], reference=bool(trips))
 

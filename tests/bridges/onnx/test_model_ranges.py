@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx.explain_shapes import explain_onnx_shapes
+from ngraph_mxnet.bridges.onnx.explain import explain_onnx_shapes
 from ngraph_mxnet.cli.commands import main
 
 rng = np.random.default_rng(0)

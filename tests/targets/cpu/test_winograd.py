@@ -13,7 +13,7 @@ from packing_references import pack_weights_reference
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet import options
+from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.lower import winograd as lowering
@@ -243,10 +243,10 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
     assert not direct(deep())
     assert direct(deep(size=7, channels=512, weight=False))  # transforming the weights would take longer
     assert direct(deep(size=3, channels=16))
-    before = options.settings_key("graph", {})
+    before = regions.settings_key("graph", {})
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert direct(deep())
-    assert options.settings_key("graph", {}) != before  # no compiled graph of the other setting is reused
+    assert regions.settings_key("graph", {}) != before  # no compiled graph of the other setting is reused
 
 
 @pytest.mark.parametrize("isa", ISAS)

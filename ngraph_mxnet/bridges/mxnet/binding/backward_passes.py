@@ -1,26 +1,65 @@
-"""Backward passes that ask more of compiled calls than one in training mode by all variables does.
+"""MXNet's backward passes: what they ask of compiled calls, and what they write that MXNet's engine does not count.
 
+Some ask more than a pass in training mode by all variables does:
 * `autograd.grad(create_graph=True)` through what was compiled is an error, as through MXNet's own hybridized blocks:
   MXNet would take our part's gradient for a constant, and tell nobody.
 * In predict mode (`train_mode=False`) batch norms take their moving statistics for constants. The program of that is
   compiled when it is first asked for.
 * Such a pass, and one by chosen variables, is waited for where statistics might move or be read: MXNet's engine is not
   told of them (csrc/mxnet/tape.cc).
+
+An executor, and a cached op with `static_alloc` and `static_shape`, make their operators ready once, with the arrays
+that each writes. Auxiliary states are not among these: a batch norm's backward pass writes its moving statistics, and
+their versions stay. What we compiled from the old ones would run on. So MXNet's own backward passes touch them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import mxnet as mx
 from mxnet import autograd
 from mxnet.base import MXNetError
+from mxnet.gluon import Parameter
+from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
-from ngraph_mxnet.bridges.mxnet.binding import uncounted
+from ngraph_mxnet.bridges.mxnet.binding import environment
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+
+_states: WeakSet[Parameter] = WeakSet()
+"""Auxiliary states of all blocks whose backward passes write uncounted: MXNet has run such a pass, or may yet run
+one."""
+
+
+def add_recorded(block: HybridBlock) -> None:
+    """MXNet records a call of the block's own cached op."""
+    kept, flags = of_block(block), dict(block._flags)
+    if kept.recorded is not block._cached_op and flags.get("static_alloc") and flags.get("static_shape"):
+        kept.recorded = block._cached_op
+        arguments = dict(zip(block._cached_graph[1].list_inputs(), block._cached_op_args, strict=True))
+        _states.update(arguments[name][1] for name in block._cached_graph[1].list_auxiliary_states())
+
+
+def touch_recorded() -> None:
+    """A backward pass over recorded calls was pushed."""
+    if _states:
+        touch(array for parameter in _states for array in parameter._data or ())
+
+
+def touch(states: Iterable[NDArray]) -> None:
+    """A backward pass that writes these was pushed: their versions rise behind it."""
+    handles = list({array.handle.value: None for array in states})
+    if not handles or environment.problem() is not None:
+        return
+    import ngraph_mxnet._core as core
+
+    core.touch(handles)
+
 
 stock_grad = autograd.grad
 stock_backward = autograd.backward
@@ -44,13 +83,13 @@ def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True
     """
     waits = not (train_mode and by_all) and _may_move()
     if waits and not train_mode:
-        from ngraph_mxnet.bridges.mxnet.training.recorded import prepare_predicting
+        from ngraph_mxnet.bridges.mxnet.training.steps import prepare_predicting
 
         prepare_predicting()
     result = run()
     if waits:
         mx.nd.waitall()
-    uncounted.touch_recorded()
+    touch_recorded()
     return result
 
 

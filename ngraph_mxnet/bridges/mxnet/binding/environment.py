@@ -17,10 +17,11 @@ come through Python.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ngraph_mxnet_autoload.names import BACKEND, VARIABLE
 
@@ -132,3 +133,27 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
+
+
+def bind_natively_from_now_on(problem: str) -> None:
+    """Let libmxnet bind as if the variable did not name our backend; `problem` says why the activation has failed.
+
+    libmxnet alone would refuse every bind under `MXNET_SUBGRAPH_BACKEND=NGRAPH`, for it knows no such backend then. So
+    this module needs nothing of the package, and nothing else but mxnet.
+    """
+    from mxnet.executor import Executor
+    from mxnet.symbol import Symbol
+
+    finish_activation(problem)
+    for owner, name in ((Symbol, "bind"), (Symbol, "simple_bind"), (Executor, "reshape")):
+        setattr(owner, name, _bound_natively(getattr(owner, name)))
+
+
+def _bound_natively(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def bind(*args: Any, **kwargs: Any) -> Any:
+        if not requested():
+            return stock(*args, **kwargs)
+        return natively(lambda: stock(*args, **kwargs))
+
+    return bind

@@ -1,8 +1,16 @@
-"""The executor that a bind under the environment variable returns: one set of arrays, up to two executors.
+"""`Symbol.bind` and `Symbol.simple_bind` under the environment variable, and the executor that they return.
 
-One runs the compiled graph of inference, the other MXNet's own. The one that the bind made is the *primary*; the *twin*
-is bound over the same arrays when first needed. Compiled training steps need neither. Cases:
-* forward(is_train=False): compiled; forward(is_train=True): compiled (`training`), or native with NGRAPH_TRAINING=0;
+Cases of a bind:
+* the variable does not name our backend: MXNet's own method, untouched;
+* no gradient is wanted: the executor's handle is the compiled graph; MXNet's own follows if training is run;
+* gradients are wanted: the handle is MXNet's own; the compiled graph follows at the first inference;
+* what we do not compile (see `reason_for_native`), or a partitioner or compiler that fails: MXNet's own, and
+  the log says why.
+
+The executor has one set of arrays and up to two executors. One runs the compiled graph of inference, the other MXNet's
+own. The one that the bind made is the *primary*; the *twin* is bound over the same arrays when first needed. Compiled
+training steps need neither. Cases:
+* forward(is_train=False): compiled; forward(is_train=True): compiled (`Training`), or native with NGRAPH_TRAINING=0;
 * backward() after a training forward: what ran that, in either mode, profiled or not; after an inference forward: the
   native one runs that forward again first, for it holds the intermediate results;
 * a monitor is set: always native, because the monitor wants to see every operator's output;
@@ -17,23 +25,212 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mxnet import autograd
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
+from mxnet.context import Context
 from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks, training, uncounted
-from ngraph_mxnet.bridges.mxnet.binding.siblings import Siblings
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import Beside
-from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_natively
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.arrays import brief
+from ngraph_mxnet.bridges.mxnet.binding import backward_passes, compiled_bind, environment, fallbacks
+
+# `executor` by its module: where that imports mxnet, whose end activates us, it is only half there yet.
+from ngraph_mxnet.bridges.mxnet.binding.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import Beside
+from ngraph_mxnet.bridges.mxnet.importer import is_whole, why_not_dense
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import is_whole
+from ngraph_mxnet.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
+    from ngraph_mxnet.bridges.mxnet.training.steps import TrainingStep
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Siblings:
+    """The executors, each for shapes of its own, that `reshape` has made of one another, as one of them keeps them.
+
+    MXNet makes a new one at every `reshape`, and keeps none. Where shapes take turns, as in a Module whose batches
+    differ, that means to bind again and again: it takes a millisecond, and of an executor with an extension's op in it
+    MXNet never frees all memory (docs/limits.md). So some are kept, as many as `NGRAPH_SHAPES` says, and come back. No
+    two keep each other:
+    * `executor = executor.reshape(...)`, again and again: the new one keeps the one it was made of, and what that kept;
+    * `base.reshape(...)`, again and again, as a Module does: that one keeps those that were made of it.
+    The first time nobody knows which it will be; it is taken for the first until the executor is reshaped once more.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Shapes, Any]] = []
+        """With the shapes of their arrays, the latest last."""
+        self._keeper: Callable[[], Any | None] | None = None
+        """Whoever keeps the executor itself, since that was reshaped to it."""
+        self._is_base = False
+
+    def find(self, executor: Any, given: Shapes, partial_shaping: bool,
+             allow_up_sizing: bool) -> Any | None:
+        """The one of `executor`'s that its `reshape` with these arguments may return.
+
+        It has these shapes, and shares with `executor` all arrays whose shape is the same. None if there is none, or if
+        MXNet would refuse to reshape so.
+        """
+        for shapes, kept in reversed(self._kept):
+            if any(shapes.get(name) != shape for name, shape in given.items()) or kept.monitor != executor.monitor:
+                continue
+            pairs = zip(kept.arg_arrays + kept.aux_arrays, executor.arg_arrays + executor.aux_arrays, strict=True)
+            if all(ours is theirs or (ours.shape != theirs.shape and (partial_shaping or name in given)
+                                      and (allow_up_sizing or ours.size <= theirs.size))
+                   for name, (ours, theirs) in zip(shapes, pairs, strict=True)):
+                return kept
+        return None
+
+    def reshaped(self, executor: Any, to: Any) -> None:
+        """`executor`, whose siblings these are, was reshaped to another one, which is new or one of those."""
+        keeper = self._keeper() if self._keeper is not None else None
+        if keeper is not None:
+            self._is_base, self._keeper = True, None
+            keeper.siblings._drop(executor)
+            self._keep(keeper)
+        if self._is_base:
+            self._keep(to)
+            return
+        self._drop(to)
+        to.siblings._kept, self._kept = self._kept, []
+        to.siblings._keep(executor)
+        to.siblings._keeper, self._keeper = None, weakref.ref(to)
+
+    def _keep(self, executor: Any) -> None:
+        self._drop(executor)
+        shapes = {name: array.shape for name, array in {**executor.arg_dict, **executor.aux_dict}.items()}
+        self._kept = [*self._kept, (shapes, executor)][-config.get("NGRAPH_SHAPES"):]
+
+    def _drop(self, executor: Any) -> None:
+        self._kept = [entry for entry in self._kept if entry[1] is not executor]
+
+
+def bind_as_it_is(stock: Callable[[], Executor]) -> Executor:
+    """MXNet's own executor; of a graph that is partitioned already it may run ops of ours."""
+    return stock() if environment.problem() is not None else compiled_bind.held(stock)
+
+
+def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None) -> Executor:
+    """MXNet's own executor, with MXNet's default backend; then it is told why.
+
+    An error of the user's (a missing array, say), which may be behind the refusal, is raised first, in MXNet's words.
+    """
+    executor = environment.natively(lambda: bind_as_it_is(stock))
+    if refusal is not None:
+        fallbacks.log.add(refusal)
+    return executor
+
+
+class Training:
+    """Belongs to one executor. What it can't run, MXNet does, and the log says why."""
+
+    def __init__(self) -> None:
+        self.step: TrainingStep | PartedStep | None = None
+        self._tried = False
+        self.ran = False
+        """True if the last forward pass ran the compiled step."""
+
+    def wanted(self, executor: Executor) -> bool:
+        """True if the next forward pass is to be tried with the compiled step. The step is compiled when it is first
+        wanted."""
+        if not config.get("NGRAPH_TRAINING"):
+            return False
+        if not self._tried:
+            self._tried = True
+            found = _step_of(executor)
+            if isinstance(found, Refusal):
+                fallbacks.log.add(found)
+            else:
+                self.step = found
+        return self.step is not None
+
+    def forward(self) -> list[NDArray] | None:
+        """The outputs; None: nothing was done."""
+        assert self.step is not None
+        self.ran = self.step.forward()
+        return self.step.outputs if self.ran else None
+
+    def backward(self, executor: Executor, heads: Any, is_train: bool) -> bool:
+        """Run the backward pass of the compiled step. Return False, and do nothing, if the last forward pass was not
+        one of `forward`."""
+        if not self.ran or self.step is None:
+            return False
+        self.step.backward(_listed(executor, heads), is_train)
+        return True
+
+    def forget(self) -> None:
+        """Another forward has begun."""
+        self.ran = False
+
+
+def _listed(executor: Executor, heads: Any) -> list[NDArray]:
+    """List the head gradients that `backward` is given, at most one for each output. The caller may give more or fewer.
+    KeyError and TypeError are raised as by MXNet."""
+    if heads is None:
+        return []
+    if isinstance(heads, NDArray):
+        return [heads]
+    given = [heads[name] for name in executor._symbol.list_outputs()] if isinstance(heads, dict) else heads
+    for number, head in enumerate(given):
+        if not isinstance(head, NDArray):
+            raise TypeError(f"inputs must be NDArray: head gradient {number} is a {type(head).__name__}")
+    if len(given) > len(executor.outputs):
+        return list(given[:len(executor.outputs)])
+    return list(given)
+
+
+def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
+    """Compile the executor's training step as a whole, or else in parts. Return a Refusal if neither is possible or no
+    gradient is wanted."""
+    from ngraph_mxnet.bridges.mxnet.training.steps import TrainingStep
+
+    symbol = executor._symbol
+    title = f"training of {compiled_bind.title(symbol)}"
+    arrays = {**executor.arg_dict, **executor.aux_dict}
+    names = symbol.list_arguments()
+    requests = _requests(executor._grad_req, names)
+    grads = dict(zip(names, executor.grad_arrays or [None] * len(names), strict=True))
+    wanted = {name: grad for name, grad in grads.items() if grad is not None and requests[name] != "null"}
+    if not wanted:
+        return Refusal(title, "no gradient is wanted", quiet=True)
+    added = [name for name in wanted if requests[name] == "add"]
+    try:
+        try:
+            return TrainingStep(partitioner.json_of(symbol), arrays, wanted, added)
+        except UnsupportedError as error:
+            whole = brief(error)
+        from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
+
+        found = PartedStep(symbol, arrays, wanted, added)
+        fallbacks.add_partition(found.partition)
+        return found
+    except UnsupportedError as error:
+        return Refusal(title, f"{whole}; {brief(error)}")
+    except Exception as error:
+        return Refusal(title, reason_of(error))
+
+
+def _requests(requests: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return the request for each argument's gradient, by the argument's name."""
+    if isinstance(requests, str):
+        return dict.fromkeys(names, requests)
+    if isinstance(requests, dict):
+        return {name: requests.get(name, "null") for name in names}
+    return dict(zip(names, requests, strict=True))
+
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -70,7 +267,7 @@ class NGraphExecutor(Executor):
     monitor: Beside[tuple[Any, bool] | None] = Beside()
     _native_is_stale: Beside[bool] = Beside()
     siblings: Beside[Siblings] = Beside()
-    training: Beside[training.Training] = Beside()
+    training: Beside[Training] = Beside()
 
     @classmethod
     def adopt(cls, executor: Executor, is_compiled: bool, refused: bool = False) -> NGraphExecutor:
@@ -85,7 +282,7 @@ class NGraphExecutor(Executor):
         executor.monitor = None
         executor._native_is_stale = False
         executor.siblings = Siblings()
-        executor.training = training.Training()
+        executor.training = Training()
         return executor
 
     @_replaceable
@@ -109,10 +306,8 @@ class NGraphExecutor(Executor):
         self._publish(outputs)
         return self.outputs
 
-    def copy_params_from(
-        self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray] | None = None,
-        allow_extra_params: bool = False,
-    ) -> None:
+    def copy_params_from(self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray] | None = None,
+                         allow_extra_params: bool = False) -> None:
         """MXNet's, which converts all to the bound types by one more copy, also where there is nothing to convert."""
 
         def left(given: Mapping[str, NDArray], own: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -146,7 +341,7 @@ class NGraphExecutor(Executor):
             if twin is not None:
                 self._publish(twin.outputs)
         _stock_backward(twin or self, out_grads, is_train)
-        uncounted.touch(self.aux_arrays)
+        backward_passes.touch(self.aux_arrays)
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
         if self.monitor is None:
@@ -156,9 +351,7 @@ class NGraphExecutor(Executor):
         native: Any = super() if twin is None else twin
         native.set_monitor_callback(callback, monitor_all)
 
-    def reshape(
-        self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any
-    ) -> NGraphExecutor:
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> NGraphExecutor:
         if self.is_compiled:
             reshaped = self._reshape_compiled(partial_shaping, allow_up_sizing, kwargs)
             self.siblings.reshaped(self, reshaped)
@@ -222,9 +415,7 @@ class NGraphExecutor(Executor):
             self.outputs = list(computed)
             self._output_dict = None
 
-    def _reshape_compiled(
-        self, partial_shaping: bool, allow_up_sizing: bool, wanted: dict[str, Any]
-    ) -> NGraphExecutor:
+    def _reshape_compiled(self, partial_shaping: bool, allow_up_sizing: bool, wanted: dict[str, Any]) -> NGraphExecutor:
         """MXNet's `reshape`, for a graph whose regions must be chosen anew for the new shapes.
 
         Arrays whose shape stays are shared, smaller ones are views of ours, larger ones are new.
@@ -315,3 +506,93 @@ def _resized(name: str, array: NDArray, shape: tuple[int, ...], allow_up_sizing:
         return nd.zeros(shape, ctx=array.ctx, dtype=array.dtype)
     with autograd.pause():
         return array.reshape((-1,))[:size].reshape(shape)
+
+
+_CACHED_OP = '"op": "_CachedOp"'
+
+
+def install_binds() -> None:
+    Symbol.bind = bind
+    Symbol.simple_bind = simple_bind
+    Symbol.optimize_for = functools.wraps(partitioner.stock_optimize_for)(partitioner.optimize_for)
+
+
+@functools.wraps(stock_bind)
+def bind(self: Symbol, ctx: Context, args: Arrays, args_grad: Arrays = None, grad_req: Any = "write",
+         aux_states: Arrays = None, group2ctx: Any = None, shared_exec: Executor | None = None) -> Executor:
+    def stock() -> Executor:
+        return stock_bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx, shared_exec)
+
+    return _bound(
+        self, ctx, group2ctx, (args, args_grad, aux_states), None, bool(args_grad) and wants_gradient(grad_req), stock,
+        lambda text: compiled_bind.bind(self, text, ctx, args, aux_states, args_grad, grad_req, shared_exec))
+
+
+@functools.wraps(stock_simple_bind)
+def simple_bind(self: Symbol, ctx: Context, grad_req: Any = "write", type_dict: Mapping[str, Any] | None = None,
+                stype_dict: Mapping[str, str] | None = None, group2ctx: Any = None,
+                shared_arg_names: list[str] | None = None, shared_exec: Executor | None = None,
+                shared_buffer: dict[str, NDArray] | None = None, **kwargs: Any) -> Executor:
+    def stock() -> Executor:
+        return stock_simple_bind(self, ctx, grad_req, type_dict, stype_dict, group2ctx, shared_arg_names, shared_exec,
+                                 shared_buffer, **kwargs)
+
+    return _bound(self, ctx, group2ctx, (), stype_dict, grad_req is None or wants_gradient(grad_req), stock,
+                  lambda text: compiled_bind.simple_bind(
+                      self, text, ctx, grad_req, kwargs, type_dict, stype_dict=stype_dict,
+                      shared_arg_names=shared_arg_names, shared_exec=shared_exec, shared_buffer=shared_buffer))
+
+
+def _bound(symbol: Symbol, ctx: Context, group2ctx: Any, arrays: Iterable[Arrays], stypes: Mapping[str, str] | None,
+           with_gradient: bool, stock: Callable[[], Executor],
+           compiled: Callable[[str], Executor | Refusal]) -> Executor:
+    """The executor of a bind: as `stock` binds, or as `compiled` does of the symbol's JSON."""
+    if not environment.requested():
+        return bind_as_it_is(stock)
+    text = partitioner.json_of(symbol)
+    reason = reason_for_native(symbol, text, ctx, group2ctx, arrays, stypes)
+    if reason is not None:
+        return bind_natively(stock, Refusal(title(symbol), reason, quiet=True))
+    if with_gradient:
+        return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
+    found = compiled(text)
+    if isinstance(found, Executor):
+        return NGraphExecutor.adopt(found, is_compiled=True)
+    return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
+
+
+def reason_for_native(symbol: Symbol, text: str, ctx: Context, group2ctx: Any, arrays: Iterable[Arrays],
+                      stypes: Mapping[str, str] | None) -> str | None:
+    """Why a bind is not ours at all; None when it is. `text` is the symbol's JSON."""
+    if environment.problem() is not None:
+        return environment.problem()
+    if not isinstance(ctx, Context) or ctx.device_type != "cpu":
+        return f"the device is {ctx}, the backend runs on cpu"
+    if group2ctx:
+        return "group2ctx places parts of the graph on several devices"
+    if any(stype != "default" for stype in (stypes or {}).values()):
+        return f"sparse storage is asked for: {stypes}"
+    if (sparse := why_not_dense(text)) is not None:
+        return sparse
+    if _CACHED_OP in text:
+        return "a node _CachedOp holds a graph that the symbol's JSON lacks, so that what is remembered can't be loaded"
+    for group in arrays:
+        for array in group.values() if isinstance(group, Mapping) else group or ():
+            if isinstance(array, NDArray) and array.stype != "default":
+                return f"an array of shape {array.shape} has storage type {array.stype}"
+    names = symbol.list_arguments()
+    if len(set(names)) != len(names):
+        return f"several arguments share a name: {names}"
+    return None
+
+
+def wants_gradient(grad_req: Any) -> bool:
+    """True if a `grad_req` asks for any gradient. A `grad_req` of an unknown type counts as asking, so that MXNet
+    judges it."""
+    if isinstance(grad_req, str):
+        return grad_req != "null"
+    if isinstance(grad_req, Mapping):
+        return any(value != "null" for value in grad_req.values())
+    if isinstance(grad_req, (list, tuple)):
+        return any(value != "null" for value in grad_req)
+    return True

@@ -1,19 +1,23 @@
-"""The log of fallbacks: what MXNet runs although it was to be compiled. Each fallback is logged once, counted, and
-listed by `ngraph_mxnet.report()`."""
+"""The logs of what MXNet runs although it was to be compiled, and of partitionings.
+
+Each fallback is logged once, counted, and listed by `ngraph_mxnet.report()`. The logger `ngraph_mxnet` has the
+partitionings at level INFO.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.error_texts import brief
-from ngraph_mxnet.errors import CalibrationError, ConfigError, ModelError, PackageError, UnsupportedError
+from ngraph_mxnet.bridges.mxnet.arrays import brief
+from ngraph_mxnet.errors import CalibrationError, ConfigError, ModelError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.placement.verdicts import Partition, PartitionLog, Region, count_kinds
 
 logger = config.logger("ngraph_mxnet")
 
@@ -92,3 +96,44 @@ def reason_of(error: BaseException, doing: str = "compiling it") -> str:
     if colon and name in _OURS:
         return rest
     return text if isinstance(error, tuple(_OURS.values())) else f"{doing} failed: {text}"
+
+
+partition_log = PartitionLog()
+
+
+def partitions() -> list[Partition]:
+    """The last partitionings of this process, the oldest first."""
+    return partition_log.last()
+
+
+def add_partition(partition: Partition) -> None:
+    """Enter a partitioning, and log what it came to."""
+    partition_log.add(partition)
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for (op, reason), count in count_kinds(partition.verdicts).items():
+        logger.info("left to MXNet: %d x %s: %s", count, op, reason)
+    for number, region in enumerate(partition.reviewed, 1):
+        if region.rejected is None:
+            logger.info("region %d on %s: %s", number, partition.backend, describe(region))
+        else:
+            logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
+
+
+def add_failure(what: str, error: Exception) -> None:
+    """Enter that MXNet runs `what`, because of the error."""
+    log.add(Refusal(what, str(error) or repr(error)), exc_info=not isinstance(error, NGraphError))
+
+
+def left_by_kind(partitions: Sequence[Partition], most: int = 8) -> str:
+    """Which operators are not supported, and why, in one line; empty if all are."""
+    verdicts = [verdict for partition in partitions for verdict in partition.verdicts]
+    kinds = [f"{count} x {op}: {reason}" for (op, reason), count in count_kinds(verdicts).items()]
+    more = [f"and {len(kinds) - most} more kinds"] if len(kinds) > most else []
+    return "; ".join([*kinds[:most], *more])
+
+
+def describe(region: Region) -> str:
+    """One line: how many nodes of which operators, and their work."""
+    ops = ", ".join(f"{op} x{count}" for op, count in region.ops().items())
+    return f"{len(region.nodes)} nodes ({ops}), {region.cost.macs / 1e6:.1f} million multiply-adds"

@@ -30,21 +30,18 @@ from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
 from ngraph_mxnet.bridges.mxnet.binding import (
-    direct,
+    backward_passes,
+    compiled_bind,
     environment,
     fallbacks,
+    gluon_blocks,
     gluon_training,
     interrupts,
-    lookups,
-    loss_training,
-    quick_call,
-    uncounted,
 )
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
-from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
-from ngraph_mxnet.bridges.mxnet.binding.side_tables import blocks, of_block
-from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
-from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import HeldCachedOp, blocks, of_block
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.regions import DATA, PREFIX, check_options
 from ngraph_mxnet.errors import ConfigError
 
 stock_hybridize = HybridBlock.hybridize
@@ -63,10 +60,10 @@ Signature = tuple[Any, ...]
 def install() -> None:
     HybridBlock.hybridize = hybridize
     HybridBlock._build_cache = _build_cache
-    HybridBlock._call_cached_op = lookups.ours = interrupts.delivering(_call_cached_op)
+    HybridBlock._call_cached_op = gluon_blocks.ours = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
-    quick_call.install()
-    loss_training.install()
+    gluon_blocks.install_call()
+    gluon_training.install_losses()
 
 
 class _Known:
@@ -76,7 +73,7 @@ class _Known:
         self.name, self._stype, self._parameter = parameter.name, parameter._stype, parameter
 
     def data(self) -> NDArray:
-        stock = lookups.are_plain([self._parameter])
+        stock = gluon_blocks.are_plain([self._parameter])
         return self._parameter.data() if stock else self._parameter._data[0]
 
 
@@ -146,14 +143,14 @@ def built(block: HybridBlock, name: str, args: list[Any]) -> CompiledBody | Refu
         reason = _reason_for_native(partitioning.parameters, args)
         if reason is not None:
             return Refusal(name, reason)
-        with warnings.catch_warnings(), partition_log.log.listening() as heard:
+        with warnings.catch_warnings(), fallbacks.partition_log.listening() as heard:
             warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
             stock_build_cache(partitioning, *args)
         if partitioner.has_region(partitioning._cached_graph[1]):
             return CompiledBody(partitioning, made_for)
     except Exception as error:
         return Refusal(name, reason_of(error, "partitioning it"), failed=True)
-    left = partition_log.left_by_kind(heard)
+    left = fallbacks.left_by_kind(heard)
     # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
     return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
 
@@ -165,7 +162,7 @@ def held_op(op: Any, symbol: Any, arguments: list[tuple[bool, Any]], flags: list
         places[bool(is_input)].append(place)
     made_with = [("data_indices", places[True]), ("param_indices", places[False]), *flags]
     held = HeldCachedOp(op, places[False])
-    held.is_direct = direct.run_cached_op(op, symbol, held.holder)
+    held.is_direct = compiled_bind.run_cached_op(op, symbol, held.holder)
     if not held.is_direct:
         held.make_for_shapes(lambda: CachedOp(symbol, made_with), places[True])
     return held
@@ -302,7 +299,7 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
     while isinstance(found, CompiledBody):
         try:
             result = stock_call_cached_op(_with_body(self, found), *args)
-            quick_call.remember(self, found.op, found.places, args)
+            gluon_blocks.remember_call(self, found.op, found.places, args)
             return result
         except Exception as error:
             found = bodies.after_failure(self, flat, found, error)
@@ -317,7 +314,7 @@ def _as_built(block: HybridBlock, args: tuple[Any, ...]) -> Any:
     if block._cached_op is None:
         block._build_cache(*args)
     if autograd.is_recording():
-        uncounted.add_recorded(block)
+        backward_passes.add_recorded(block)
     kept = blocks.get(block)
     held = None if kept is None else kept.held
     if held is None or not held.is_around(block._cached_op):

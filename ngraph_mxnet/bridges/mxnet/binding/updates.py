@@ -19,10 +19,10 @@ from mxnet.ndarray import NDArray
 from mxnet.optimizer import Optimizer, Updater
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.arrays import brief
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
-from ngraph_mxnet.bridges.mxnet.error_texts import brief
-from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule, flags_of, rates, rule_of
+from ngraph_mxnet.bridges.mxnet.training.updates import Rule, flags_of, rates, rule_of
 from ngraph_mxnet.errors import UnsupportedError
 
 stock_call = Updater.__call__
@@ -209,7 +209,7 @@ def _check(index: Any, row: Sequence[Any], states: int) -> None:
 
 
 def bound_program(rule: Rule, optimizer: Optimizer, flags: tuple[str, ...], rows: Sequence[Sequence[NDArray]]) -> Any:
-    from ngraph_mxnet.bridges.mxnet.training.updates.program import bound_update
+    from ngraph_mxnet.bridges.mxnet.training.updates import bound_update
 
     return bound_update(type(optimizer).__name__, rule, flags, rows, list(rule.shared(optimizer, flags)),
                         list(rule.own(optimizer, flags, 0.0, 0.0, 1)))

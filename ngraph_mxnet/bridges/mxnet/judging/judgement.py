@@ -9,23 +9,15 @@ from dataclasses import dataclass
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
-from ngraph_mxnet.bridges.mxnet.rules.lowering import FindRule, lower_node, unread_output
 from ngraph_mxnet.bridges.mxnet.rules.quantization import QUANTIZED
-from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
+from ngraph_mxnet.bridges.mxnet.rules.registry import FindRule, find_rule, lower_node, unread_output
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.ir.types import boolean, i8, u8
-from ngraph_mxnet.placement.verdicts.report import (
-    ALONE,
-    Verdict,
-    backend_reason,
-    grow_regions,
-    not_worth_it,
-    too_small_alone,
-)
-from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.placement.verdicts import ALONE, Verdict, backend_reason, grow_regions, not_worth_it, too_small_alone
 from ngraph_mxnet.runtime.backend import Backend
 
 
@@ -116,6 +108,15 @@ def judge_graph(symbol: SymbolGraph, backend: Backend,
             reasons[node] = BOOL_CROSSES
         for node, reason in small.items():
             reasons[node] = reason
+
+
+def regions_of(numbers: Sequence[int]) -> list[list[int]]:
+    """The nodes of each region, from the number of each node's."""
+    members: dict[int, list[int]] = {}
+    for index, number in enumerate(numbers):
+        if number != ALONE:
+            members.setdefault(number, []).append(index)
+    return list(members.values())
 
 
 def _joined_by_bools(symbol: SymbolGraph) -> list[list[int]]:

@@ -1,4 +1,11 @@
-"""Arrays of MXNet's that hold some of their rows, the others being 0: as `Rows` and back, and some of their rows."""
+"""The kvstore of this package, its row_sparse arrays, and files of MXNet's that appear whole or not at all.
+
+A process that ends while it writes a checkpoint leaves the one before. Cases:
+* what libmxnet writes by name (`mx.nd.save`, `npx.save`, `Symbol.save`, and so `save_parameters`, `export`,
+  `save_checkpoint`): it writes a file beside, which then takes the place;
+* what Python writes (`Trainer.save_states`, `Module.save_optimizer_states`): the same;
+* what is no file of a folder that can be written to: MXNet's own way. So are URIs, stdin and stdout, devices.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +15,12 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import mxnet as mx
@@ -18,20 +28,109 @@ import numpy as np
 from mxnet import autograd
 from mxnet import optimizer as opt
 from mxnet.base import _LIB, MXNetError, check_call
+from mxnet.gluon import Trainer
 from mxnet.kvstore import KVStoreBase
+from mxnet.module import Module
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import RowSparseNDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import settled
-from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
 from ngraph_mxnet.distributed import GradientSet, Rows, Source, World, broadcast_rows, sum_rows, world
 from ngraph_mxnet.distributed.gradients import bucket_bytes, summed_dtype
-from ngraph_mxnet.distributed.world import Placement, RankFacts, Tensor, place
+from ngraph_mxnet.distributed.world import Placement, RankFacts, Tensor
+from ngraph_mxnet.distributed.world import place as placed
 from ngraph_mxnet.errors import DistributedError
-from ngraph_mxnet.package.files import write_file
-from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.forks import Recent
+from ngraph_mxnet.package.files import replacement, write_file
 from ngraph_mxnet.version import __version__
+
+_Save = Callable[..., Any]
+
+_NATIVE = {"MXNDArraySave": 0, "MXSymbolSaveToFile": 1}
+"""Functions of libmxnet, and which of their arguments is the file's name."""
+_METHODS = ((Trainer, "save_states"), (Module, "save_optimizer_states"))
+_stock: dict[tuple[Any, str], _Save] = {}
+"""The functions that are replaced now, by owner and name."""
+
+
+class _SaveError(Exception):
+    """libmxnet has failed; it keeps the message."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def make_saves_atomic() -> None:
+    """From now on."""
+    if _stock:
+        return
+    for name, place in _NATIVE.items():
+        _replace(_LIB, name, functools.partial(_native, place))
+    for kind, name in _METHODS:
+        _replace(kind, name, _method)
+
+
+def remove() -> None:
+    """Until now."""
+    for (owner, name), stock in _stock.items():
+        setattr(owner, name, stock)
+    _stock.clear()
+
+
+def _replace(owner: Any, name: str, made: Callable[[_Save], _Save]) -> None:
+    _stock[owner, name] = stock = getattr(owner, name)
+    setattr(owner, name, made(stock))
+
+
+def _native(place: int, stock: _Save) -> _Save:
+    def save(*arguments: Any) -> int:
+        path = _file(os.fsdecode(arguments[place].value))
+        if path is None:
+            return int(stock(*arguments))
+        try:
+            with _kept_mode(path) as temporary:
+                name = ctypes.c_char_p(os.fsencode(temporary))
+                status = int(stock(*arguments[:place], name, *arguments[place + 1:]))
+                if status:
+                    raise _SaveError(status)
+        except _SaveError as error:
+            return error.status
+        return 0
+
+    return save
+
+
+def _method(stock: _Save) -> _Save:
+    @functools.wraps(stock)
+    def save(self: Any, fname: str) -> None:
+        path = _file(fname)
+        if path is None:
+            return stock(self, fname)
+        with _kept_mode(path) as temporary:
+            stock(self, str(temporary))
+
+    return save
+
+
+@contextmanager
+def _kept_mode(path: Path) -> Iterator[Path]:
+    """`replacement`, with the permissions of the older file, which writing over it would keep."""
+    with replacement(path) as temporary:
+        yield temporary
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, temporary)
+
+
+def _file(name: str) -> Path | None:
+    """The file that MXNet means, behind links; None where it can't be written to beside and renamed."""
+    if "://" in name or name in ("stdin", "stdout"):
+        return None
+    path = Path(os.path.realpath(name))
+    may_replace = path.is_file() or not path.exists()
+    return path if may_replace and os.access(path.parent, os.W_OK | os.X_OK) else None
+
 
 STORAGE = "row_sparse"
 """The storage type of row_sparse arrays, as MXNet names it."""
@@ -87,7 +186,7 @@ logger = logging.getLogger("ngraph_mxnet")
 @functools.cache
 def place_once() -> Placement:
     """Before the first graph is compiled, if possible."""
-    placement = place()
+    placement = placed()
     if placement.pinned:
         _LIB.MXSetNumOMPThreads(config.threads())
     logger.info("%s; a graph has %d threads", placement.text, config.threads())
@@ -217,7 +316,7 @@ class NGraphKVStore(KVStoreBase):
         place_once()
         self._world = world()
         if self._world.size > 1:
-            atomic_saves.install()
+            make_saves_atomic()
         self._updater: opt.Updater | None = None
         self._sums: dict[tuple[Any, ...], Sums] = {}
         self._keys = Recent(256)

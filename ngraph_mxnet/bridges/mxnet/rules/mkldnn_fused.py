@@ -25,7 +25,7 @@ from ngraph_mxnet.bridges.mxnet.rules.quantization import (
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.compositions.tensors import along_axis, limits, reshaped, rounded, saturated, scalar, widened
+from ngraph_mxnet.compositions import along_axis, limits, reshaped, rounded, saturated, scalar, widened
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8

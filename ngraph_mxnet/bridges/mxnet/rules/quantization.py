@@ -12,12 +12,12 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.bridges.mxnet.rules.images import quantized_pooled
 from ngraph_mxnet.bridges.mxnet.rules.linear import IGNORED, convolved, dense, with_bias
-from ngraph_mxnet.bridges.mxnet.rules.pooling import quantized_pooled
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, Types, as_indices, image_shape, normal_axis, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import along_axis, reshaped, rounded, scalar, widened
+from ngraph_mxnet.compositions import along_axis, reshaped, rounded, scalar, widened
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8

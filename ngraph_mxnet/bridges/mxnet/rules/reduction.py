@@ -24,8 +24,7 @@ from ngraph_mxnet.bridges.mxnet.rules.registry import (
 )
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.layers import euclidean_norm, power_norm
-from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.compositions import euclidean_norm, power_norm, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64

@@ -9,7 +9,7 @@ from math import prod
 from ngraph_mxnet.bridges.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import reshaped
+from ngraph_mxnet.compositions import reshaped
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape

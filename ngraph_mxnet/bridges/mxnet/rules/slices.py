@@ -19,7 +19,7 @@ from ngraph_mxnet.bridges.mxnet.rules.registry import (
 )
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions import reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape

@@ -14,18 +14,17 @@ import numpy as np
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet import ranges
-from ngraph_mxnet.bridges.mxnet.packaged import Made, cached_for_range, cached_programs, is_small
+from ngraph_mxnet.bridges.mxnet import regions
+from ngraph_mxnet.bridges.mxnet.regions import Made, cached_for_range, cached_programs, is_small
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
-from ngraph_mxnet.bridges.mxnet.training.statistic import Statistic
+from ngraph_mxnet.bridges.mxnet.training.rules import Statistic
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import PackageError, UnsupportedError
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.sizes import described
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import load_template
 from ngraph_mxnet.runtime.changing import ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, Port
@@ -152,7 +151,7 @@ def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Fa
         small: making takes no time.
     """
     elements, shapes = [[type_.element.name for type_ in types.values()], [type_.shape for type_ in types.values()]]
-    changing = ranges.changing_of((key, tuple(elements)), tuple(map(len, shapes)), list(types))
+    changing = regions.changing_of((key, tuple(elements)), tuple(map(len, shapes)), list(types))
     if changing is None:
         return None
     found = _bound_to(changing, shapes)
@@ -177,7 +176,7 @@ def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Fa
         whole = repr((key, elements, described({name: type_.shape for name, type_ in named.items()})))
         cached = partial(cached_for_range, whole, hint, made, small=small, decode=StepPackage.from_bytes, load=load)
         attempt, found = for_range(hint, cached, lambda _: shapes, "a training step", changing)
-        ranges.add_named("a training step", named, attempt)
+        regions.add_named("a training step", named, attempt)
         if isinstance(attempt.template, StepTemplate) and found is not None:
             _templates.put(changing, [*(_templates.get(changing) or ()), attempt.template])
         return found
@@ -300,9 +299,9 @@ def _for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wante
         return None
 
     def compiled(symbolic: Mapping[str, TensorType]) -> tuple[dict[str, Any], list[Template]]:
-        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step_for_range
+        from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
-        return compile_step_for_range(symbol, symbolic, wanted, recorded=recorded)
+        return compile_step(symbol, symbolic, wanted, recorded=recorded, for_range=True)
 
     key = (*_kind(recorded), symbol, tuple(wanted), config.compile_settings(), cpu_features())
     return step_for_range(key, types, compiled, small=is_small(symbol))
@@ -315,7 +314,7 @@ def _kind(recorded: bool) -> tuple[Any, ...]:
 def _cached_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
                         recorded: bool) -> Made:
     def compiled() -> Made:
-        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step
+        from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
         return compile_step(symbol, types, wanted, recorded=recorded)
 
@@ -324,7 +323,7 @@ def _cached_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorTyp
 
 def _cached_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
     def compiled() -> Made:
-        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_predicting
+        from ngraph_mxnet.bridges.mxnet.training.graph import compile_predicting
 
         return compile_predicting(symbol, types, wanted)
 

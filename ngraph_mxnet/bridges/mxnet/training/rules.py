@@ -1,24 +1,53 @@
-"""Dropout in training, of random numbers that follow from a state that each step gets."""
+"""MXNet's operators in training: their rules, the variables that they write, and dropout's random numbers.
+
+The variables are moving statistics and fixed gammas. Random numbers follow from a state that each step gets. This
+module imports no adjoints: a program from the cache needs none.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.loss import over_axis
-from ngraph_mxnet.bridges.mxnet.rules.pooling import trained_pooling
+from ngraph_mxnet.bridges.mxnet.rules.images import trained_pooling
+from ngraph_mxnet.bridges.mxnet.rules.normalization import over_axis
 from ngraph_mxnet.bridges.mxnet.rules.recurrent import recurrent_layers
 from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule, normal_axis
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.tensors import converted, iota, places_of, reshaped, scalar, size_as
+from ngraph_mxnet.compositions import converted, iota, places_of, reshaped, scalar, size_as
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic that moves with each backward pass in training mode through its batch norm. As in MXNet, forward
+    passes write no statistics. A backward pass writes those of the nodes that it comes through, whatever the gradient
+    is there.
+
+    Attributes:
+        name: the variable, which becomes itself * momentum + the batch's * (1 - momentum).
+        of: names of the wanted parameters, a gradient of any of which comes through the batch norm.
+    """
+
+    name: str
+    momentum: float
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """A gamma that a forward pass overwrites with ones; `name` of the variable, `of` as in `Statistic`."""
+
+    name: str
+    of: tuple[str, ...]
+
 
 STATE = "random.state"
 """The parameter i32[4] of a graph that draws random numbers: a key and a step (`random_mask`)."""

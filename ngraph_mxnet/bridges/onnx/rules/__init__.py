@@ -2,17 +2,14 @@
 
 from ngraph_mxnet.bridges.onnx.rules import (  # noqa: F401
     contrib,
-    control,
     elementwise,
     features,
+    images,
     indexing,
     linear,
     movement,
-    quantization,
     recurrent,
     reduction,
-    resizing,
-    sampling,
 )
 
 

@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.elementwise import hard_sigmoid_of, softmax_of, tanh_gelu
-from ngraph_mxnet.bridges.onnx.rules.linear import convolution, gemm, product
-from ngraph_mxnet.bridges.onnx.rules.quantization import (
+from ngraph_mxnet.bridges.onnx.rules.linear import (
     MICROSOFT,
     at_scale,
+    convolution,
     dequantized,
     dynamically_quantized,
+    gemm,
     integer_product,
+    product,
     quantized,
 )
 from ngraph_mxnet.bridges.onnx.rules.recurrent import Products, recurrent_of
 from ngraph_mxnet.bridges.onnx.rules.reduction import over_root_mean_square, pool
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule
-from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions import converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i32, u8

@@ -11,7 +11,7 @@ import numpy as np
 from ngraph_mxnet.bridges.onnx.model import element_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.bridges.onnx.values import Item
-from ngraph_mxnet.compositions.tensors import along_axis, converted, iota, reshaped, scalar
+from ngraph_mxnet.compositions import along_axis, converted, iota, reshaped, scalar
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, f64

@@ -8,7 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.model import element_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule
-from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions import converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32, i64

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, require_table, rule
 from ngraph_mxnet.bridges.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
-from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, size_as, slice_axis
+from ngraph_mxnet.compositions import broadcast_to, flipped, iota, reshaped, scalar, size_as, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.model import element_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axes, normal_axis, require_size, require_table, rule
-from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions import broadcast_to, converted, iota, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.model import element_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, Ints, normal_axes, normal_axis, require_table, rule, window
-from ngraph_mxnet.compositions.tensors import along_axis, converted, flipped, reshaped, scalar, size_as
+from ngraph_mxnet.compositions import along_axis, converted, flipped, reshaped, scalar, size_as
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ngraph_mxnet import outside
-from ngraph_mxnet.bridges.onnx.attributes import Attributes
+from ngraph_mxnet import registry
 from ngraph_mxnet.bridges.onnx.model import MOST_CONSTANT_BYTES
-from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TensorSequence
+from ngraph_mxnet.bridges.onnx.values import Attributes, DataDependentError, Item, TensorSequence
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import number
@@ -148,7 +147,7 @@ def rule(*names: str, domain: str = "") -> Callable[[_Rule], _Rule]:
             if (domain, name) in _RULES:
                 raise ValueError(f"ONNX operator {name} has two rules")
             _RULES[domain, name] = lower
-        outside.note(lower)
+        registry.note_outside(lower)
         return lower
 
     return declare

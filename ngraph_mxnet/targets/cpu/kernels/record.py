@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ngraph_mxnet import outside
+from ngraph_mxnet import registry
 
 __all__ = ["ALL_KERNELS", "KernelRecord", "kernel", "register", "symbol"]
 
@@ -51,7 +51,7 @@ def register(record: KernelRecord) -> KernelRecord:
     if record.name in ALL_KERNELS:
         raise ValueError(f"the kernel {record.name!r} is registered twice")
     ALL_KERNELS[record.name] = record
-    outside.note(record.function)
+    registry.note_outside(record.function)
     return record
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import outside
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, least, where
@@ -505,7 +505,7 @@ def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule
             if op in RULES:
                 raise ValueError(f"two lowering rules for {op}")
             RULES[op] = LoweringRule(rule, check)
-        outside.note(rule)
+        registry.note_outside(rule)
         return rule
 
     return declare

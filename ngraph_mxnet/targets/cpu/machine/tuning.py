@@ -21,7 +21,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.progress import progress
+from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
     CONTRACTIONS,

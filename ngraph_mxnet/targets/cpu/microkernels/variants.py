@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ngraph_mxnet import outside
+from ngraph_mxnet import registry
 
 if TYPE_CHECKING:
     from llvmlite import ir
@@ -145,7 +145,7 @@ def microkernel(name: str) -> Callable[[Build], Build]:
         if name in MICROKERNELS:
             raise ValueError(f"the microkernel {name!r} is registered twice")
         MICROKERNELS[name] = build
-        outside.note(build)
+        registry.note_outside(build)
         return build
 
     return declare

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
+from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.executable import (
     InputError,
     NativeExecutable,

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.name_pieces import common_prefix
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, common_prefix
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse
 from ngraph_mxnet.targets.cpu.report.facts import Contraction, ProfileData, Row, contractions
 

@@ -15,14 +15,14 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
+from ngraph_mxnet.bridges.mxnet.kvstore import store
 
 
 @pytest.fixture(autouse=True)
 def atomic() -> Iterator[None]:
-    atomic_saves.install()
+    store.make_saves_atomic()
     yield
-    atomic_saves.remove()
+    store.remove()
 
 
 def net() -> mx.gluon.nn.HybridSequential:
@@ -116,7 +116,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 PROGRAM = """
 import sys, time
 import mxnet as mx
-from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
+from ngraph_mxnet.bridges.mxnet.kvstore import store
 
 def half(name, *arguments):
     with open(name.value, "wb") as file:
@@ -126,7 +126,7 @@ def half(name, *arguments):
         time.sleep(60)
 
 mx.base._LIB.MXNDArraySave = half
-atomic_saves.install()
+store.make_saves_atomic()
 mx.nd.save(sys.argv[1], [mx.nd.ones((2,))])
 """
 
@@ -142,10 +142,10 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(tmp_path: Path) -> 
 
 
 def test_removed_is_as_before() -> None:
-    atomic_saves.remove()
+    store.remove()
     stock = mx.base._LIB.MXNDArraySave, mx.gluon.Trainer.save_states
-    atomic_saves.install()
-    atomic_saves.install()
+    store.make_saves_atomic()
+    store.make_saves_atomic()
     assert mx.base._LIB.MXNDArraySave is not stock[0] and mx.gluon.Trainer.save_states is not stock[1]
-    atomic_saves.remove()
+    store.remove()
     assert (mx.base._LIB.MXNDArraySave, mx.gluon.Trainer.save_states) == stock

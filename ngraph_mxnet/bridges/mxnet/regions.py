@@ -1,8 +1,12 @@
-"""NGRAPH_PACKAGE: regions that run what is in a compiled file.
+"""Regions: their options, and their programs from a compiled file, from the cache, and for shapes that change.
 
-A region is matched by its graph (`ir.fingerprint`: nodes, attributes, types and shapes, no names), and by the content
-of its weights, which is looked at when they are used (`csrc/artefact/packaged_graph.h`). What does not match is
-compiled, and a warning says why.
+`optimize_for` and `hybridize` pass options through to us, and a region has them as attributes: `ngraph_backend`, by
+default NGRAPH_BACKEND, and `ngraph_<option>` for an option of that backend. MXNet's own mean nothing here, and there
+are no others. Our wrappers pass `DATA`.
+
+NGRAPH_PACKAGE names a compiled file. A region is matched by its graph (`ir.fingerprint`: nodes, attributes, types and
+shapes, no names), and by the content of its weights, which is looked at when they are used
+(`csrc/artefact/packaged_graph.h`). What does not match is compiled, and a warning says why.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +22,113 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
-from ngraph_mxnet.bridges.mxnet.options import backend_options, chosen_backend
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import place_for
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.forks import ForkSafeLock, Recent
+from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import Origin
 from ngraph_mxnet.package.artefact_reader import origins_of
 from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.runtime.backend import load, load_template, unlike
+from ngraph_mxnet.runtime.backend import canonical_name, load, load_template, unlike
+from ngraph_mxnet.runtime.backend import check_options as check_backend_options
+from ngraph_mxnet.runtime.changing import ChangingShapes, Told, told_by_place
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.ranges import Template, cached_template
+from ngraph_mxnet.runtime.options import file_digests
+from ngraph_mxnet.runtime.range_report import RangeVerdict
+from ngraph_mxnet.runtime.ranges import Attempt, Template, cached_template
 from ngraph_mxnet.runtime.trace import recorder, span
+
+PREFIX = "ngraph_"
+_MXNETS_OPTIONS = frozenset({"dedup_subgraph"})
+BACKEND = "ngraph_backend"
+STRUCTURE = "ngraph_structure"
+
+DATA = "ngraph_data"
+"""A JSON list of the model's inputs that are data wherever they are read: no weights, though they stand in a weight's
+slot. A region's attribute of that name lists places among its inputs."""
+
+
+def settings_of(options: Mapping[str, str]) -> str:
+    """Return what decides, beside the options, how graphs are compiled: the CPU settings, and digests of the files that
+    options name."""
+    return f"{config.compile_settings()} {file_digests(options) or ''}".rstrip()
+
+
+def settings_key(structure: str, options: Mapping[str, str]) -> str:
+    """Return what a compiled region depends on, beside shapes, types and options: its structure and `settings_of`."""
+    return f"{structure} {settings_of(options)}"
+
+
+def chosen_backend(options: Mapping[str, str]) -> str:
+    """The name of the backend that the options ask for, or the environment.
+
+    Raises:
+        ConfigError: there is no such backend.
+    """
+    return canonical_name(options.get(BACKEND) or config.get("NGRAPH_BACKEND"))
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of `optimize_for` and `hybridize` that are neither MXNet's own nor the chosen backend's.
+
+    Raises:
+        ConfigError: an option is unknown, or its value not allowed.
+    """
+    if not options:
+        return
+    try:
+        backend = chosen_backend({BACKEND: str(options[BACKEND])} if BACKEND in options else {})
+        check_backend_options(backend, {})
+    except ConfigError:
+        if BACKEND in options:
+            raise
+        return  # it is the environment's, and told when something is to be compiled
+    own = {name.removeprefix(PREFIX): value for name, value in own_options(options).items()
+           if name not in (BACKEND, DATA)}
+    others = sorted(name for name in options if not name.startswith(PREFIX) and name not in _MXNETS_OPTIONS)
+    try:
+        check_backend_options(backend, {**own, **dict.fromkeys(others)})
+    except ConfigError as error:
+        raise ConfigError(f"{error}. Here names begin with {PREFIX}, and {BACKEND} chooses the backend") from None
+    if others:
+        raise ConfigError(f"found the option {others[0]}, expected {PREFIX}{others[0]}")
+
+
+def own_options(options: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in options.items() if key.startswith(PREFIX)}
+
+
+def backend_options(attrs: Mapping[str, str]) -> dict[str, Any]:
+    """A region's options for its backend, by the backend's names."""
+    return {name.removeprefix(PREFIX): value for name, value in own_options(attrs).items()
+            if name not in (BACKEND, STRUCTURE, DATA)}
+
+
+_told = Recent(1024)
+
+
+def remember(subgraph_json: str, attrs: Mapping[str, str], precision: str) -> None:
+    """`precision`: as text for people."""
+    _told.put(_key(subgraph_json, attrs), precision)
+
+
+def told_of(executable: Executable) -> str:
+    """The precision of convolutions and matrix products; with a recipe, how many are in 8 bits."""
+    return f"{executable.precision}, {executable.quantised}" if executable.quantised else executable.precision
+
+
+def precision_of(subgraph_json: str, attrs: Mapping[str, str]) -> str:
+    """Return the precision that was remembered of the region, or an empty text if none was."""
+    found: str = _told.get(_key(subgraph_json, attrs)) or ""
+    return found
+
+
+def _key(subgraph_json: str, attrs: Mapping[str, str]) -> Any:
+    return subgraph_json, tuple(sorted(attrs.items()))
+
 
 logger = config.logger("ngraph_mxnet")
 
@@ -206,3 +305,76 @@ def is_small(symbol_json: str) -> bool:
     Counted in the text: a region that is on disk is loaded without its JSON being parsed. Graphs within nodes count.
     """
     return symbol_json.count('"op"') <= _SMALL_NODES
+
+
+@dataclass(frozen=True)
+class Types:
+    """The types of a region's inputs, with symbols for the sizes that have changed. `hint`: the symbols' values now."""
+
+    types: tuple[TensorType, ...]
+    hint: dict[str, int]
+    changing: ChangingShapes
+
+
+_changing = Recent(256)
+_verdicts = Recent(64)
+_lock = ForkSafeLock()
+
+
+def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+             attrs: Mapping[str, str]) -> Types | None:
+    """Return the types of a region that comes with these shapes, and came with others before. Return None for the first
+    shapes, and where `changing_of` returns None."""
+    ranks = tuple(map(len, shapes))
+    names = [node.argument for node in parse_symbol(subgraph_json).arguments()] if config.told_axes() else []
+    changing = changing_of((attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items()))),
+                           ranks, names)
+    found = changing.symbolic(tuple(map(tuple, shapes))) if changing is not None else None
+    if changing is None or found is None:
+        return None
+    types = (TensorType(mxnet_element(number), shape) for number, shape in zip(in_types, found[0], strict=True))
+    return Types(tuple(types), found[1], changing)
+
+
+def changing_of(key: Hashable, ranks: tuple[int, ...], names: Sequence[str]) -> ChangingShapes | None:
+    """Which sizes change of what `key` tells apart, with arrays of these ranks; None where NGRAPH_DYNAMIC is off, and
+    while there is an audit.
+
+    Args:
+        names: of the arrays; none where no sizes are told.
+    """
+    if config.get("NGRAPH_DYNAMIC") == "off" or active():
+        return None
+    axes = config.told_axes()
+    told: Told = told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names, ranks, strict=True)]) \
+        if axes else {}
+    whole = (key, ranks, tuple(told))
+    with _lock:
+        changing: ChangingShapes = _changing.get(whole) or ChangingShapes(told, at_once=True)
+        _changing.put(whole, changing)
+    return changing
+
+
+def add(subgraph_json: str, types: Types, made: Attempt) -> None:
+    """Put what became of a region with these types into the log that `report` reads."""
+    symbol = parse_symbol(subgraph_json)
+    names = [node.argument for node in symbol.arguments()]
+    add_named(symbol.nodes[symbol.heads[0].node].name, dict(zip(names, types.types, strict=True)), made)
+
+
+def add_named(name: str, types: Mapping[str, TensorType], made: Attempt) -> None:
+    """Put what became of something called `name` into the log that `report` reads. `types`: those of its arrays, by
+    their names."""
+    inputs = [f"{argument}: {type_}" for argument, type_ in types.items() if type_.is_symbolic]
+    _verdicts.put((name, tuple(inputs)), RangeVerdict.of(name, inputs, made))
+
+
+def range_verdicts() -> list[RangeVerdict]:
+    """On the latest regions whose shapes have changed, the oldest first."""
+    return _verdicts.values()
+
+
+def forget() -> None:
+    """Forget all shapes and verdicts so far, for tests."""
+    _changing.clear()
+    _verdicts.clear()

@@ -1,1 +1,0 @@
-"""Expressions of IR ops that more than one bridge emits."""

@@ -1,1 +1,0 @@
-"""The plan of a placement, as data, in tables and in pictures."""
