@@ -11,10 +11,13 @@ diff.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import sys
 import sysconfig
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,75 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[..., None]]:
+    """Adds a backend, by name and `module:class`, until the test ends."""
+    from own_backends import registered
+
+    with ExitStack() as stack:
+        yield lambda name, where, **more: stack.enter_context(registered(name, where, **more))
+
+
+@pytest.fixture
+def own_backend() -> Iterator[Callable[..., None]]:
+    """Adds a backend, by the class that it is like and its own members of the class, until the test ends."""
+    from own_backends import own_backend
+
+    with ExitStack() as stack:
+        yield lambda *args, **members: stack.enter_context(own_backend(*args, **members))
+
+
+@pytest.fixture
+def heard() -> Iterator[Callable[[str], list[str]]]:
+    """Gives a list that gets each message of the package's log that begins so, of any level, until the test ends."""
+    log = logging.getLogger("ngraph_mxnet")
+    lists: dict[str, list[str]] = {}
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            message = record.getMessage()
+            for beginning, found in lists.items():
+                if message.startswith(beginning):
+                    found.append(message)
+
+    listener, level = Listener(), log.level
+    log.addHandler(listener)
+    log.setLevel(logging.DEBUG)
+    yield lambda beginning: lists.setdefault(beginning, [])
+    log.removeHandler(listener)
+    log.setLevel(level)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, bool]], None]:
+    """Lets the CPU have these features, by name, and no others."""
+    from ngraph_mxnet import _core
+
+    return lambda features: monkeypatch.setattr(_core, "cpu_features", lambda: dict(features))
+
+
+_watched: dict[str, list[str]] = {}
+"""The lists of the test that runs, by the audit event of the interpreter that they get."""
+
+
+def _note_event(event: str, args: tuple[Any, ...]) -> None:
+    if event in _watched:
+        _watched[event].append(str(args[0]) if args else "")
+
+
+@pytest.fixture(scope="session")
+def _hooked() -> None:
+    sys.addaudithook(_note_event)  # for ever
+
+
+@pytest.fixture
+def audited(_hooked: None) -> Iterator[Callable[[str], list[str]]]:
+    """Gives a list that gets the first argument, as text, of each audit event of this name, such as `open`, until the
+    test ends."""
+    yield lambda event: _watched.setdefault(event, [])
+    _watched.clear()
 
 
 @pytest.fixture

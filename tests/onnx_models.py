@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-from ngraph_mxnet.bridges.onnx import importer
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -41,16 +38,3 @@ def network(batch: Any = "batch", channels: int = 4) -> onnx.ModelProto:
     ]
     return model(nodes, [value("x", [batch, 3, 8, 8])], [value("y", [batch, 10])],
                  {name: array.astype(np.float32) for name, array in weights.items()})
-
-
-def imported_models(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models that are imported from now on, as they are."""
-    seen: list[str] = []
-    real = importer.import_model
-
-    def counted(given: Any, *args: Any, **options: Any) -> Any:
-        seen.append(given.name)
-        return real(given, *args, **options)
-
-    monkeypatch.setattr(importer, "import_model", counted)
-    return seen

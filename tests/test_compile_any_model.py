@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,13 +247,20 @@ def test_a_graph_in_a_notebook() -> None:
     assert svg is not None and svg.startswith("<svg") and "f32[2,4]" in svg
 
 
-def test_a_large_graph_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = ngraph_mxnet.Builder()
+@pytest.mark.parametrize(("nodes", "drawn"), [(300, True), (301, False)])
+def test_a_large_graph_is_not_drawn(nodes: int, drawn: bool) -> None:
+    """Which would take more than a hundred calls of functions for each node."""
+    builder, calls = ngraph_mxnet.Builder(), []
     value = builder.parameter("x", (2,))
-    for _ in range(301):
+    for _ in range(nodes):
         value = builder.relu(value)
-    monkeypatch.setattr("ngraph_mxnet.debug.to_svg", lambda graph: pytest.fail("drawn"))
-    assert builder.results(value)._repr_svg_() is None
+    graph = builder.results(value)
+    sys.setprofile(lambda frame, event, _: calls.append(event) if event == "call" else None)
+    try:
+        svg = graph._repr_svg_()
+    finally:
+        sys.setprofile(None)
+    assert (svg is not None) == drawn == (len(calls) > 5 * nodes), len(calls)
 
 
 def test_a_profile_in_a_notebook() -> None:

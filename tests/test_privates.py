@@ -12,22 +12,12 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "ngraph_mxnet"
 
-REGISTERED = "what a test registers must go again, which nothing else needs"
-WARNED_ONCE = "what a process warns of once, it warns of again"
 REPLACED = "a stand-in that fails, counts or is quick"
 BOUNDED = "counts what is kept: the bound shows nowhere else"
 ALLOWED: dict[str, dict[str, str]] = {
-    "backend/test_graphs_on_backends.py": {"_INSTANCES": REGISTERED},
-    "placement/test_hybrid_backend.py": {"_INSTANCES": REGISTERED},
-    "verifying/conftest.py": {"_INSTANCES": REGISTERED},
-    "targets/cpu/test_openmp.py": {"_warned": WARNED_ONCE},
-    "runtime/test_config.py": {"_warned": WARNED_ONCE},
     "targets/cpu/test_promises.py": {"_new": REPLACED},
-    "targets/cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),
-    "targets/cpu/test_cpu_costs.py": {"_elsewhere": REPLACED},
-    "bridges/mxnet/test_partition.py": {"_reason": REPLACED},
+    "targets/cpu/test_tuning.py": dict.fromkeys(("_runner", "_fastest"), REPLACED),
     "bridges/mxnet/test_replaced_methods.py": dict.fromkeys(("_cached_op_args", "_children"), "Gluon's own"),
-    "bridges/mxnet/test_first_calls.py": {"_Partitioning": REPLACED},
     "bridges/mxnet/test_training_gluon.py": {"_native": "what lies between its calls, where a signal may come"},
     "bridges/mxnet/test_gluon.py": {"_by_signature": BOUNDED, "_cached_op": "Gluon's own"},
     "targets/nnp/test_nnp_backend.py": {"_loaded": BOUNDED},

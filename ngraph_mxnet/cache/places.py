@@ -20,14 +20,14 @@ def package_identity() -> str:
 
 
 @functools.cache
-def digest_of_files() -> str:
-    """A digest of the content of every module, library and table of the package.
+def digest_of_files(package: Path = PACKAGE) -> str:
+    """A digest of the content of every module, library and table of the package, which is in this folder.
 
     To read all of them takes as long as binding a small model, so the store keeps what was read. It is found by size,
     inode and the times of the last change to content and to the inode, the latter of which no program can set: files
     of equal size and modification time, as reproducible builds and unpacked archives have them, are told apart.
     """
-    root = str(PACKAGE)
+    root = str(package)
     files, statuses = [], []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")

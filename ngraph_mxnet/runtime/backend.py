@@ -225,6 +225,13 @@ def register_backend(name: str, where: str, *, varied: bool = False) -> None:
     registry.TARGETS[name] = registry.Place(where, varied)
 
 
+def remove_backend(name: str) -> None:
+    """Take away a backend that `register_backend` added, with its variants."""
+    del registry.TARGETS[name]
+    for key in [key for key in _INSTANCES if key.partition(":")[0] == name]:
+        del _INSTANCES[key]
+
+
 def backends() -> list[str]:
     """The names of all registered backends, and of those that other distributions bring."""
     return registry.known()

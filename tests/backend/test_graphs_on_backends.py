@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from op_records import array_of
+from own_backends import registered
 from random_graphs import graphs
 from refusals import STEPS
 from test_ops_on_backends import assert_close, assert_packed, backend_named, tolerance_on
 
-from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime import backend as runtime_backend
-from ngraph_mxnet.runtime.backend import backends, get_backend, load
+from ngraph_mxnet.runtime.backend import Backend, backends, get_backend, load, register_backend
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
@@ -264,14 +264,26 @@ def test_an_unknown_backend_is_refused():
     assert issubclass(ConfigError, NGraphError)
 
 
-def test_variants_of_a_backend(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(registry, "TARGETS", dict(registry.TARGETS))
-    monkeypatch.setattr(runtime_backend, "_INSTANCES", {})
-    runtime_backend.register_backend("TOY", f"{__name__}:Toy", varied=True)
+def test_variants_of_a_backend(register: Callable[..., None]):
+    register("TOY", f"{__name__}:Toy", varied=True)
     assert (get_backend("toy:Red").name, get_backend("TOY").name) == ("red", "")
     assert get_backend("Toy:RED") is get_backend("toy:red")
     with pytest.raises(ConfigError, match="backend 'cpu:fast': CPU has no variants"):
         get_backend("cpu:fast")
+
+
+def test_a_backend_that_is_taken_away():
+    first, *others = [instance_of_a_toy() for _ in range(2)]
+    assert first not in others
+    with pytest.raises(ConfigError, match="no backend 'TOY'"):
+        get_backend("TOY")
+
+
+def instance_of_a_toy() -> Backend:
+    with registered("TOY", f"{__name__}:Toy", varied=True):
+        with pytest.raises(ValueError, match="registered twice"):
+            register_backend("TOY", f"{__name__}:Toy")
+        return get_backend("TOY:red")
 
 
 class Toy(InterpreterBackend):

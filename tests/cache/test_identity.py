@@ -3,60 +3,67 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import ngraph_mxnet
 from ngraph_mxnet.cache import open_store, package_identity
 from ngraph_mxnet.cache.places import digest_of_files
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Another package in place of ours."""
+    """A package."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     package = tmp_path / "package"
     (package / "inner").mkdir(parents=True)
     for name in ("__init__.py", "inner/module.py", "inner/library.so", "inner/notes.txt"):
         (package / name).write_text(f"# {name}")
-    monkeypatch.setattr("ngraph_mxnet.cache.places.PACKAGE", package)
     yield package
     digest_of_files.cache_clear()
 
 
-def identity() -> str:
+def identity(package: Path) -> str:
     digest_of_files.cache_clear()
-    return package_identity()
+    return digest_of_files(package)
+
+
+def test_the_identity_is_of_this_package() -> None:
+    assert package_identity().startswith(digest_of_files(Path(ngraph_mxnet.__file__).parent))
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "inner/module.py", "inner/library.so"])
 def test_another_content_of_the_same_size_and_time(package: Path, name: str):
     """As reproducible builds and unpacked archives have it."""
-    before, status = identity(), (package / name).stat()
+    before, status = identity(package), (package / name).stat()
     text = (package / name).read_text()
     (package / name).write_text(text.replace("#", "!"))
     os.utime(package / name, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert identity() != before
+    assert identity(package) != before
     (package / name).write_text(text)
-    assert identity() == before
+    assert identity(package) == before
 
 
 def test_only_modules_and_libraries_count(package: Path):
-    before = identity()
+    before = identity(package)
     (package / "inner/notes.txt").write_text("other")
-    assert identity() == before
+    assert identity(package) == before
     (package / "inner/module.py").rename(package / "inner/renamed.py")
-    assert identity() != before
+    assert identity(package) != before
 
 
-def test_the_content_is_read_once(package: Path, monkeypatch: pytest.MonkeyPatch):
-    before = identity()
-    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} is read again"))
-    assert identity() == before
+def test_the_content_is_read_once(package: Path, audited: Callable[[str], list[str]]):
+    read = audited("open")
+    before = identity(package)
+    assert str(package / "__init__.py") in read
+    read.clear()
+    assert identity(package) == before
+    assert read and not any(path.startswith(str(package)) for path in read)
 
 
 def test_without_a_folder(package: Path, monkeypatch: pytest.MonkeyPatch):
-    before = identity()
+    before = identity(package)
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
-    assert open_store() is None and identity() == before
+    assert open_store() is None and identity(package) == before

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -280,16 +281,14 @@ def test_an_entry_above_the_bound_drives_nothing_out(tmp_path: Path, caplog: pyt
     assert smaller.get("code", "small") == b"content" and smaller.get("code", "large") is None
 
 
-def test_keeping_costs_the_same_whatever_is_there(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_keeping_costs_the_same_whatever_is_there(store: Store, audited: Callable[[str], list[str]]):
     """Folders were listed, and all files looked at, twice for each new entry."""
     store.put("code", "first", b"")
-    listed = []
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda *args: listed.append(args) or scandir(*args))
+    listed = audited("os.scandir")
     for number in range(300):
         store.put("code", str(number), b"content")
     assert listed == []
-    assert len(store.entries()) == 301
+    assert len(store.entries()) == 301 and listed
 
 
 def test_the_number_of_entries_is_bounded(tmp_path: Path):
@@ -353,7 +352,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that binds hundreds of small graphs does not fill the folder with them."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(places, "small_made", {})
+    monkeypatch.setitem(places.small_made, "code", 0)
     for number in range(places.MOST_SMALL + 5):
         place = places.place_for("code", str(number), small=True)
         assert (place is not None) == (number < places.MOST_SMALL)

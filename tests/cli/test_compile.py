@@ -141,16 +141,27 @@ def test_a_file_that_can_not_be_read_is_named(name: str, further: str, symbol: l
     assert str(unreadable) in text and out not in text
 
 
-def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_path: Path,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx.save(onnx.load(model), model, save_as_external_data=True, location="w.bin", size_threshold=0)
-
-    def denied(path: Path, *_: object) -> None:  # root is denied nothing
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(np, "memmap", denied)
-    text = fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
-    assert f"'w': its external data can't be read, {tmp_path / 'w.bin'}: Permission denied" in text and out not in text
+def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_path: Path) -> None:
+    """They are there, and are larger than the memory that the process may have: root is denied nothing else."""
+    proto = onnx.load(model)
+    (weights,) = proto.graph.initializer
+    weights.dims[:] = [3, 1 << 29]
+    onnx.save(proto, model, save_as_external_data=True, location="w.bin", size_threshold=0)
+    proto = onnx.load(model, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == "length":
+            entry.value = str(12 << 29)
+    onnx.save(proto, model)
+    os.truncate(tmp_path / "w.bin", 12 << 29)
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (held + (4 << 30), before[1]))
+    try:
+        text = fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert f"'w': its external data can't be read, {tmp_path / 'w.bin'}: Cannot allocate memory" in text
+    assert out not in text
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

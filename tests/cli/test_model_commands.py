@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
-from ngraph_mxnet.cli import runs as bench_module
 from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.targets.interpreter import InterpreterBackend, InterpreterExecutable
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 
@@ -93,29 +94,21 @@ def test_bench_with_pauses_beside_busy_processes(model: str) -> None:
     assert found["median_ms"] <= found["p90_ms"] <= found["p99_ms"] and found["cpu_ms"] > 0
 
 
-def test_bench_of_several_callers(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_of_several_callers(model: str, own_backend: Callable[..., None]) -> None:
     """All of them call, and at once: each waits for the others in its second call."""
     together = threading.Barrier(3, timeout=30)
     calls: dict[int, int] = {}
-    load = bench_module.load_model
 
-    def loaded(*arguments: Any, **options: Any) -> Any:
-        run = load(*arguments, **options)
+    class Called(InterpreterExecutable):
+        def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+            calls[threading.get_ident()] = calls.get(threading.get_ident(), 0) + 1
+            if calls[threading.get_ident()] == 2 and threading.current_thread() is not threading.main_thread():
+                together.wait()
+            return super().run(arrays)
 
-        class Called:
-            inputs = run.inputs
-
-            def __call__(self, given: Any) -> Any:
-                calls[threading.get_ident()] = calls.get(threading.get_ident(), 0) + 1
-                if calls[threading.get_ident()] == 2 and threading.current_thread() is not threading.main_thread():
-                    together.wait()
-                return run(given)
-
-        return Called()
-
-    monkeypatch.setattr(bench_module, "load_model", loaded)
+    own_backend(InterpreterBackend, options={"threads": "any"}, compile=lambda self, graph, options: Called(graph))
     found = succeeds("bench", model, "--shape", "x=2,3", "--shape", "y=2,3", "--rounds", "4", "--callers", "3",
-                     "--threads", "1", "--json")
+                     "--threads", "1", "--backend", "OWN", "--json")
     assert found["callers"] == 3 and found["per_second"] > 0 and 0 < found["min_ms"] <= found["p90_ms"]
     assert sum(calls.values()) >= 3 * 4 and len(calls) == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,11 +17,9 @@ from mxnet.gluon import nn
 from onnx_models import network
 
 import ngraph_mxnet
-from ngraph_mxnet.cli import quantization
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.quantisation.apply import Recipe
-from ngraph_mxnet.quantisation.session.quantized import Quantized
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.standard_normal((9, 3, 8, 8)).astype(np.float32)
@@ -155,32 +154,38 @@ def test_mistakes(arguments: str, message: str, folder: Path) -> None:
 
 
 def test_outputs_are_checked_before_there_is_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_late(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("there was work")
-
-    monkeypatch.setattr(quantization, "quantize_model", too_late)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for option in ("-o", "--recipe", "--plot"):
-        assert "there is no folder" in fails(*SYMBOL, "--calibration", "data.npz", option, "no/file.svg")
-    assert "pip install matplotlib" in fails(*SYMBOL, "--calibration", "data.npz", "--plot", "file.svg")
-    monkeypatch.undo()
+    """Work would begin with samples that can't be read."""
+    (folder / "broken.npz").write_bytes(b"PK\3\4" + b"x" * 100)
+    begin = (*SYMBOL, "--calibration", "broken.npz")
+    assert "can't be read as a file of NumPy's" in fails(*begin)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        for option in ("-o", "--recipe", "--plot"):
+            assert "there is no folder" in fails(*begin, option, "no/file.svg")
+        assert "pip install matplotlib" in fails(*begin, "--plot", "file.svg")
     pytest.importorskip("matplotlib", reason="matplotlib of the extra bench is not installed")
-    monkeypatch.setattr(quantization, "quantize_model", too_late)
-    assert "found the format what" in fails(*SYMBOL, "--calibration", "data.npz", "--plot", str(folder / "out.what"))
+    assert "found the format what" in fails(*begin, "--plot", str(folder / "out.what"))
 
 
-def test_an_output_that_fails_loses_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is written first, and what comes behind what fails is written, too."""
-    def full(self: Any, path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
+@pytest.mark.parametrize("fails_to_write", ["-o", "--recipe"])
+def test_an_output_that_fails_loses_no_other(folder: Path, fails_to_write: str) -> None:
+    """What comes before what fails is written, and what comes behind, too. The metric removes the folder of one."""
+    (folder / "gone").mkdir()
+    (folder / f"metric_{fails_to_write.strip('-')}.py").write_text("""
+import shutil
 
-    monkeypatch.setattr(Quantized, "save_recipe", full)
-    monkeypatch.setattr(Quantized, "plot", lambda self, path: path.write_text("drawn"))
-    monkeypatch.setattr(quantization, "check_figure", lambda path: None)
-    text = fails(*SYMBOL, "--calibration", "data.npz", *QUICK, "-o", "out.ngraph", "--recipe", "out.json", "--plot",
-                 "out.svg")
-    assert "out.json: No space left on device" in text and "out.ngraph: 0." in text
-    assert Path("out.ngraph").exists() and Path("out.svg").exists() and not Path("out.json").exists()
+def metric(outputs, labels):
+    shutil.rmtree("gone", ignore_errors=True)
+    return 1.0
+""")
+    places = {"-o": "out.ngraph", "--recipe": "out.json"}
+    if importlib.util.find_spec("matplotlib") is not None:
+        places["--plot"] = "out.svg"
+    places[fails_to_write] = f"gone/{places[fails_to_write]}"
+    text = fails(*SYMBOL, "--calibration", "data.npz", *QUICK, "--metric",
+                 f"metric_{fails_to_write.strip('-')}:metric", *(each for pair in places.items() for each in pair))
+    assert f"{places.pop(fails_to_write)}: No such file or directory" in text and not Path("gone").exists()
+    assert all(Path(path).exists() and f"{path}: 0." in text for path in places.values())
 
 
 def test_a_recipe_for_another_model_is_an_error(folder: Path) -> None:

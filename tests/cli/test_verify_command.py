@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from onnx_models import network
 
 import ngraph_mxnet
 from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 SYMBOL = ("net-symbol.json", "--params", "net-0000.params", "--shape", "data=2,3,8,8")
 
@@ -192,12 +194,12 @@ def test_a_wrong_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert result.exit_code == 2 and "NGRAPH_BACKEND='GPU' is not allowed" in result.output
 
 
-def test_a_fault_of_ours_is_no_difference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_no_difference(folder: Path, own_backend: Callable[..., None]) -> None:
     def crash(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr("ngraph_mxnet.cli.artefact.verify_model", crash)
-    result = command(*SYMBOL)
+    own_backend(InterpreterBackend, compile=crash)
+    result = command(*SYMBOL, "--backend", "OWN")
     assert result.exit_code == 2 and "ZeroDivisionError: a fault" in result.stderr
 
 

@@ -41,13 +41,16 @@ def test_layers_compute_what_numpy_does(own: ModuleType) -> None:
         np.testing.assert_allclose(net(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_net_that_is_loaded_needs_no_rules(own: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_net_that_is_loaded_needs_no_rules(own: ModuleType, tmp_path: Path) -> None:
     layers = [own.dense("d", 6, 2), own.relu("r")]
     net = own.Net(own.to_graph(layers, (4, 6)), own.random_weights(layers, seed=1))
     net.save(tmp_path)
-    monkeypatch.setattr(own, "RULES", {})
-    x = np.random.default_rng(0).normal(size=(4, 6)).astype("f4")
-    assert own.Net.load(tmp_path)(x).tobytes() == net(x).tobytes()
+    x, rules = np.random.default_rng(0).normal(size=(4, 6)).astype("f4"), dict(own.RULES)
+    own.RULES.clear()
+    try:
+        assert own.Net.load(tmp_path)(x).tobytes() == net(x).tobytes()
+    finally:
+        own.RULES.update(rules)
 
 
 def test_what_does_not_fit_names_the_layer(own: ModuleType) -> None:

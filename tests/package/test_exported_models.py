@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +104,11 @@ def test_several_inputs_of_a_block_are_given_in_its_order(tmp_path: Path) -> Non
     np.testing.assert_array_equal(positive, np.maximum(inputs[1], 0))
 
 
-@pytest.mark.parametrize("here", [None, ["baseline"]])
-def test_bf16_is_for_avx512(here: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("features", [None, {}])
+def test_bf16_is_for_avx512(features: dict[str, bool] | None, tmp_path: Path, on_cpu: Callable[..., None]) -> None:
     """Also where the CPU has none of it: weights are rounded by the kernels of another instruction set."""
-    if here is not None:
-        monkeypatch.setattr("ngraph_mxnet.targets.cpu.artefact.supported", lambda features: here)
+    if features is not None:
+        on_cpu(features)
     found = exported(network(8, channels=16), tmp_path, precision="bf16")
     assert found.meta.precision == "bf16"
     names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}

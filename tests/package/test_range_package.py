@@ -12,9 +12,12 @@ import pytest
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
-from ngraph_mxnet.package import Package, package
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.pack import pack
+from ngraph_mxnet.package.package import seal
 from ngraph_mxnet.runtime.backend import get_backend, load_template
 from ngraph_mxnet.runtime.ranges import Template
+from ngraph_mxnet.version import __version__
 
 N, H, T = symbol("N", 1, 32), symbol("H", 2), symbol("T", 1)
 rng = np.random.default_rng(0)
@@ -114,14 +117,16 @@ def test_weights_that_others_have() -> None:
         Package.from_bytes(named)
 
 
-def test_bytes_that_are_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = compiled(recurrent).package().to_bytes()
+def test_bytes_that_are_damaged() -> None:
+    made = compiled(recurrent).package()
+    content = made.to_bytes()
     for wrong in (b"", content[:-1], content + b"x", content[:5000] + b"x" + content[5001:], b"x" + content[1:]):
         with pytest.raises(PackageError):
             Package.from_bytes(wrong)
-    monkeypatch.setattr(package, "__version__", "0.0")
-    with pytest.raises(PackageError, match=r"and this is 0\.0: compile the model again"):
-        Package.from_bytes(content)
+    ours, others = (seal(b"".join(pack({**made.plain(), "version": version}))) for version in (__version__, "0.0"))
+    assert ours == content
+    with pytest.raises(PackageError, match=r"made by ngraph_mxnet 0\.0, and this is .*: compile the model again"):
+        Package.from_bytes(others)
 
 
 def first(package: Package, place: int, value: Any) -> Package:

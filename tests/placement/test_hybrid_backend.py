@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
 
-from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.graph import Node, node_cost
@@ -227,8 +226,14 @@ def test_calls_from_several_threads():
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+class Failing(InterpreterExecutable):
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize("failing", ["left", "right"])
-def test_a_failing_device_does_not_hold_the_other(monkeypatch: pytest.MonkeyPatch, failing: str):
+def test_a_failing_device_does_not_hold_the_other(own_backend: Callable[..., None], failing: str):
+    own_backend(InterpreterBackend, compile=lambda self, graph, options: Failing(graph))
     b = Builder(name="failing")
     x = b.parameter("x", (4,))
     b.origin = "mx:left Op"
@@ -236,10 +241,9 @@ def test_a_failing_device_does_not_hold_the_other(monkeypatch: pytest.MonkeyPatc
     b.origin = "mx:right Op"
     right = b.tanh(x)
     graph = b.results(b.add(left, right), b.subtract(right, left))
-    found = place(graph, costs(lambda n: 1.0, lambda n: 1.0), pins={"left": "CPU", "right": "INTERPRETER"})
-    (name,) = (name for name, part in found.module.graphs.items()
-               if any(n.op.name == {"left": "exp", "right": "tanh"}[failing] for n in part.nodes))
-    monkeypatch.setattr(found.executables[name], "run", lambda arrays: 1 / 0)
+    on = {"left": "CPU", "right": "INTERPRETER", failing: "OWN"}
+    even = dict.fromkeys(on.values(), DeviceCosts(lambda n: 1.0, 0.0, None, "made up"))
+    found = place(graph, even, devices=tuple(on.values()), pins=on)
     with pytest.raises(ZeroDivisionError):
         found(*arrays_for(graph))
 
@@ -271,12 +275,9 @@ class Half(InterpreterBackend):
         return super().compile(graph, options)
 
 
-def test_what_a_device_does_not_run(monkeypatch: pytest.MonkeyPatch):
+def test_what_a_device_does_not_run(register: Callable[..., None], own_backend: Callable[..., None]):
     """Verdicts hold of nodes, and of what prepares their weights."""
-    from ngraph_mxnet.runtime import backend
-
-    monkeypatch.setattr(registry, "TARGETS", {**registry.TARGETS, "HALF": registry.Place(f"{__name__}:Half")})
-    monkeypatch.setattr(backend, "_INSTANCES", dict(backend._INSTANCES))
+    register("HALF", f"{__name__}:Half")
     b = Builder(name="half")
     x, w = b.parameter("x", (3,)), b.weight("w", (3,))
     graph = b.results(b.exp(b.tanh(b.exp(x))), b.exp(b.add(x, b.tanh(w))))
@@ -287,9 +288,9 @@ def test_what_a_device_does_not_run(monkeypatch: pytest.MonkeyPatch):
     assert set(why) == {("exp", "HALF"), ("tanh", "CPU"), ("add", "CPU")}
     assert why["tanh", "CPU"] == "HALF does not run it: it is too hard"
     check(graph, found, arrays_for(graph))
-    monkeypatch.setattr(InterpreterBackend, "supports", lambda self, node: "no" if node.op.name == "tanh" else None)
-    with pytest.raises(UnsupportedError, match="does not run tanh: HALF: it is too hard; INTERPRETER: no"):
-        place(graph, zero | {"INTERPRETER": zero["HALF"]}, devices=("HALF", "INTERPRETER"))
+    own_backend(InterpreterBackend, supports=lambda self, node: "no" if node.op.name == "tanh" else None)
+    with pytest.raises(UnsupportedError, match="does not run tanh: HALF: it is too hard; OWN: no"):
+        place(graph, zero | {"OWN": zero["HALF"]}, devices=("HALF", "OWN"))
 
 
 def test_the_cpus_costs_are_modelled_or_measured():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from test_hybrid_backend import arrays_for, check, net
 from test_placement import check as check_schedule
 from test_placement import placements
 
-from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Node
@@ -81,8 +81,8 @@ DEVICES = ("CPU", "INTERPRETER", "SECOND")
 
 
 @pytest.fixture(autouse=True)
-def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "TARGETS", {**registry.TARGETS, "SECOND": registry.Place(f"{__name__}:Second")})
+def second(register: Callable[..., None]) -> None:
+    register("SECOND", f"{__name__}:Second")
 
 
 def scattered(seed: int) -> dict[str, DeviceCosts]:
@@ -98,7 +98,6 @@ def scattered(seed: int) -> dict[str, DeviceCosts]:
 @settings(max_examples=15, deadline=None)
 @given(graph=graphs(), seed=st.integers(0, 1000), overlap=st.booleans())
 def test_random_graphs_in_pieces(graph: Graph, seed: int, overlap: bool):
-    registry.TARGETS.setdefault("SECOND", registry.Place(f"{__name__}:Second"))
     found = compile(graph, "HYBRID", devices=DEVICES, costs=scattered(seed), overlap=int(overlap))
     check(graph, found, arrays_for(graph, seed))
 

@@ -20,20 +20,26 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def eight_cpus(tmp_path, monkeypatch):
+def allow(monkeypatch):
+    """Sets the CPUs that this process may run on, which a machine of this many has not."""
+    return lambda *cpus: monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus))
+
+
+@pytest.fixture
+def eight_cpus(tmp_path, allow):
     """Two packages of two cores of two threads."""
     for cpu in range(8):
         folder = f"sys/devices/system/cpu/cpu{cpu}/topology"
         write(tmp_path, {f"{folder}/physical_package_id": str(cpu // 2 % 2), f"{folder}/core_id": str(cpu % 2)})
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    allow(*range(8))
     return tmp_path
 
 
-def test_hyperthreads_count_once(eight_cpus, monkeypatch):
+def test_hyperthreads_count_once(eight_cpus, allow):
     assert physical_cores(eight_cpus) == usable_cores(eight_cpus) == 4
     assert physical_cores(eight_cpus / "nothing") == 8
     for allowed, cores in (({0, 4}, 1), ({0, 1}, 2), ({0, 2, 6}, 2)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, allowed=allowed: allowed)
+        allow(*allowed)
         assert physical_cores(eight_cpus) == usable_cores(eight_cpus) == cores
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import ngraph_mxnet
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.runtime import compile as compile_module
 from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 
 @pytest.fixture
@@ -37,11 +39,15 @@ def test_nesting_and_errors_leave_it_as_it_was(collecting: object) -> None:
     assert not gc.isenabled(), "who turned it off keeps it off"
 
 
-def test_a_compilation_pauses_it(collecting: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_pauses_it(collecting: object, own_backend: Callable[..., None]) -> None:
     seen = []
-    stock = compile_module.bind_weights
-    monkeypatch.setattr(compile_module, "bind_weights", lambda *args: seen.append(gc.isenabled()) or stock(*args))
-    ngraph_mxnet.compile(graph(), backend="INTERPRETER")
+
+    def compile(self: Any, graph: Graph, options: Any) -> Any:
+        seen.append(gc.isenabled())
+        return InterpreterBackend.compile(self, graph, options)
+
+    own_backend(InterpreterBackend, compile=compile)
+    ngraph_mxnet.compile(graph(), backend="OWN")
     assert seen == [False]
     assert gc.isenabled()
     with pytest.raises(NGraphError):

@@ -14,8 +14,9 @@ import pytest
 from fuzzing import artefacts, entries, mutants
 from fuzzing.targets import TARGETS, WrongError, try_model, try_store
 
-import ngraph_mxnet.bridges.onnx.model
 from ngraph_mxnet.bridges.onnx import model
+from ngraph_mxnet.bridges.onnx.rules.registry import all_rules
+from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.package.artefact import Kind
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
@@ -74,13 +75,15 @@ def test_a_mutant_is_repeatable_and_readable(models: list[bytes]) -> None:
         assert onnx.load_model_from_string(first).graph.node
 
 
-def test_what_is_a_finding(models: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(*given: object) -> None:
-        raise KeyError("a bug")
+        raise AssertionError("a bug")
 
-    monkeypatch.setattr(ngraph_mxnet.bridges.onnx.model, "require_inlinable", damaged)
-    with pytest.raises(KeyError, match="a bug"):
-        try_model(models[0])
+    text = """<ir_version: 8, opset_import: ["" : 18, "toy" : 1]>
+    g (float[2] x) => (float[2] y) { y = toy.Damaged(x) }"""
+    monkeypatch.setitem(all_rules(), ("toy", "Damaged"), damaged)
+    with pytest.raises(AssertionError, match="a bug"):
+        try_model(onnx.parser.parse_model(text).SerializeToString())
 
 
 def test_mutants_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +93,13 @@ def test_mutants_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(50):
         mutant = entries.mutate_bytes(seed, [], Random(number))
         assert try_store(mutant) == (mutant == seed)
-    monkeypatch.setattr("ngraph_mxnet.cache.Store.get", lambda *given: b"other")
+    store = open_store()
+    assert store is not None
+    store.clear()
+    store.put("program", "fuzzed", b"other")
+    (path,) = (tmp_path / "program").iterdir()
     with pytest.raises(WrongError):
-        try_store(seed)
+        try_store(path.read_bytes())
 
 
 @pytest.mark.timeout(300)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,14 +105,15 @@ def test_what_rounding_moves() -> None:
             EXACT.check("x", items(found), items(0.0), [items(each) for each in runs])
 
 
-def between_steps(data: float) -> Trial:
+def between_steps(data: float, rows: int = 1, inner: int = 3) -> Trial:
     """A product that is quantised and used again: one step of 0.5 moves all results by 0.5."""
     b = Builder()
-    x, w = b.parameter("x", (1, 3), f32), b.parameter("w", (3, 1), f32)
+    x, w = b.parameter("x", (rows, inner), f32), b.parameter("w", (inner, rows), f32)
     scale, point = b.constant(np.float32(0.5)), b.constant(np.uint8(128))
     stepped = b.node("quantize", [b.node("matmul", [x, w], {}).output, scale, point], {}).output
     graph = b.results(b.node("dequantize", [stepped, scale, point], {}).output)
-    feeds = {"x": np.array([[data, 1.0, -1.0]], np.float32), "w": np.ones((3, 1), np.float32)}
+    feeds = {"x": np.zeros((rows, inner), np.float32), "w": np.ones((inner, rows), np.float32)}
+    feeds["x"][:, :3] = data, 1.0, -1.0
     return Trial("graph", print_graph(graph).encode(), [feeds], Setup(), Closeness(), ("quantize",))
 
 
@@ -194,12 +196,9 @@ def test_convolutions_are_of_bounded_work() -> None:
     assert len(work) > 200 and max(work) < 4 * MOST_WORK
 
 
-def test_the_interpreters_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = between_steps(0.6)
-    monkeypatch.setattr(interpretation, "MOST_OPERATIONS", 20)
-    assert check(trial) == "right"
-    monkeypatch.setattr(interpretation, "MOST_OPERATIONS", 4)
-    assert check(trial) == "too large"
+def test_the_interpreters_work_is_bounded() -> None:
+    assert check(between_steps(0.6, 100)) == "right"
+    assert check(between_steps(0.6, 200, int(interpretation.MOST_OPERATIONS) // 200**2)) == "too large"
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
@@ -215,9 +214,10 @@ def broken(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
 
 def test_what_is_wrong_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken(monkeypatch, lambda array: array + np.asarray(1, array.dtype))
-    monkeypatch.setattr(worker, "_SHRINKING", 8.0)
     session = worker.Session(tmp_path, 1, ["convolutions"])
-    session.run(4, 60)
+    for number in range(4):
+        session.one(number, time.monotonic() + 8)
+    session.keep()
     (found,) = tmp_path.glob("wrong-*")
     trial = findings.load(found)
     assert trial.ops == ("Conv",) and trial.size[2] < 300

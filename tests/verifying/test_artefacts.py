@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from onnx_models import network
 from planted_faults import BACKEND
 
 import ngraph_mxnet
+from ngraph_mxnet import registry
 from ngraph_mxnet.bridges.mxnet.whole import random_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, PackageError
 from ngraph_mxnet.runtime.executable import InputError
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 SHAPE = (2, 3, 8, 8)
 GRAPH = """graph @net(%x: f32[2,8], %w: f32[8,4] weight) -> (f32[2,4]) {
@@ -81,14 +84,28 @@ def test_another_graph_is_told(folder: Path, symbol: Any, weights: Any) -> None:
     assert not found.agrees and "it was made of another graph than the model's" in (found.unnamed or "")
 
 
+def runs_files(monkeypatch: pytest.MonkeyPatch, name: str, function: str) -> None:
+    """This backend of a test runs compiled files, by a function of this module."""
+    place = replace(registry.TARGETS[name], load_file=f"{__name__}:{function}")
+    monkeypatch.setitem(registry.TARGETS, name, place)
+
+
+def run_on_the_cpu(path: Any, options: Any) -> Any:
+    return ngraph_mxnet.compile(path)
+
+
+def run_wrong(path: Any, options: Any) -> Any:
+    run = ngraph_mxnet.compile(path)
+    return lambda *arrays: [run(*arrays)[0] + 1]
+
+
 def test_a_fault_of_the_compiler_is_named_in_the_model(tmp_path: Path, register: Any, monkeypatch: Any) -> None:
     """The backend made the file, and still computes the same node wrong."""
     register(BACKEND, "planted_faults:FaultyBackend")
+    runs_files(monkeypatch, BACKEND, "run_on_the_cpu")
     weights = {"w": np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)}
     wrong = GRAPH.replace("tanh(%0)", "sigmoid(%0)")
     ngraph_mxnet.export(wrong, tmp_path / "wrong.ngraph", weights=weights)
-    monkeypatch.setattr("ngraph_mxnet.verifying.verified.load_file",
-                        lambda name, path, options: ngraph_mxnet.compile(path))
     found = ngraph_mxnet.verify(tmp_path / "wrong.ngraph", of=GRAPH, params=weights, backend=BACKEND,
                                 at="the product|matmul")
     assert found.diverging is not None and found.diverging.origin == "the product"
@@ -128,12 +145,11 @@ def test_the_results_that_a_file_holds(folder: Path) -> None:
     assert found.inputs[0] == "data of set 0 float32[2, 3, 8, 8], stored in the file"
 
 
-def test_results_that_are_not_those_that_a_file_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = folder / "net.ngraph"
-    run = ngraph_mxnet.compile(path)
-    monkeypatch.setattr("ngraph_mxnet.verifying.verified.load_file",
-                        lambda name, path, options: lambda *arrays: [run(*arrays)[0] + 1])
-    found = ngraph_mxnet.verify(path)
+def test_results_that_are_not_those_that_a_file_holds(folder: Path, own_backend: Any,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    own_backend(InterpreterBackend)
+    runs_files(monkeypatch, "OWN", "run_wrong")
+    found = ngraph_mxnet.verify(folder / "net.ngraph", backend="OWN")
     assert not found.agrees and [name for name, _ in found.outputs] == ["net_dense_fwd_output"]
     assert "none of the model's values: give the model that it was made of" in (found.unnamed or "")
 

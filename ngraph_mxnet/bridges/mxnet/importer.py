@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import brief
 from ngraph_mxnet.bridges.mxnet.rules.registry import FindRule, find_rule, lower_operators, read
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs, Halves, canonical
@@ -189,6 +190,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     Raises:
         UnsupportedError, ModelError: as `import_symbol`.
     """
+    config.logger(__name__).debug("lowered a graph of %d nodes", len(symbol.nodes))
     b, halves = Builder(name=name), Halves()
     values = lower_values(b, symbol, types, halves, data=data)
     graph = b.results(*own_results(b, [read(symbol, values, head) for head in symbol.heads]))

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, dimensions, element_name
 from ngraph_mxnet.bridges.onnx.model import (
     BoundedBuilder,
@@ -113,6 +114,7 @@ def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str
         ModelError: the model is damaged, or a shape does not fit.
         UnsupportedError: a node can't be lowered; the text names it and the reason.
     """
+    config.logger(__name__).debug("imported model %s", model.name)
     return _Importer(model, between).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
 
 

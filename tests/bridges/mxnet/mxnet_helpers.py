@@ -19,9 +19,8 @@ import pytest
 
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
 from ngraph_mxnet.bridges.mxnet.training.program import StepPackage
-from ngraph_mxnet.forks import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -49,8 +48,9 @@ def forget_graphs() -> None:
     """What this process knows of graphs, so that all is done again."""
     from ngraph_mxnet import _core
 
-    partitioner.recent = Recent(32)
-    partitioner.latest = Recent(16)
+    partitioner.recent.clear()
+    partitioner.latest.clear()
+    judgement.found_supported.clear()
     _core.clear_compile_cache()
 
 

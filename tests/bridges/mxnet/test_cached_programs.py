@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from mxnet_helpers import needs_library
 from native_runs import mx
 
 import ngraph_mxnet
+from ngraph_mxnet import _core
+from ngraph_mxnet.cache.places import small_made
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 SCRIPT = """
 import sys
@@ -81,21 +85,25 @@ def test_settings_and_damage_miss(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-                                                  tmp_path: Path) -> None:
-    from ngraph_mxnet import _core
-    from ngraph_mxnet.bridges.mxnet import regions as kept_programs
+def test_a_program_that_does_not_load_is_compiled(own_backend: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
+                                                  caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    def load(self: Any, package: Any) -> None:
+        raise TypeError("an entry of another kind")
 
+    own_backend(InterpreterBackend, load=load)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    kept: list[bytes] = [b"nonsense"]
-    place = SimpleNamespace(get=kept.pop, put=kept.append)
-    monkeypatch.setattr(kept_programs, "place_for", lambda kind, key, small: place)
-    _core.clear_compile_cache()
+    small_made.clear()
     arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)
-    assert (net.bind(mx.cpu(), arrays, grad_req="null").forward()[0].asnumpy() == 65).all()
-    assert "a cached program does not load" in caplog.text
-    assert kept and kept != [b"nonsense"]
+    entries = []
+    for told in (False, True):
+        _core.clear_compile_cache()
+        assert (net.bind(mx.cpu(), arrays, grad_req="null").forward()[0].asnumpy() == 65).all()
+        assert ("a cached program does not load" in caplog.text) == told
+        (entry,) = (tmp_path / "program").iterdir()
+        entries.append((entry.name, entry.stat().st_ino))
+    assert entries[0][0] == entries[1][0] and entries[0] != entries[1], "it was kept again"
     _core.clear_compile_cache()
 
 

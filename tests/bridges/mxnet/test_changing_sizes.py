@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, fill, mx, needs_library, run_script
 
+from ngraph_mxnet.bridges.mxnet import regions
+
 from mxnet.gluon import nn, rnn  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import regions
+from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_compiled")]
 FLAGS = [{}, {"static_alloc": True, "static_shape": True}]
@@ -214,13 +216,12 @@ def test_what_is_bound_is_bounded(monkeypatch):
     assert _core.compile_cache_info()["entries"] <= 4
 
 
-def test_a_range_that_fails_is_told_and_shapes_are_compiled_one_by_one(monkeypatch, caplog):
-    from ngraph_mxnet.targets.cpu.backend import CPUBackend
-
+def test_a_range_that_fails_is_told_and_shapes_are_compiled_one_by_one(own_backend, monkeypatch, caplog):
     def broken(*args):
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(CPUBackend, "template", broken)
+    own_backend(CPUBackend, template=broken)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     net = detector()
     with backend(None):
         expected = {size: net(mx.nd.ones((1, 3, size, size))) for size in range(10, 16)}

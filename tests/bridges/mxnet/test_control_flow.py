@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mxnet_helpers import backend, close, mx, needs_library
+from mxnet_helpers import backend, close, forget_graphs, mx, needs_library
+
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import contrib, nn, rnn  # isort: skip
 import ngraph_mxnet
 from ngraph_mxnet import explain
-from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
-from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
-from ngraph_mxnet.bridges.mxnet.rules import recurrent
 from ngraph_mxnet.bridges.mxnet.symbols import inlining
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 pytestmark = needs_library
 
@@ -370,12 +369,12 @@ def test_too_many_trips_of_loops_within_loops():
     assert not reasons(rows, x=(2, 4), y=(4,), i=(1,))
 
 
-def test_a_length_that_is_too_many_trips_stays_with_mxnet(monkeypatch):
+def test_a_length_that_is_too_many_trips_stays_with_mxnet():
     net = Function(lambda space, x, y: loop(space, x * 2, y))
-    monkeypatch.setattr(recurrent, "MOST_OPERATORS", 20)
+    most = inlining.MOST_OPERATORS // 2
     with backend("NGRAPH"):
         net.hybridize()
-        for length in (4, 30, 5, 31):
+        for length in (4, most + 1, 5, most + 2):
             x, y = drawn((length, 8), (8,))
             close(net(x, y), np.tanh(x.asnumpy() * 2))
 
@@ -410,13 +409,16 @@ def test_an_input_that_only_an_unread_output_needs():
     check(Function(function), *drawn((3, 4), (3, 4)), whole=False)
 
 
-def test_nodes_of_a_region_that_is_rejected_stay(monkeypatch):
-    """What was inlined is MXNet's again, and nothing behind it has a shape."""
-    monkeypatch.setattr(judgement, "not_worth_it", lambda cost: "a test rejects it")
+def test_nodes_of_a_region_that_is_rejected_stay(own_backend, monkeypatch):
+    """What was inlined is MXNet's again, and nothing behind it has a shape. The backend refuses what reads another
+    operator's result, which shows in a region alone."""
+    own_backend(InterpreterBackend, supports=lambda self, node: "a test rejects it" if node.op.name == "tanh" and
+                node.inputs[0].node is not None else None)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     net = made(Net("cond"))
     left = reasons(net(mx.sym.var("x"), mx.sym.var("state")), x=(STEPS, BATCH, UNITS), state=(BATCH, UNITS))
-    assert left["_cond"] == "a test rejects it"
-    assert "unknown" in left["Activation"] or left["Activation"] == "a test rejects it"
+    assert left["_cond"] == "backend OWN: a test rejects it"
+    assert "unknown" in left["Activation"] or left["Activation"] == left["_cond"]
 
 
 # ---- whole models and training ---------------------------------------------------------------------------
@@ -453,13 +455,17 @@ def test_a_whole_model_for_ranges():
 
 
 @pytest.mark.parametrize("kind", ["foreach", "while_loop", "cond"])
-def test_a_second_instance_is_not_compiled_anew(kind, monkeypatch):
+def test_a_second_instance_is_not_compiled_anew(kind, heard):
     """Its nodes have other names, in bodies too."""
     inputs = drawn((STEPS, BATCH, UNITS), (BATCH, UNITS))
+    forget_graphs()
+    steps = [heard(begins) for begins in ("partition a graph ", "lowered a graph ", "compiled graph ")]
     check(made(Net(kind)), *inputs)
-    for module, name in ((partitioner, "partition"), (callbacks, "region_graph")):
-        monkeypatch.setattr(module, name, lambda *_: pytest.fail("it is compiled anew"))
+    assert all(steps)
+    for each in steps:
+        each.clear()
     check(made(Net(kind)), *inputs)
+    assert not any(steps)
 
 
 def test_an_executor_of_another_shape():

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, bound, close, conv_net, mx, needs_library, run_script
 
+from ngraph_mxnet.bridges.mxnet.arrays import OWN_ERROR, brief
+
 from mxnet.gluon import Block, HybridBlock, nn  # isort: skip  # the helpers make it importable
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.arrays import OWN_ERROR, brief
-from ngraph_mxnet.bridges.mxnet.binding import fallbacks, gluon_patch
+from ngraph_mxnet.bridges.mxnet.binding import fallbacks
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import FallbackLog, Refusal, reason_of
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = needs_library
 
@@ -30,11 +31,9 @@ def log(monkeypatch):
 
 
 @pytest.fixture
-def without_avx512(monkeypatch):
+def without_avx512(on_cpu, monkeypatch):
     """A CPU that lacks what NGRAPH_CPU_ISA asks for."""
-    features = dict.fromkeys(_core.cpu_features(), True)
-    monkeypatch.setattr(_core, "cpu_features", lambda: {**features, **dict.fromkeys(
-        [name for name in features if name.startswith("avx512")], False)})
+    on_cpu({name: not name.startswith("avx512") for name in _core.cpu_features()})
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
 
 
@@ -103,7 +102,7 @@ def test_what_computes_nothing_and_partly_unsupported_nets_give_no_warning(caplo
 
 
 @pytest.mark.parametrize("error", [AssertionError("odd"), KeyError("odd"), AttributeError("odd"), MemoryError("odd")])
-def test_any_exception_of_ours_falls_back_with_a_message(error, monkeypatch, caplog):
+def test_any_exception_of_ours_falls_back_with_a_message(error, own_backend, monkeypatch, caplog):
     net, other = make_net(), make_net()
     expected, expected_of_other = net(batch()), other(batch())
 
@@ -114,9 +113,8 @@ def test_any_exception_of_ours_falls_back_with_a_message(error, monkeypatch, cap
         patch.setattr(mx.symbol.Symbol, "optimize_for", fail)
         net.hybridize(backend="NGRAPH")
         close(net(batch()), expected)
-    stock = gluon_patch.stock_call_cached_op
-    monkeypatch.setattr(gluon_patch, "stock_call_cached_op", lambda block, *args: (
-        fail() if isinstance(block, gluon_patch.OfBody) else stock(block, *args)))
+    own_backend(CPUBackend, compile=fail)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     other.hybridize(backend="NGRAPH")
     close(other(batch()), expected_of_other)
     told = warnings_of(caplog)
@@ -125,11 +123,12 @@ def test_any_exception_of_ours_falls_back_with_a_message(error, monkeypatch, cap
 
 
 @pytest.mark.parametrize("error", [AssertionError("odd"), ZeroDivisionError("odd")])
-def test_any_exception_of_ours_falls_back_in_a_bind(error, monkeypatch, caplog):
+def test_any_exception_of_ours_falls_back_in_a_bind(error, own_backend, monkeypatch, caplog):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(callbacks, "chosen_backend", fail)
+    own_backend(CPUBackend, compile=fail)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     bound(conv_net(), "NGRAPH", data=(2, 3, 6, 6)).forward()
     assert ["odd" in text for text in warnings_of(caplog)] == [True]
 

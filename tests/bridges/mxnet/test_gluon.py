@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, close, mx, needs_library
 
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
+
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks, gluon_patch
+from ngraph_mxnet.bridges.mxnet.binding import gluon_patch
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 pytestmark = needs_library
 
@@ -183,34 +187,37 @@ def test_other_element_types(dtype):
     close(out.astype("float64"), expected.astype("float64"), rtol=2e-2, atol=2e-2)
 
 
-def test_a_shape_that_does_not_compile_runs_natively(monkeypatch, caplog):
-    net = make_net()
+def test_a_shape_that_does_not_compile_runs_natively(own_backend, monkeypatch, caplog):
+    net, asked = make_net(), []
     expected = net(batch(7))
-    stock = gluon_patch.stock_call_cached_op
 
-    def refuse_seven(block, x):
-        if isinstance(block, gluon_patch.OfBody) and x.shape[0] == 7:
-            raise mx.MXNetError("no sevens")
-        return stock(block, x)
+    def refuse_seven(self, graph, options):
+        asked.append(graph.results[0].shape[0])
+        if asked[-1] == 7:
+            raise UnsupportedError("no sevens")
+        return InterpreterBackend.compile(self, graph, options)
 
-    monkeypatch.setattr(gluon_patch, "stock_call_cached_op", refuse_seven)
+    own_backend(InterpreterBackend, compile=refuse_seven)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     with backend("NGRAPH"):
         net.hybridize()
         net(batch())
         for _ in range(2):
             close(net(batch(7)), expected)
         assert net(batch(3)).shape == (3, 5)
-    assert caplog.text.count("no sevens") == 1, "one body for all shapes, one for seven, then remembered"
+    assert asked == [2, 7, 7, 3], "one body for all shapes, one for seven, then remembered"
+    assert caplog.text.count("no sevens") == 1
 
 
 def test_signatures_are_bounded(monkeypatch):
-    monkeypatch.setattr(gluon_patch, "MOST_SIGNATURES", 4)
-    net = make_net()
+    monkeypatch.setenv("NGRAPH_DIRECT", "0")  # else the first is taken for all
+    net, most = make_net(), gluon_patch.MOST_SIGNATURES
     with backend("NGRAPH"):
         net.hybridize()
-        for n in range(1, 12):
+        for n in range(1, most + 4):
             net(batch(n))
-        assert len(gluon_blocks.of_block(net).bodies._by_signature) <= 4
+        assert len(gluon_blocks.of_block(net).bodies._by_signature) == 3, "all were forgotten, and three are new"
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,18 +23,17 @@ SHAPE = (2, 3, 16, 16)
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans of all regions that are compiled."""
+def plans(own_backend: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of all regions that are compiled, by a backend like HYBRID."""
     found: list[Plan] = []
-    original = HybridBackend.compile
 
-    def compiled(*arguments):
-        executable = original(*arguments)
+    def compile(*arguments: Any) -> Any:
+        executable = HybridBackend.compile(*arguments)
         found.append(executable.plan)
         return executable
 
-    monkeypatch.setattr(HybridBackend, "compile", compiled)
-    monkeypatch.setenv("NGRAPH_BACKEND", "HYBRID")
+    own_backend(HybridBackend, compile=compile)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     return found
 
 

@@ -18,11 +18,11 @@ import pytest
 from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import callbacks
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, interrupts
-from ngraph_mxnet.bridges.mxnet.judging import partitioner
-from ngraph_mxnet.runtime import compile as compile_module
+from ngraph_mxnet.ir import Graph
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.runtime import garbage
+from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = needs_library
 
@@ -44,9 +44,29 @@ SIGNALS = {
     "alarm": (signal.SIGALRM, raise_alarm, AlarmError),
     "termination": (signal.SIGTERM, leave, SystemExit),
 }
-#: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
-PLACES = {"judging": (partitioner, "judge_graph"), "reviewing": (partitioner, "judge_region"),
-          "compiling": (compile_module, "bind_weights")}
+#: Where the signal arrives: where the backend judges nodes alone, or those of a region, or makes code.
+PLACES = ("judging", "reviewing", "compiling")
+
+
+@pytest.fixture
+def meanwhile(own_backend: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Any]]:
+    """What is to be called at each place; at first nothing is."""
+    calls: dict[str, Callable[[], Any]] = {}
+
+    def supports(self: Any, node: Node) -> str | None:
+        if not isinstance(node.inputs[0].node, Node):
+            calls.get("judging", bool)()
+        elif node.op.name in ("relu", "exp"):  # which no other node comes with where they are judged alone
+            calls.get("reviewing", bool)()
+        return CPUBackend.supports(self, node)
+
+    def compile(self: Any, graph: Graph, options: Any) -> Any:
+        calls.get("compiling", bool)()
+        return CPUBackend.compile(self, graph, options)
+
+    own_backend(CPUBackend, supports=supports, compile=compile)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
+    return calls
 
 
 @pytest.fixture(params=SIGNALS)
@@ -90,18 +110,17 @@ def bind_partitioned() -> mx.nd.NDArray:
 
 @pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
 @pytest.mark.parametrize("place", PLACES)
-def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
+def test_the_program_gets_it_and_may_go_on(run, place, arrives, meanwhile):
     send, raised = arrives
     with backend("NONE"):
         expected = run() if run is not bind_partitioned else None
     environment_lock = environment.lock
     forget_graphs()
-    module, name = PLACES[place]
     with backend("NGRAPH"):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, lambda *_, **__: send())
-            with pytest.raises(raised) as caught:
-                run()
+        meanwhile[place] = send
+        with pytest.raises(raised) as caught:
+            run()
+        meanwhile.clear()
         if raised is SystemExit:
             assert caught.value.code == 3
         assert gc.isenabled()
@@ -176,17 +195,17 @@ class Finalized:
             Finalized()
 
 
-def test_a_finalizer_that_runs_within_libmxnet_does_not_swallow_it(monkeypatch):
+def test_a_finalizer_that_runs_within_libmxnet_does_not_swallow_it(meanwhile):
     """What is kept is raised in what called libmxnet, not in what the collector calls in the meantime."""
 
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupted() -> None:
         Finalized()
         gc.set_threshold(1)
         signal.raise_signal(signal.SIGALRM)
 
     before, threshold = signal.signal(signal.SIGALRM, raise_alarm), gc.get_threshold()
-    monkeypatch.setattr(compile_module, "bind_weights", interrupted)
-    monkeypatch.setattr(Finalized, "ends", False)
+    meanwhile["compiling"] = interrupted
+    Finalized.ends = False
     forget_graphs()
     try:
         with backend("NGRAPH"), pytest.raises(AlarmError):
@@ -229,12 +248,11 @@ def test_handlers_are_put_back_whenever_the_signal_comes(call, late, monkeypatch
 
 @pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_but_the_program_holds_what_was_raised(run, place, arrives, monkeypatch):
+def test_nothing_but_the_program_holds_what_was_raised(run, place, arrives, meanwhile):
     """Else it is freed by the garbage collector, with all that its frames hold, on whatever thread."""
     send, raised = arrives
     forget_graphs()
-    module, name = PLACES[place]
-    monkeypatch.setattr(module, name, lambda *_, **__: send())
+    meanwhile[place] = send
     gc.collect()
     gc.disable()
     try:
@@ -249,28 +267,30 @@ def test_nothing_but_the_program_holds_what_was_raised(run, place, arrives, monk
         gc.enable()
 
 
-def test_a_thread_that_waits_for_an_interrupted_one_compiles(monkeypatch):
+def test_a_thread_that_waits_for_an_interrupted_one_compiles(meanwhile, monkeypatch):
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")  # else other tests' shapes have made a range
     symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", {"data": mx.nd.ones((2, 5))})
-    stock, found = callbacks.compile_subgraph, []
+    found, waited = [], []
 
     def body() -> None:
         found.append(symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null").forward()[0].asnumpy())
 
     other = threading.Thread(target=body)
 
-    def interrupted(*arguments: object) -> object:
+    def interrupted() -> None:
         if threading.current_thread() is not threading.main_thread():
-            return stock(*arguments)
+            return
         other.start()
         time.sleep(0.3)  # so that it waits for this one
+        waited.append(not found)
         raise KeyboardInterrupt
 
     _core.clear_compile_cache()
-    monkeypatch.setattr(callbacks, "compile_subgraph", interrupted)
+    meanwhile["compiling"] = interrupted
     with pytest.raises(KeyboardInterrupt):
         symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null")
     other.join()
-    assert len(found) == 1
+    assert len(found) == 1 and waited == [True]
 
 
 def test_a_handler_that_raises_nothing_and_one_that_replaces_itself():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ import ngraph_mxnet
 from ngraph_mxnet import _core, config
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.package.artefact import DATA_ALIGNMENT
-from ngraph_mxnet.runtime import compile as compile_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 
 pytestmark = needs_library
@@ -90,21 +89,27 @@ def use(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
     monkeypatch.setenv("NGRAPH_PACKAGE", ":".join(paths))
 
 
-def compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("something was compiled")
+@pytest.fixture
+def nothing_more(heard: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """From its call on nothing may be compiled, nor taken from the folder."""
+    compiled, before = heard("compiled graph "), []
 
-    monkeypatch.setattr(compile_module, "compile", refuse)
-    monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
+    def begin() -> None:
+        before.append(len(compiled))
+        monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
+
+    yield begin
+    assert before == [len(compiled)]
 
 
 def test_an_executor_starts_from_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                          nothing_more: Callable[[], None],
                                           caplog: pytest.LogCaptureFixture) -> None:
     net, x = network(), data()
     weights = weights_of(net)
     wanted = expected(net, weights, x)
     use(monkeypatch, exported(tmp_path / "model.ngraph", net, weights))
-    compile_nothing(monkeypatch)
+    nothing_more()
     executor = bound(net, weights)
     np.testing.assert_array_equal(forward(executor, x), wanted)
     other = data(seed=2)
@@ -112,12 +117,12 @@ def test_an_executor_starts_from_the_file(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "NGraphSubgraphOp" in executor.debug_str() and FROM_FILE in caplog.text
 
 
-def test_names_do_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_do_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nothing_more: Callable[[], None]) -> None:
     net, x = network(), data()
     weights = weights_of(net)
     wanted = expected(net, weights, x)
     use(monkeypatch, exported(tmp_path / "model.ngraph", net, weights))
-    compile_nothing(monkeypatch)
+    nothing_more()
     text = net.tojson()
     for name in ("conv", "bn", "fc"):
         text = text.replace(f'"{name}', f'"my_{name}')
@@ -162,7 +167,8 @@ def test_another_shape_and_another_graph_are_compiled(monkeypatch: pytest.Monkey
     assert FROM_FILE not in caplog.text
 
 
-def test_several_sets_of_shapes_and_several_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_several_sets_of_shapes_and_several_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                  nothing_more: Callable[[], None]) -> None:
     net, smaller = network(), network(6)
     weights, others = weights_of(net), weights_of(smaller)
     both = [SHAPE, (1, *SHAPE[1:])]
@@ -170,7 +176,7 @@ def test_several_sets_of_shapes_and_several_files(monkeypatch: pytest.MonkeyPatc
     wanted = [expected(*case) for case in cases]
     use(monkeypatch, exported(tmp_path / "first.ngraph", smaller, others),
         exported(tmp_path / "second.ngraph", net, weights, both))
-    compile_nothing(monkeypatch)
+    nothing_more()
     for (symbol, arrays, x), result in zip(cases, wanted, strict=True):
         np.testing.assert_array_equal(forward(bound(symbol, arrays, x.shape), x), result)
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mxnet_helpers import bound, mx, needs_library
+from mxnet_helpers import bound, forget_graphs, mx, needs_library
 
 from ngraph_mxnet.bridges.mxnet.binding import fallbacks
-from ngraph_mxnet.placement import verdicts
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.placement.verdicts import ALONE, Partition, grow_regions
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 LEFT = "left"
-"""A node whose name begins so stays with MXNet in these tests."""
-_STAYS = "__stays__"
-SHAPE = (2, 4)
+"""A node whose name begins so stays with MXNet in these tests: the backend refuses what it computes."""
+SHAPE = (2, 4, 16, 16)
+"""Its half is large enough for a region by itself."""
+
+
+def refusal(_: object, node: Node) -> str | None:
+    """Of functions that only such nodes compute, and of what moves along the last two axes."""
+    moves = node.op.name in ("concat", "slice", "split") and node.inputs[0].shape[2:] != node.output.shape[2:]
+    return "its kind" if moves or node.op.name in ("erf", "maximum") else None
 
 
 # ---- the grouping alone ---------------------------------------------------------------------------------
@@ -85,22 +94,12 @@ def test_a_long_graph_is_one_region() -> None:
 # ---- with MXNet -----------------------------------------------------------------------------------------
 
 @pytest.fixture(autouse=True)
-def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes called `left...` are refused, and nothing is remembered from test to test."""
-    from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
-    from ngraph_mxnet.forks import Recent
-
-    reason = judgement._reason
-
-    def by_name(symbol, node, *rest):
-        return "its name" if _STAYS in node.attrs else reason(symbol, node, *rest)
-
-    monkeypatch.setattr(judgement, "_reason", by_name)
-    monkeypatch.setattr(verdicts, "LEAST_ALONE", 0)
-    monkeypatch.setattr(judgement, "found_supported", Recent(1024))
-    monkeypatch.setattr(partitioner, "recent", Recent(32))
-    monkeypatch.setattr(partitioner, "latest", Recent(16))
+def left(own_backend: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that refuses what nodes called `left...` compute, and nothing is remembered from test to test."""
+    own_backend(InterpreterBackend, supports=refusal)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
+    forget_graphs()
 
 
 def check(symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Partition:
@@ -122,17 +121,12 @@ def names_of(partition: Partition) -> list[set[str]]:
     return [{name for name, _ in region.nodes} for region in partition.regions]
 
 
-def stays(name: str) -> dict[str, str]:
-    """A judge sees no names."""
-    return {_STAYS: "1"} if name.startswith(LEFT) else {}
-
-
 def unary(x: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
-    return mx.sym.Activation(x, act_type="softsign", name=name, attr=stays(name))
+    return mx.sym.erf(x, name=name) if name.startswith(LEFT) else mx.sym.Activation(x, act_type="softsign", name=name)
 
 
 def binary(x: mx.sym.Symbol, y: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
-    return mx.sym.broadcast_sub(x, y, name=name, attr=stays(name))
+    return (mx.sym.broadcast_maximum if name.startswith(LEFT) else mx.sym.broadcast_sub)(x, y, name=name)
 
 
 @needs_library
@@ -162,8 +156,7 @@ def test_nodes_of_one_name() -> None:
 @needs_library
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size", [4, 4096])
-def test_a_lone_small_operator_between_those_of_mxnet(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    monkeypatch.setattr(verdicts, "LEAST_ALONE", 1024)
+def test_a_lone_small_operator_between_those_of_mxnet(size: int, count: int) -> None:
     x = unary(mx.sym.var("data"), "left")
     for number in range(count):
         x = unary(x, f"ours{number}")
@@ -206,8 +199,7 @@ def test_a_rejected_region_with_an_input_that_it_reads_twice() -> None:
     left = unary(mx.sym.var("data"), "left")
     moved = mx.sym.Concat(left, mx.sym.var("other"), left, dim=0, name="joined")
     other = unary(left, "kept")
-    left2 = mx.sym.Activation(moved, act_type="relu", name="left2", attr=stays("left2"))
-    partition = check(mx.sym.Group([left2, other]))
+    partition = check(mx.sym.Group([unary(moved, "left2"), other]))
     assert not any("joined" in names for names in names_of(partition))
 
 
@@ -227,12 +219,13 @@ def models(draw: st.DrawFn) -> mx.sym.Symbol:
         elif op == "binary":
             values.append(binary(draw(pick), draw(pick), name))
         elif op == "concat":
-            half = mx.sym.slice_axis(draw(pick), axis=0, begin=0, end=1, name=f"{name}_half", attr=stays(name))
-            values.append(mx.sym.Concat(half, half, dim=0, name=name, attr=stays(name)))
+            axis = 2 if name.startswith(LEFT) else 0
+            half = mx.sym.slice_axis(draw(pick), axis=axis, begin=0, end=SHAPE[axis] // 2, name=f"{name}_half")
+            values.append(mx.sym.Concat(half, half, dim=axis, name=name))
         else:
-            parts = mx.sym.SliceChannel(draw(pick), num_outputs=2, axis=1, name=name, attr=stays(name))
-            values.append(mx.sym.Concat(parts[1], parts[draw(st.integers(0, 1))], dim=1,
-                                        name=f"{name}_joined", attr=stays(name)))
+            axis = 3 if name.startswith(LEFT) else 1
+            parts = mx.sym.SliceChannel(draw(pick), num_outputs=2, axis=axis, name=name)
+            values.append(mx.sym.Concat(parts[1], parts[draw(st.integers(0, 1))], dim=axis, name=f"{name}_joined"))
     outputs = draw(st.lists(st.sampled_from(values), min_size=1, max_size=4))
     return mx.sym.Group([*outputs, values[-1]])
 

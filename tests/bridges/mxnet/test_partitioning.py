@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,28 +13,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mxnet_helpers import close, needs_library
+from mxnet_helpers import close, forget_graphs, needs_library
 from native_runs import mx
 
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import fallbacks
-from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.judging.judgement import contracted, cut_region, judge_graph
 from ngraph_mxnet.bridges.mxnet.judging.partitioner import NamelessGraph, Partitioned, partition
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 pytestmark = needs_library
 sym = mx.sym
 
 
 @pytest.fixture(autouse=True)
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgetful() -> None:
     """Each test judges anew."""
-    monkeypatch.setattr(judgement, "found_supported", Recent(1024))
+    forget_graphs()
 
 
 def model() -> mx.sym.Symbol:
@@ -48,10 +49,11 @@ def parts(symbol: mx.sym.Symbol, dtype: str = "float32", **shapes: tuple[int, ..
     return partition(symbol, NamelessGraph(partitioner.json_of(symbol)), types, get_backend("INTERPRETER"))
 
 
-def verdicts(symbol: mx.sym.Symbol, dtype: str = "float32", **shapes: tuple[int, ...]) -> dict[str, str | None]:
+def verdicts(symbol: mx.sym.Symbol, dtype: str = "float32", backend: str = "INTERPRETER",
+             **shapes: tuple[int, ...]) -> dict[str, str | None]:
     graph = NamelessGraph(partitioner.json_of(symbol))
     types = {name: (shape, dtype) for name, shape in shapes.items()}
-    found = partition(symbol, graph, types, get_backend("INTERPRETER")).partition
+    found = partition(symbol, graph, types, get_backend(backend)).partition
     return {graph.with_names(verdict.name): verdict.reason and graph.with_names(verdict.reason)
             for verdict in found.verdicts}
 
@@ -111,18 +113,19 @@ def test_a_name_with_the_character_that_marks_places(caplog: pytest.LogCaptureFi
     assert "DEL" in caplog.text
 
 
-def test_the_backend_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(get_backend("INTERPRETER")), "supports", lambda self, node: "not today")
-    assert verdicts(model(), data=(2, 3, 5, 5))["conv"] == "backend INTERPRETER: not today"
+def test_the_backend_has_a_say(own_backend: Callable[..., None]) -> None:
+    own_backend(InterpreterBackend, supports=lambda self, node: "not today")
+    assert verdicts(model(), backend="OWN", data=(2, 3, 5, 5))["conv"] == "backend OWN: not today"
 
 
-def test_a_failing_rule_leaves_the_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(*args: object, **options: object) -> None:
+def test_a_failing_rule_leaves_the_node(own_backend: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    """Or a backend that fails at what the rule made."""
+    def broken(*args: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(judgement, "lower_node", broken)
+    own_backend(InterpreterBackend, supports=broken)
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        reasons = verdicts(model(), data=(2, 3, 5, 5))
+        reasons = verdicts(model(), backend="OWN", data=(2, 3, 5, 5))
     assert reasons["conv"] == "its rule failed: ZeroDivisionError('oops')"
     assert "the rule for Convolution failed" in caplog.text
 

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from mxnet_helpers import backend, bound, close, mx, needs_library, run_script
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import callbacks
+from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = needs_library
 
@@ -89,22 +90,26 @@ def test_a_call_from_within_a_turn():
     assert seconds(executor().forward) < SOON, "the turn is over"
 
 
-def test_nobody_waits_while_a_region_is_compiled(monkeypatch):
-    ready, entered, leave, stock = executor(), threading.Event(), threading.Event(), callbacks.compile_subgraph
-    other_data = mx.nd.ones((5, 7))
+def test_nobody_waits_while_a_region_is_compiled(own_backend, monkeypatch):
+    ready, entered, leave = executor(), threading.Event(), threading.Event()
+    other_data, slow = mx.nd.ones((5, 7)), False
+
+    def compile(self: Any, graph: Any, options: Any) -> Any:
+        if slow:
+            entered.set()
+            leave.wait()
+        return CPUBackend.compile(self, graph, options)
+
+    own_backend(CPUBackend, compile=compile)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     with backend("NGRAPH"):
         net = mx.gluon.SymbolBlock(small(), mx.sym.Variable("data"))
         net.hybridize()
         net(mx.nd.ones((2, 3))).wait_to_read()
 
-    def slow(*arguments: object) -> object:
-        entered.set()
-        leave.wait()
-        return stock(*arguments)
-
     _core.clear_compile_cache()
-    monkeypatch.setattr(callbacks, "compile_subgraph", slow)
-    found = []
+    slow, found = True, []
 
     def body() -> None:
         with backend("NGRAPH"):

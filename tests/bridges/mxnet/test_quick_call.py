@@ -9,7 +9,7 @@ from mxnet_helpers import backend, close, mx, needs_library
 from mxnet import autograd  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import QuickCall, of_block
+from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 
 pytestmark = needs_library
 
@@ -21,21 +21,6 @@ def ours(monkeypatch):
     monkeypatch.setenv("NGRAPH_DIRECT", "1")
     with backend("NGRAPH"):
         yield
-
-
-@pytest.fixture
-def short(monkeypatch):
-    """Whether each call so far went the short way."""
-    seen: list[bool] = []
-    whole = QuickCall.call
-
-    def call(self, block, args):
-        result = whole(self, block, args)
-        seen.append(result is not None)
-        return result
-
-    monkeypatch.setattr(QuickCall, "call", call)
-    return seen
 
 
 def some(rows: int = 2, seed: int = 0) -> mx.nd.NDArray:

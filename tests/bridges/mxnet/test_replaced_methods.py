@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from mxnet_helpers import backend, mx, needs_library
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import QuickCall, QuickTraining
 
 pytestmark = needs_library
 
@@ -181,19 +180,9 @@ class Session:
         return self.events
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Whether each call so far went the short way."""
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_DIRECT", "1")
-    seen: list[bool] = []
-    for kind in (QuickCall, QuickTraining):
-        def call(self: Any, block: Any, args: Any, whole: Any = kind.call) -> Any:
-            result = whole(self, block, args)
-            seen.append(result is not None)
-            return result
-
-        monkeypatch.setattr(kind, "call", call)
-    return seen
 
 
 def alike(found: list[Any], expected: list[Any]) -> None:

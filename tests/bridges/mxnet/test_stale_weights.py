@@ -6,15 +6,19 @@ import ctypes
 import gc
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from mxnet_helpers import backend, close, mx, needs_library
 
+from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
+
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 
-from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks  # isort: skip
+from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import held_op  # isort: skip
+from ngraph_mxnet.targets.cpu.backend import CPUBackend  # isort: skip
 
 pytestmark = needs_library
 
@@ -95,19 +99,28 @@ def test_an_input_in_a_weights_slot_is_data(kind, flags):
             check(net(mx.nd.array(data), mx.nd.array(weight)), data, weight)
 
 
-def test_an_input_in_a_weights_slot_is_not_prepared(monkeypatch):
-    from ngraph_mxnet.bridges.mxnet import callbacks
+@pytest.fixture
+def made(own_backend, monkeypatch):
+    """The executables of what is compiled."""
+    found = []
 
-    made = []
-    compiled = callbacks.compile_subgraph
+    def compile(self: Any, graph: Any, options: Any) -> Any:
+        found.append(CPUBackend.compile(self, graph, options))
+        return found[-1]
+
+    own_backend(CPUBackend, compile=compile)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
     monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
-    monkeypatch.setattr(callbacks, "compile_subgraph", lambda *args: made.append(compiled(*args)) or made[-1])
+    return found
+
+
+def test_an_input_in_a_weights_slot_is_not_prepared(made):
     net = Product("FullyConnected")
     net.hybridize()
     with backend("NGRAPH"):
         for seed in range(3):
             net(mx.nd.array(random(5, INPUTS)), mx.nd.array(random(UNITS, INPUTS, seed=seed))).wait_to_read()
-    assert [executable.prepare_runs for executable in made] == [0]
+    assert [executable.native.prepare_runs for executable in made] == [0]
 
 
 # ---- writes that MXNet does not count ------------------------------------------------------------------
@@ -222,29 +235,20 @@ def test_a_write_while_another_thread_runs(how):
             np.testing.assert_allclose(run().asnumpy(), data @ values.T, rtol=1e-3, atol=1e-2)
 
 
-def test_weights_that_are_the_same_are_not_read_again(monkeypatch):
+def test_weights_that_are_the_same_are_not_read_again(made):
     """The other side: MXNet's own writers raise versions, so what is not written to is trusted."""
-    from ngraph_mxnet.bridges.mxnet import callbacks
-
-    made = []
-    compiled = callbacks.compile_subgraph
-    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
-    try:
-        callbacks.compile_subgraph = lambda *args: made.append(compiled(*args)) or made[-1]
-        net = dense_net(static_alloc=True)
-        with backend("NGRAPH"):
-            x = mx.nd.ones((3, INPUTS))
-            for _ in range(5):
-                net(x).wait_to_read()
-            executor = dense_executor(net.weight.data(), x)
-            for _ in range(5):
-                executor.forward()[0].wait_to_read()
-    finally:
-        callbacks.compile_subgraph = compiled
-    assert sum(executable.prepare_runs for executable in made) == 1
+    net = dense_net(static_alloc=True)
+    with backend("NGRAPH"):
+        x = mx.nd.ones((3, INPUTS))
+        for _ in range(5):
+            net(x).wait_to_read()
+        executor = dense_executor(net.weight.data(), x)
+        for _ in range(5):
+            executor.forward()[0].wait_to_read()
+    assert sum(executable.native.prepare_runs for executable in made) == 1
 
 
-def test_a_call_under_way_keeps_its_arrays(monkeypatch):
+def test_a_call_under_way_keeps_its_arrays():
     """Another thread's calls with other arrays come before this one has given MXNet its call."""
     released: list[int] = []
 
@@ -269,8 +273,8 @@ def test_a_call_under_way_keeps_its_arrays(monkeypatch):
                 op(other)
             assert len(released) == len(others) - (gluon_blocks.MOST_LISTS - 1) and first.handle.value not in released
 
-    op = gluon_blocks.HeldCachedOp(run, [0])
-    monkeypatch.setattr(op, "holder", Holder())
+    op = held_op.HeldCachedOp(run, [0])
+    op.holder = Holder()
     op(first)
     for other in others:
         op(other)

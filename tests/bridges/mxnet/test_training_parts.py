@@ -15,18 +15,16 @@ from mxnet_helpers import check_that_all_is_kept
 from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
 from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
 from ngraph_mxnet.bridges.mxnet.binding.gluon_training import PartedBlock
-from ngraph_mxnet.bridges.mxnet.training import parts
 from ngraph_mxnet.bridges.mxnet.training.steps import MOST_STEPS
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
 
 @pytest.fixture(autouse=True)
-def on(monkeypatch: pytest.MonkeyPatch) -> None:
+def on(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
     monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
     check_that_all_is_kept(monkeypatch)
-    monkeypatch.setattr(parts, "LEAST_WORK", 1)
 
 
 class Scaled(mx.operator.CustomOp):

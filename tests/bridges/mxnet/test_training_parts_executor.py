@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, bound, close, mx, needs_library
 
-from ngraph_mxnet.bridges.mxnet.training import parts
 from ngraph_mxnet.bridges.mxnet.training.parts import PartedStep
 
 pytestmark = needs_library
@@ -17,9 +16,8 @@ SHAPES = {"data": (4, 6), "triangle": (4, 4)}
 
 
 @pytest.fixture(autouse=True)
-def on(monkeypatch: pytest.MonkeyPatch) -> None:
+def on(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
-    monkeypatch.setattr(parts, "LEAST_WORK", 1)
 
 
 def network(loss: bool = True) -> mx.sym.Symbol:

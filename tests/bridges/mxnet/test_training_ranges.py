@@ -15,8 +15,7 @@ from mxnet_helpers import check_that_all_is_kept
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
-from ngraph_mxnet.bridges.mxnet.training import program
-from ngraph_mxnet.cache import place_for
+from ngraph_mxnet.cache.places import small_made
 
 losses = gluon.loss
 
@@ -229,21 +228,21 @@ def test_sizes_that_are_told_change_from_the_first_call_on(monkeypatch: pytest.M
 
 def test_another_process_takes_the_template(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The process is this one, which has forgotten all; nothing may be compiled."""
+    monkeypatch.undo()  # what is kept is on disk here
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    small_made.clear()
     made, loss, data = NETS["two ways"]
-    monkeypatch.setattr(regions, "place_for", place_for)
-    monkeypatch.setattr(program, "is_small", lambda text: False)
-    results = []
+    results, entries = [], []
     for _ in range(2):
-        net = drawn(made)
+        with mx.name.NameManager():  # names as in another process
+            net = drawn(made)
         RNG.bit_generator.state = np.random.default_rng(8).bit_generator.state
         results.append([stepped(net, loss, *data(4, t, 0)) for t in (5, 6, 13)])
         regions.forget()
-
-        def compiled(*given: object, **options: object) -> None:
-            raise AssertionError("it was compiled")
-
-        monkeypatch.setattr("ngraph_mxnet.bridges.mxnet.training.graph._template", compiled)
+        # An entry that is made again is another file.
+        entries.append({path: path.stat().st_ino for path in tmp_path.glob("template/*")})
+    assert entries[0] and entries[0] == entries[1]
     for first, second in zip(*results, strict=True):
         for one, other in zip(first.values(), second.values(), strict=True):
             np.testing.assert_array_equal(one, other)

@@ -134,14 +134,26 @@ def test_branches_of_branches() -> None:
     np.testing.assert_array_equal(ngraph_mxnet.compile(proto, "INTERPRETER")(a, np.array(True))[0], -a)
 
 
-def test_a_loop_whose_state_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_whose_state_doubles() -> None:
     concat = helper.make_node("Concat", ["s0", "s0"], ["t0"], axis=0)
-    proto = loops(1, 1000, concat)
     with pytest.raises(UnsupportedError, match="the values up to here have more than"):
-        import_whole(read_model(proto), {})
-    monkeypatch.setattr(onnx_model, "MOST_TENSOR_BYTES", 1 << 16)
-    with pytest.raises(UnsupportedError, match=r"node y Loop: trip 12: node 1 Concat: a tensor of 131072 bytes"):
-        ngraph_mxnet.compile(proto, "INTERPRETER")(np.zeros(4, np.float32))
+        import_whole(read_model(loops(1, 1000, concat)), {})
+
+
+def test_a_loop_whose_state_squares() -> None:
+    """Of a vector all products of two elements: the second trip that is run would make four tebibytes."""
+    nodes = [helper.make_node("Reshape", ["s", "column"], ["c"]), helper.make_node("Mul", ["s", "c"], ["p"]),
+             helper.make_node("Reshape", ["p", "flat"], ["t"]), helper.make_node("Identity", ["go"], ["on"])]
+    body = helper.make_graph(nodes, "body", [value("i", [], I64), value("go", [], onnx.TensorProto.BOOL),
+                                             value("s", None)],
+                             [value("on", [], onnx.TensorProto.BOOL), value("t", None)])
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    proto = model([loop], [value("x", ["n"]), value("trips", [], I64)], [value("y", None)],
+                  {"column": np.array([-1, 1]), "flat": np.array([-1])}, opset=17)
+    exe, x = ngraph_mxnet.compile(proto, "INTERPRETER"), np.ones(1 << 10, np.float32)
+    assert exe(x, np.array(1))[0].shape == (1 << 20,)
+    with pytest.raises(UnsupportedError, match=r"node y Loop: trip 1: node 1 Mul: a tensor of 4398046511104 bytes"):
+        exe(x, np.array(1000))
 
 
 def test_constants_add_up() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import F32, I64, imported_models, model, network, value
+from onnx_models import F32, I64, model, network, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import ranges
 from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 WIDE = 64 * 48 * 9 * 4
 """Bytes of the wide network's weights."""
@@ -27,11 +27,6 @@ WIDE = 64 * 48 * 9 * 4
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "program"
-
-
-@pytest.fixture
-def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return imported_models(monkeypatch)
 
 
 def wide(seed: int = 0) -> onnx.ModelProto:
@@ -129,11 +124,14 @@ def test_external_data_may_change(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("ng_gone__avx2"), RuntimeError("Unable to cast Python instance")])
 def test_one_that_does_not_load_is_compiled(error: Exception, folder: Path, imports: list[str],
-                                            monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    expected = ngraph_mxnet.compile(wide(), "CPU")(images(1))[0]
-    monkeypatch.setattr(ranges, "load", mock.Mock(side_effect=error))
-    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        np.testing.assert_array_equal(ngraph_mxnet.compile(wide(), "CPU")(images(1))[0], expected)
+                                            own_backend: Callable[..., None],
+                                            caplog: pytest.LogCaptureFixture) -> None:
+    loads = mock.Mock(side_effect=error)
+    own_backend(InterpreterBackend, load=loads)
+    expected = ngraph_mxnet.compile(wide(), "OWN")(images(1))[0]
+    assert not loads.called
+    np.testing.assert_array_equal(ngraph_mxnet.compile(wide(), "OWN")(images(1))[0], expected)
+    assert loads.called
     assert "does not load, it is compiled anew" in caplog.text and len(imports) == 2
 
 

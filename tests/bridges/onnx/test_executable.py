@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import onnx
@@ -57,16 +57,14 @@ def test_every_way_in(backend: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(result[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_each_set_of_shapes_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    real = executable.compile_graph
-    monkeypatch.setattr(executable, "compile_graph", lambda *a, **k: compiled.append(1) or real(*a, **k))
-    monkeypatch.setattr(executable, "MOST_PROGRAMS", 2)
-    exe = ngraph_mxnet.compile(network(), "INTERPRETER")
+def test_each_set_of_shapes_is_compiled_once(compiled: list[str]) -> None:
+    """The one that was not used for longest goes."""
+    exe, most = ngraph_mxnet.compile(network(), "OWN_INTERPRETER"), executable.MOST_PROGRAMS
     assert not compiled
-    for count, programs in [(1, 1), (2, 2), (1, 2), (3, 3), (1, 3), (2, 4)]:
+    every = [(count, count) for count in range(1, most + 1)]
+    for count, programs in [*every, (1, most), (most + 1, most + 1), (1, most + 1), (2, most + 2)]:
         assert exe(images(count))[0].shape == (count, 10)
-        assert len(compiled) == programs
+        assert sum("for a range: " not in each for each in compiled) == programs
 
 
 def test_fixed_shapes_are_compiled_at_once() -> None:
@@ -217,11 +215,15 @@ def test_profile() -> None:
         ngraph_mxnet.compile(network(), "INTERPRETER").profile(images(1))
 
 
-def test_profile_needs_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
-    exe = ngraph_mxnet.compile(network(2), "CPU")
-    monkeypatch.setattr("ngraph_mxnet.targets.cpu.report.profile.recorder", mock.Mock)
-    with pytest.raises(ConfigError, match="a process has one recorder"):
-        exe.profile(images(2))
+def test_profile_needs_the_recorder(tmp_path: Path) -> None:
+    """NGRAPH_PROFILE has it, which a process reads once."""
+    (tmp_path / "net.onnx").write_bytes(network(2).SerializeToString())
+    program = """
+import numpy, ngraph_mxnet
+ngraph_mxnet.compile("net.onnx", "CPU").profile(numpy.ones((2, 3, 8, 8), numpy.float32))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False,
+                          env={**os.environ, "NGRAPH_PROFILE": str(tmp_path / "trace.json")})
+    assert done.returncode == 1 and "ConfigError: " in done.stderr and "a process has one recorder" in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["CPU", "INTERPRETER"])

@@ -17,12 +17,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import I64, model, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import executable
 from ngraph_mxnet.bridges.onnx.importer import import_whole
 from ngraph_mxnet.bridges.onnx.model import all_nodes, read_model
-from ngraph_mxnet.bridges.onnx.rules import recurrent
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.runtime.backend import get_backend
 
 BACKENDS = ["CPU", "INTERPRETER"]
 BOOL = TensorProto.BOOL
@@ -80,19 +77,6 @@ def assert_equal(found: Sequence[Any], expected: Sequence[Any]) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Gets an entry for each graph that is compiled, for a range of sizes too: the backend, and the graph."""
-    names: list[str] = []
-    real = executable.compile_graph
-    monkeypatch.setattr(executable, "compile_graph", lambda graph, backend, *a, **k: (
-        names.append(f"{backend} {graph}"), real(graph, backend, *a, **k))[1])
-    for backend in map(get_backend, BACKENDS):
-        monkeypatch.setattr(backend, "template", lambda graph, options, of=backend, template=backend.template: (
-            names.append(f"{of.name} {graph}"), template(graph, options))[1])
-    return names
-
-
 # ---- how often ----------------------------------------------------------------------------------------------
 
 
@@ -126,7 +110,7 @@ def test_any_number_of_trips(backend: str, counts: list[int]) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_other_trip_counts_compile_nothing(backend: str, compiled: list[str]) -> None:
-    exe, x = ngraph_mxnet.compile(summing(), backend), array(1, -2, 3)
+    exe, x = ngraph_mxnet.compile(summing(), f"OWN_{backend}"), array(1, -2, 3)
     assert_equal(exe(np.array(2), x), sums(2, x))
     many = len(compiled)
     assert many == 3  # what is before the loop, its body, and what follows
@@ -141,7 +125,7 @@ def test_a_count_that_the_model_says(backend: str, trips: int, compiled: list[st
     proto = summing([3])
     proto.graph.initializer.append(numpy_helper.from_array(np.array(trips), "trips"))
     del proto.graph.input[0]
-    exe, x = ngraph_mxnet.compile(proto, backend), array(1, -2, 3)
+    exe, x = ngraph_mxnet.compile(proto, f"OWN_{backend}"), array(1, -2, 3)
     assert_equal(exe(x), sums(trips, x))
     # A short loop is one program with what is around it; else there is one for each part that runs.
     assert len(compiled) == {0: 2, 3: 1, 1200: 3}[trips]
@@ -213,7 +197,7 @@ def test_a_state_that_grows_by_one_is_compiled_for_a_range(compiled: list[str]) 
              node("Concat", ["a", "row"], ["b"], axis=0), node("Exp", ["b"], ["e"]), node("Log", ["e"], ["c"])]
     loop = node("Loop", ["trips", "", "x"], ["y"], body=body(nodes, ["a"], ["c"], weights={"shape": np.array([1, 1])}))
     proto = model([loop], [value("trips", [], I64), value("x", [None, 1])], [value("y", None)], opset=17)
-    exe = ngraph_mxnet.compile(proto, "CPU")
+    exe = ngraph_mxnet.compile(proto, "OWN_CPU")
     for trips in (60, 80, 70):
         (y,) = exe(np.array(trips), np.zeros((0, 1), np.float32))
         np.testing.assert_allclose(y[:, 0], np.arange(trips), rtol=1e-4, atol=1e-4)
@@ -232,7 +216,7 @@ def test_slices_by_the_number_of_the_trip_compile_nothing(backend: str, compiled
     before = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "nought"], ["n"])]
     proto = model([*before, loop], [value("x", ["t", 2]), value("start", [2])], [value("y", None), value("rows", None)],
                   {"nought": np.array(0)}, opset=17)
-    exe, random = ngraph_mxnet.compile(proto, backend), np.random.default_rng(0)
+    exe, random = ngraph_mxnet.compile(proto, f"OWN_{backend}"), np.random.default_rng(0)
     counts = []
     for length in (40, 50, 300):
         x, start = random.normal(size=(length, 2)).astype(np.float32), random.normal(size=2).astype(np.float32)
@@ -254,7 +238,7 @@ def test_trips_that_are_a_size_compile_nothing(compiled: list[str]) -> None:
                "half": np.array([4])}
     proto = model([*before, loop, *after], [value("x", ["t", 3]), value("start", [4])],
                   [value("y", None), value("z", None)], weights, opset=17)
-    exe, counts = ngraph_mxnet.compile(proto, "CPU"), []
+    exe, counts = ngraph_mxnet.compile(proto, "OWN_CPU"), []
     for length in (2000, 30, 10, 70, 5):
         x, start = np.random.default_rng(length).normal(size=(length, 3)).astype(np.float32), array(0, 1, 2, 3)
         states = start + np.cumsum(x @ weights["w"], 0, dtype=np.float32)
@@ -279,7 +263,7 @@ def test_sequences_as_state(backend: str, compiled: list[str]) -> None:
                   [value("trips", [], I64), value("x", [2])],
                   [helper.make_value_info("all", KINDS), value("lengths", None, I64), value("flat", None),
                    value("end", None)], {"two": array(2), "last": np.array(-1)}, opset=17)
-    exe, x = ngraph_mxnet.compile(proto, backend), array(1, 2)
+    exe, x = ngraph_mxnet.compile(proto, f"OWN_{backend}"), array(1, 2)
     for trips in (3, 0, 20, 1500):
         every = [x + np.float32(2 * trip) for trip in range(trips + 1)]
         found = exe(np.array(trips), x)
@@ -299,7 +283,7 @@ def test_sequence_map_over_long_lists(backend: str, compiled: list[str]) -> None
                    node("SequenceMap", ["s", "c"], ["t"], body=graph),
                    node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)],
                   [value("x", ["n", 3]), value("c", [3])], [value("y", None)], {"w": array(3)}, opset=18)
-    exe = ngraph_mxnet.compile(proto, backend)
+    exe = ngraph_mxnet.compile(proto, f"OWN_{backend}")
     for count in (2, 5, 300):
         x, c = np.random.default_rng(count).normal(size=(count, 3)).astype(np.float32), array(1, 2, 3)
         assert_judged(proto, {"x": x, "c": c}, exe(x, c), [3 * x + c], reference=False)
@@ -350,7 +334,7 @@ def test_values_around_a_loop(backend: str, compiled: list[str]) -> None:
              node("Loop", ["trips", "", "zeros"], ["y", "rows"], body=outer)]
     proto = model(nodes, [value("trips", [], I64), value("x", ["n"])], [value("y", None), value("rows", None)],
                   {"decay": array(0.5), "zeros": array(0, 0)}, opset=17)
-    exe, counts = ngraph_mxnet.compile(proto, backend), []
+    exe, counts = ngraph_mxnet.compile(proto, f"OWN_{backend}"), []
     for trips, x in ((4, array(1, 2)), (9, array(0, -1)), (0, array(1, 1))):
         state, rows = array(0, 0), []
         for trip in range(trips):
@@ -449,22 +433,21 @@ def steps(draw: st.DrawFn, names: tuple[str, ...], prefix: str, depth: int) -> t
 
 @given(data=st.data(), trips=st.integers(0, 5))
 def test_run_is_as_repeated(data: st.DataObject, trips: int) -> None:
+    """Trips that an input counts are run, those that a constant counts are repeated in one program."""
     inside, names = data.draw(steps(("a", "c", "x", "w", "e"), "n", 1))
     ends = [node("Tanh", [data.draw(st.sampled_from(names))], [f"b{i}"]) for i in range(2)]
     row = data.draw(st.sampled_from(names))
     loop = node("Loop", ["trips", "", "x", "e"], ["y", "z", "rows"],
                 body=body([*inside, *ends, node("Identity", [row], ["row"])], ["a", "c"], ["b0", "b1"],
                           [value("row", [3])]))
-    before = [node("Exp", ["x"], ["e"])]
-    weights = {"w": array(0.5, -1, 2), "two": np.array(2), "three": np.array(3), "trips": np.array(trips)}
-    proto = model([*before, loop, node("Add", ["y", "z"], ["s"])], [value("x", [3])],
-                  [value(name, None) for name in ("s", "y", "rows")], weights, opset=17)
-    x, results = array(0.1, -0.7, 0.4), []
-    for bound in (0, 1 << 14):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(recurrent, "MOST_UNROLLED", bound)
-            results.append(ngraph_mxnet.compile(proto, "CPU")(x))
-    assert_judged(proto, {"x": x}, results[0], results[1], reference=bool(trips))
+    nodes = [node("Exp", ["x"], ["e"]), loop, node("Add", ["y", "z"], ["s"])]
+    counts = {"two": np.array(2), "three": np.array(3), "trips": np.array(trips)}
+    x, weights = array(0.1, -0.7, 0.4), {"w": array(0.5, -1, 2)}
+    outputs = [value(name, None) for name in ("s", "y", "rows")]
+    known = model(nodes, [value("x", [3])], outputs, {**weights, **counts}, opset=17)
+    told = model(nodes, [value("x", [3]), *(value(name, [], I64) for name in counts)], outputs, weights, opset=17)
+    run = ngraph_mxnet.compile(told, "CPU")({"x": x, **counts})
+    assert_judged(known, {"x": x}, run, ngraph_mxnet.compile(known, "CPU")(x), reference=bool(trips))
 
 
 # ---- Scan -------------------------------------------------------------------------------------------------------
@@ -521,7 +504,7 @@ def test_axes_and_directions(backend: str, axes: tuple[int, int, int], back: tup
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_lengths_that_change_do_not_compile_the_body_again(backend: str, compiled: list[str]) -> None:
     proto, counts = recurrence(), []
-    exe, random = ngraph_mxnet.compile(proto, backend), np.random.default_rng(0)
+    exe, random = ngraph_mxnet.compile(proto, f"OWN_{backend}"), np.random.default_rng(0)
     for steps in (2, 3, 1500, 40, 41, 0, 7):
         s0, x, z = (random.normal(size=shape).astype(np.float32) for shape in ((2,), (steps, 2), (steps, 2)))
         assert_equal(exe(s0, x, z), recurred(s0, x, z))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -181,8 +182,9 @@ def test_bytes_and_what_their_products_give_are_not_narrow() -> None:
 
 
 def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCaptureFixture,
+                                                          on_cpu: Callable[..., None],
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx2"], True))
+    on_cpu(dict.fromkeys(NEEDS["avx2"], True))
     monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
     options.tell_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):

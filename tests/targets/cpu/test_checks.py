@@ -52,13 +52,16 @@ def test_contractions_have_tables() -> None:
     assert {Op.TABLE, Op.TILES, Op.EXTREMES, Op.ALIGNED} <= set(ops)
 
 
-def test_a_record_that_takes_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_takes_nothing_is_an_error() -> None:
     def reach(p: Any, size: int) -> list[Any]:
         raise ValueError("never")
 
-    monkeypatch.setattr(KERNELS["relu"], "reach", reach)
-    with pytest.raises(ValueError, match="relu refuses"):
-        code.made(["ng_relu__avx2"])
+    Kernels("made_for_this_test", tensors=">x", ints="n", sizes=1, tasks=lambda p: p.n, reach=reach)
+    try:
+        with pytest.raises(ValueError, match="made_for_this_test refuses"):
+            code.made(["ng_made_for_this_test__avx2"])
+    finally:
+        del KERNELS["made_for_this_test"]
 
 
 def test_ints_are_no_keys() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -23,19 +27,24 @@ def test_the_cpus_model_is_the_longer_of_computing_and_moving():
 
 
 def test_this_machine_is_measured_once(monkeypatch, tmp_path):
+    """No two measurements are alike, so what is alike was measured once."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    measured = []
-    monkeypatch.setattr(costs, "measure_machine", lambda threads: measured.append(threads) or Machine(5.0, 6.0, 7e-6))
+    found = []
+    for _ in range(2):
+        this_machine.cache_clear()
+        found.append(this_machine(1))
     this_machine.cache_clear()
-    try:
-        assert this_machine(3) == Machine(5.0, 6.0, 7e-6)
-        this_machine.cache_clear()
-        assert this_machine(3) == Machine(5.0, 6.0, 7e-6)
-        assert measured == [3]
-        monkeypatch.setattr(costs, "recorder", lambda: object())  # whose events a measurement would take
-        monkeypatch.setattr(costs, "_elsewhere", lambda threads: json.dumps(
-            {"gflops": 1.0, "gigabytes": 2.0, "call": 3.0}).encode())
-        assert this_machine(4) == Machine(1.0, 2.0, 3.0)
-        assert measured == [3]
-    finally:
-        this_machine.cache_clear()
+    assert found[0] == found[1] and min(asdict(found[0]).values()) > 0
+    assert len(list((tmp_path / "machine").iterdir())) == 1
+
+
+def test_a_process_that_is_traced_is_measured_in_another(tmp_path):
+    """The measurement would take the recorder of the process, which the trace has: its events are none of the trace."""
+    program = """
+from ngraph_mxnet.targets.cpu.costs import this_machine
+assert this_machine(1).gflops > 0"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={
+        **os.environ, "NGRAPH_CACHE_DIR": str(tmp_path), "NGRAPH_PROFILE": str(tmp_path / "trace.json")})
+    assert len(list((tmp_path / "machine").iterdir())) == 1
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert not [event for event in trace if event["ph"] == "X"]

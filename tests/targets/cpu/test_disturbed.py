@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_promises import arrays_of, forget_the_border, joined
+from test_promises import arrays_of, joined
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.targets.cpu.lower import context
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.program.disturbed import POISON, shuffled
 from ngraph_mxnet.targets.cpu.program.instruction import Instruction
-from ngraph_mxnet.targets.cpu.program.promises import Promises
 
 OF_VALUES = ["backend/test_ops_on_backends.py", "backend/test_graphs_on_backends.py", *(
     f"targets/cpu/test_{name}.py" for name in (
@@ -62,32 +63,43 @@ def test_poison_is_no_number() -> None:
     assert np.isnan((words & 0xFFFF0000).view(np.float32)).all()  # the upper half: bf16
 
 
-def test_a_byte_that_nobody_writes_shows_by_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+def copies_half(ctx: Lowering, node: Node) -> None:
+    """The rest is nobody's, and is said to be written."""
+    out = ctx.new_plain(node.output.type)
+    half = strided("copy_4", [node.output.type.size // 2], [1], [1])
+    ctx.emit("copy_4", half, a=ctx.contiguous(node.inputs[0]), o=out)
+    ctx.set_plain(node.output, out)
+
+
+def test_a_byte_that_nobody_writes_shows_by_poison(own_op: Callable[..., None],
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """Zeros that are there by chance, of which the result is right otherwise."""
-    stock = context.Lowering.emit
-    monkeypatch.setattr(context.Lowering, "emit", lambda ctx, kernel, *args, **more: None if kernel == "fill_4" else
-                        stock(ctx, kernel, *args, **more))
+    own_op(copies_half)
     b = Builder()
-    x = b.parameter("x", (3, 5, 20))
-    graph = b.results(b.matmul(x, b.parameter("w", (20, 8))))  # rows are copied to whole blocks, whose rest is filled
-    arrays = [np.ones(p.shape, np.float32) for p in graph.parameters]
-    np.testing.assert_array_equal(compile(graph.clone(), "CPU")(*arrays)[0], 20)
+    graph = b.results(b.tanh(b.own_op(b.parameter("x", (4, 6)))))
+    x = np.repeat(np.array([[1], [-1], [0], [0]], np.float32), 6, axis=1)
+    np.testing.assert_allclose(compile(graph.clone(), "CPU")(x)[0], np.tanh(x), rtol=1e-6)
     monkeypatch.setenv("NGRAPH_DISTURB", "poison")
-    assert np.isnan(compile(graph, "CPU")(*arrays)[0]).any()
+    (found,) = compile(graph, "CPU")(x)
+    np.testing.assert_allclose(found[:2], np.tanh(x[:2]), rtol=1e-6)
+    assert np.isnan(found[2:]).all()
 
 
-def test_a_wait_that_is_missing_shows_by_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader of a part that does not wait for the border around the whole."""
-    for check in ("emitted", "require_written"):
-        monkeypatch.setattr(Promises, check, lambda *args: None)
-    forget_the_border(monkeypatch)
-    arrays = arrays_of(joined())
-    wanted = compile(joined(), "INTERPRETER")(*arrays)
-    wrong = []
+def reads_too_soon(ctx: Lowering, node: Node) -> None:
+    """A copy of a copy, that does not wait for the first."""
+    first = ctx.copy(ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type))
+    ctx.set_plain(node.output, ctx.copy(first, ctx.new_plain(node.output.type)))
+    ctx.builder.instructions[-1].waits.clear()
+
+
+def test_a_wait_that_is_missing_shows_by_shuffle(own_op: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    own_op(reads_too_soon)
+    b, x = Builder(), np.ones((4, 8), np.float32)
+    graph, wrong = b.results(b.relu(b.own_op(b.parameter("x", x.shape)))), []
+    np.testing.assert_array_equal(compile(graph.clone(), "CPU", threads=1)(x)[0], x)
     for seed in range(1, 9):
         monkeypatch.setenv("NGRAPH_DISTURB", f"shuffle:{seed}")
-        found = compile(joined(), "CPU")(*arrays)
-        wrong.append(any(np.abs(one - right).max() > 1 for one, right in zip(found, wanted, strict=True)))
+        wrong.append((compile(graph.clone(), "CPU", threads=1)(x)[0] != x).any())
     assert any(wrong)
 
 

@@ -30,7 +30,6 @@ from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.targets.cpu.kernels import symbol
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 from ngraph_mxnet.targets.cpu.params.strided import strided as strided_params
-from ngraph_mxnet.targets.cpu.planning import algorithm
 
 pytestmark = EMULATED
 
@@ -86,26 +85,24 @@ class EmulatedExecutable:
 
 
 @pytest.fixture
-def _emulated_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _emulated_cpu(on_cpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU backend compiles for AVX-512 and runs in the emulator."""
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
-    monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx512"], True))
+    on_cpu(dict.fromkeys(NEEDS["avx512"], True))
     monkeypatch.setattr(_core, "Executable", EmulatedExecutable)
 
 
 @pytest.fixture
-def _emulated_bf16(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _emulated_bf16(_emulated_cpu: None, on_cpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a CPU that has AVX512_BF16 too."""
-    features = {**_core.cpu_features(), "avx512bf16": True}
-    monkeypatch.setattr(_core, "cpu_features", lambda: features)
+    on_cpu({**_core.cpu_features(), "avx512bf16": True})
     monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
 
 
 @pytest.fixture
-def _emulated_vnni(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _emulated_vnni(_emulated_cpu: None, on_cpu: Callable[..., None]) -> None:
     """The same on a CPU that has AVX512_VNNI too."""
-    features = {**_core.cpu_features(), "avx512vnni": True}
-    monkeypatch.setattr(_core, "cpu_features", lambda: features)
+    on_cpu({**_core.cpu_features(), "avx512vnni": True})
 
 
 def small_network() -> Graph:
@@ -145,8 +142,8 @@ class TestGraphs:
         assert_agree(dense_block())
 
     @pytest.mark.parametrize("tile", [2, 4])
-    def test_winograd(self, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+    def test_winograd(self, tile: int, tiles_of: Callable[[int], None]) -> None:
+        tiles_of(tile)
         assert_agree(three_by_three())
 
     @settings(max_examples=100)

@@ -14,6 +14,7 @@ from test_quantized_products import product_operands, quantized
 from ngraph_mxnet import compile
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.lower import context
@@ -228,11 +229,22 @@ def test_bytes_that_were_planned_as_bf16(monkeypatch: pytest.MonkeyPatch, caplog
     assert "a value of u8 was planned as bf16" in caplog.text
 
 
-def test_what_can_be_compiled_no_other_way_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "require_types", broken)
-    with pytest.raises(BrokenPromiseError, match="never kept"):
-        compile(gated(), "CPU")
+def reads_what_nobody_wrote(ctx: Lowering, node: Node) -> None:
+    ctx.set_plain(node.output, ctx.copy(ctx.new_plain(node.output.type), ctx.new_plain(node.output.type)))
 
 
-def broken(*args: object) -> None:
-    raise BrokenPromiseError("never kept")
+def makes_nothing(ctx: Lowering, node: Node) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("lower", "why"), [
+    (reads_what_nobody_wrote, "no kernel of this program has written"),
+    (makes_nothing, "own_op: its result was to be made, and there is nothing"),
+])
+def test_what_can_be_compiled_no_other_way_is_an_error(lower: Callable[[Lowering, Node], None], why: str,
+                                                       own_op: Callable[..., None]) -> None:
+    own_op(lower)
+    b = Builder()
+    graph = b.results(b.relu(b.own_op(b.parameter("x", (4, 8)))))
+    with pytest.raises(BrokenPromiseError, match=why):
+        compile(graph, "CPU")

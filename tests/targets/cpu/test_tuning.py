@@ -17,7 +17,6 @@ from ngraph_mxnet.targets.cpu.program.instruction import Instruction
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(tuning, "_ROUNDS", 1)
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,6 @@ from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params.layout import GATHER_WEIGHT_GRADIENT
-from ngraph_mxnet.targets.cpu.planning import algorithm
 
 SIZES = st.integers(1, 9)
 CHANNELS = st.sampled_from([1, 3, 8, 16, 17, 32, 40, 64])
@@ -210,9 +210,9 @@ def test_layers(isa: str, layer: str) -> None:
 
 @pytest.mark.parametrize("isa", supported(_core.cpu_features()))
 @pytest.mark.parametrize("tile", [2, 4])
-def test_winograd(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd(isa: str, tile: int, tiles_of: Callable[[int], None]) -> None:
     """Strips add to each other; any number of threads gives the same bits."""
-    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+    tiles_of(tile)
 
     @settings(max_examples=20, deadline=None)
     @given(SEEDS, st.integers(1, 3), *[st.integers(16, 40)] * 2, *[st.integers(3, 15)] * 2,

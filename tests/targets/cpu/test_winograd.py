@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from unittest import mock
 
 import numpy as np
@@ -149,9 +150,10 @@ def kernels_of(executable) -> list[str]:
 
 @pytest.mark.parametrize("isa", supported(_core.cpu_features()))
 @pytest.mark.parametrize("tile", [2, 4])
-def test_convolutions_agree_with_the_interpreter(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_agree_with_the_interpreter(isa: str, tile: int, tiles_of: Callable[[int], None],
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_CPU_ISA", isa)
-    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+    tiles_of(tile)
 
     @settings(max_examples=30, deadline=None)
     @given(convolutions(), SEEDS, st.sampled_from([1, 2, 3]), st.sampled_from([1, 5, 1000]))
@@ -172,10 +174,11 @@ def test_convolutions_agree_with_the_interpreter(isa: str, tile: int, monkeypatc
 
 @pytest.mark.parametrize("isa", supported(_core.cpu_features()))
 @pytest.mark.parametrize("tile", [2, 4])
-def test_weights_that_change_and_gradients_by_data(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_change_and_gradients_by_data(isa: str, tile: int, tiles_of: Callable[[int], None],
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """Both read weights where they lie, the gradient backwards and with the channels exchanged."""
     monkeypatch.setenv("NGRAPH_CPU_ISA", isa)
-    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+    tiles_of(tile)
 
     @settings(max_examples=15, deadline=None)
     @given(SEEDS, st.integers(1, 3), *[st.integers(16, 40)] * 2, *[st.integers(3, 14)] * 2, st.integers(0, 2))
@@ -206,8 +209,8 @@ def deep(size: int = 14, channels: int = 256, *, weight: bool = True) -> Graph:
 
 
 @pytest.mark.parametrize(("tile", "bound"), [(0, 1e-6), (2, 2e-6), (4, 4e-6)])
-def test_the_error_over_many_channels(tile: int, bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+def test_the_error_over_many_channels(tile: int, bound: float, tiles_of: Callable[[int], None]) -> None:
+    tiles_of(tile)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 256, 14, 14), dtype=np.float32)
     w = rng.standard_normal((256, 256, 3, 3), dtype=np.float32)
@@ -221,8 +224,8 @@ def test_the_error_over_many_channels(tile: int, bound: float, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("tile", [2, 4])
-def test_nan_and_infinity_stay_in_the_tiles_that_read_them(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+def test_nan_and_infinity_stay_in_the_tiles_that_read_them(tile: int, tiles_of: Callable[[int], None]) -> None:
+    tiles_of(tile)
     for value in (np.nan, np.inf):
         x, w = np.ones((1, 16, 12, 12), np.float32), np.ones((16, 16, 3, 3), np.float32)
         x[0, 3, 5, 5] = value

@@ -28,6 +28,7 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 from mxnet.util import is_np_shape
 
+from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, interrupts
 from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
@@ -197,6 +198,7 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     Raises:
         MXNetError: the types contradict each other.
     """
+    config.logger(__name__).debug("partition a graph of %d variables", len(nameless.variables))
     left: dict[int, str] = {}
     while True:  # once more for nodes that were inlined and then are in no region: behind these MXNet knows no shape
         typed = inlined_with_types(symbol, nameless, types, left)
