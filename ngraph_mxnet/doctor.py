@@ -169,9 +169,9 @@ def _mxnet() -> dict[str, Any]:
 
 
 def _in_mxnet(with_ngraph: bool) -> Any:
-    from ngraph_mxnet.cli.models import run
+    from ngraph_mxnet.bridges.mxnet.native import run_trial
 
-    return run(_arrays(), with_ngraph=with_ngraph)
+    return run_trial(_arrays(), with_ngraph=with_ngraph)
 
 
 def _timed(run: Callable[[], Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ngraph_mxnet.distributed.world import bf16, exact, rounded, widen
+from ngraph_mxnet.distributed.world import CHUNK, SMALL, bf16, exact, rounded, widen
 
 
 class Request:
