@@ -21,7 +21,7 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::string_view kMagic = "ngraph artefact\n";
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::size_t kHeader = 64, kEntry = 64;
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::uint32_t kRequired = 1;  // flag
@@ -117,17 +117,18 @@ void ArtefactFile::read_sections() {
     fail("this is no file of `ngraph_mxnet compile`");
   }
   Reader header(data_ + kMagic.size(), kHeader - kMagic.size(), "the header");
-  const std::uint32_t format = header.u32(), count = header.u32();
-  if (format > kFormat) {
-    fail("the file has format " + std::to_string(format) + ", this library reads up to " + std::to_string(kFormat) +
-         ": update it");
+  format_ = header.u32();
+  const std::uint32_t count = header.u32();
+  if (format_ < 1 || format_ > kFormat) {
+    fail("the file has format " + std::to_string(format_) + ", this library reads 1 to " + std::to_string(kFormat) + ": " +
+         (format_ < 1 ? "compile the model again" : "update it, or compile the model by the version that the library is of"));
   }
   const std::uint64_t bytes = header.number<std::uint64_t>();
   if (bytes != bytes_) {
     fail("the file is cut off or was added to: it has " + std::to_string(bytes_) + " bytes, and says " +
          std::to_string(bytes));
   }
-  if (format < 1 || count > kMostSections || bytes_ - kHeader < count * kEntry) fail("the header is damaged");
+  if (count > kMostSections || bytes_ - kHeader < count * kEntry) fail("the header is damaged");
   const auto table_hash = header.number<Hash128>();
   const char* const table = data_ + kHeader;
   check_content(table, count * kEntry, table_hash, "the table of sections");
@@ -142,13 +143,13 @@ void ArtefactFile::read_sections() {
     section.bytes = entry.u64();
     section.hash = entry.number<Hash128>();
     section.instruction_set = entry.u32();
-    section.shapes = entry.u32();
+    section.number = entry.u32();
     const std::size_t alignment = section.kind == kData ? AlignedBuffer::kPage : kAlignment;
     if (section.offset < first || section.offset % alignment != 0 || section.offset > bytes_ ||
         section.bytes > bytes_ - section.offset) {
       fail(section.str() + " lies outside of the file");
     }
-    const bool known = section.kind >= kMeta && section.kind <= kRange;
+    const bool known = section.kind >= kMeta && section.kind <= (format_ == 1 ? kRange : kChecks);
     if (!known && (section.flags & kRequired) != 0) fail("the file needs a newer library: update it");
     all.push_back(section);
     if (known) sections_.push_back(section);

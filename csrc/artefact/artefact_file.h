@@ -12,13 +12,14 @@
 namespace ngraph_mxnet {
 
 constexpr std::size_t kMostSections = 4096;
+// A RANGE is of format 1 alone.
 enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4, kChecks = 5, kRange = 6 };
 
 struct Section {
   std::uint32_t kind, flags;
   std::uint64_t offset, bytes;
   Hash128 hash;
-  std::uint32_t instruction_set, shapes;
+  std::uint32_t instruction_set, number;
 
   std::string str() const;
 };
@@ -32,6 +33,7 @@ class ArtefactFile {
   ArtefactFile(const ArtefactFile&) = delete;
   ArtefactFile& operator=(const ArtefactFile&) = delete;
 
+  std::uint32_t format() const { return format_; }
   // Returns the sections of known kinds. They lie within the file and not in each other.
   const std::vector<Section>& sections() const { return sections_; }
   const char* content(const Section& section) const { return data_ + section.offset; }
@@ -49,6 +51,7 @@ class ArtefactFile {
 
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::uint32_t format_ = 0;
   std::vector<Section> sections_;
 };
 

@@ -12,7 +12,6 @@
 
 #include "artefact/artefact.h"
 #include "artefact/packaged_graph.h"
-#include "artefact/range_sets.h"
 #include "core/executor.h"
 #include "core/python_runtime.h"
 
@@ -82,16 +81,15 @@ std::shared_ptr<Executable> executable_of(ShapeSet set, int threads) {
 }
 
 std::shared_ptr<Executable> bind(const Artefact& artefact, const Shapes& shapes, int threads) {
-  return executable_of(bind_range(artefact, shapes), threads);
+  for (const ShapeSet& set : artefact.shape_sets) {
+    if (input_shapes(set) == shapes) return executable_of(set, threads);
+  }
+  return executable_of(bind_range(artefact.ranges, artefact.shape_sets, shapes), threads);
 }
 
-std::shared_ptr<Executable> bind_set(const Artefact& artefact, std::size_t set, int threads) {
-  return executable_of(artefact.shape_sets.at(set), threads);
-}
-
-py::list range_ports(const std::vector<RangePort>& ports, const RangeSet& set) {
+py::list range_ports(const std::vector<Port>& ports, const ProgramSet& set) {
   py::list made;
-  for (const RangePort& each : ports) made.append(py::make_tuple(each.name, each.element->name, range_str(each, set)));
+  for (const Port& each : ports) made.append(py::make_tuple(each.name, each.element->name, range_str(each, set)));
   return made;
 }
 
@@ -114,15 +112,14 @@ void define_artefacts(py::module_& m) {
           "ranges",
           [](const Artefact& artefact) {
             py::list made;
-            for (const RangeSet& set : artefact.ranges) {
+            for (const ProgramSet& set : artefact.ranges) {
               made.append(py::make_tuple(range_ports(set.inputs, set), range_ports(set.outputs, set)));
             }
             return made;
           },
           "For each range ([(name, element, sizes as a text for people)] of the inputs, the same of the outputs).")
       .def("bind", &bind, py::arg("shapes"), py::arg("threads"), py::call_guard<GilReleased>(),
-           "The Executable of a range for inputs of these shapes. Raises ValueError that says what does not fit.")
-      .def("bind_set", &bind_set, py::arg("set"), py::arg("threads"), "The Executable of a set of shapes.");
+           "The Executable for inputs of these shapes. Raises ValueError that says what does not fit.");
 
   py::class_<PackagedGraph, CompiledGraph, std::shared_ptr<PackagedGraph>>(m, "PackagedGraph",
                                                                            "Runs a set of a compiled file.")

@@ -56,14 +56,25 @@ class Reader {
   }
   template <class T>
   std::vector<T> numbers(std::size_t count) {
-    if (count > left_ / sizeof(T)) fail(what_ + " is cut off");
+    check<T>(count);
     std::vector<T> values(count);
     const char* const data = take(count * sizeof(T));
     if (count > 0) std::memcpy(values.data(), data, count * sizeof(T));
     return values;
   }
+  std::vector<std::size_t> places(std::size_t count) {  // as u32
+    check<std::uint32_t>(count);
+    std::vector<std::size_t> values(count);
+    for (std::size_t& value : values) value = u32();
+    return values;
+  }
 
  private:
+  template <class T>
+  void check(std::size_t count) const {
+    if (count > left_ / sizeof(T)) fail(what_ + " is cut off");
+  }
+
   const char* take(std::size_t bytes) {
     if (bytes > left_) fail(what_ + " is cut off");
     left_ -= bytes;

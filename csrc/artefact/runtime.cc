@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "artefact/artefact.h"
-#include "artefact/range_sets.h"
 #include "artefact/references.h"
 #include "core/fork_safety.h"
 #include "core/places.h"
@@ -24,11 +23,11 @@
 using ngraph_mxnet::Artefact;
 using ngraph_mxnet::Bindings;
 using ngraph_mxnet::ForkSafeMutex;
+using ngraph_mxnet::GuardedProgram;
 using ngraph_mxnet::NamedSpec;
+using ngraph_mxnet::Port;
 using ngraph_mxnet::ProgramRunner;
-using ngraph_mxnet::RangePort;
-using ngraph_mxnet::RangeProgram;
-using ngraph_mxnet::RangeSet;
+using ngraph_mxnet::ProgramSet;
 using ngraph_mxnet::Rank;
 using ngraph_mxnet::Reference;
 using ngraph_mxnet::ShapeSet;
@@ -152,14 +151,14 @@ class Runs {
 // A range as the C interface tells of it.
 class ToldRange {
  public:
-  explicit ToldRange(const RangeSet& set) {
+  explicit ToldRange(const ProgramSet& set) {
     for (const auto* from : {&set.inputs, &set.outputs}) {
-      for (const RangePort& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
+      for (const Port& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
     }
-    for (const ngraph_mxnet::RangeSymbol& each : set.symbols) {
+    for (const ngraph_mxnet::Symbol& each : set.symbols) {
       symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
     }
-    for (const RangeProgram& each : set.programs) {
+    for (const GuardedProgram& each : set.programs) {
       if (&each != &set.programs.front()) guards_ += "\n";
       for (const std::string& guard : each.guards) guards_ += (&guard == &each.guards.front() ? "" : ", ") + guard;
     }
@@ -171,7 +170,7 @@ class ToldRange {
   const std::string& guards() const { return guards_; }
 
  private:
-  void add(const RangePort& port, std::vector<ngraph_range_port>* to) {
+  void add(const Port& port, std::vector<ngraph_range_port>* to) {
     std::vector<const char*>& sizes = sizes_.emplace_back();
     for (const std::string& size : port.sizes) sizes.push_back(size.c_str());
     to->push_back({port.name.c_str(), port.element->name, port.element->size, sizes.size(), sizes.data()});
@@ -188,12 +187,6 @@ const Entry* at(const std::vector<Entry>& entries, std::size_t number) {
   return number < entries.size() ? &entries[number] : nullptr;
 }
 
-Shapes shapes_of(const std::vector<NamedSpec>& specs) {
-  Shapes shapes;
-  for (const NamedSpec& each : specs) shapes.push_back(each.spec.shape);
-  return shapes;
-}
-
 }  // namespace
 
 struct ngraph_bound {
@@ -204,9 +197,9 @@ struct ngraph_model {
   explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
     for (const ShapeSet& set : artefact.shape_sets) {
       runs.push_back(std::make_shared<Runs>(set));
-      fixed.emplace(shapes_of(set.inputs), runs.back());
+      fixed.emplace(input_shapes(set), runs.back());
     }
-    for (const RangeSet& set : artefact.ranges) ranges.emplace_back(set);
+    for (const ProgramSet& set : artefact.ranges) ranges.emplace_back(set);
   }
 
   std::size_t input_count() const {
@@ -228,7 +221,7 @@ struct ngraph_model {
         return known->second;
       }
     }
-    auto made = std::make_shared<Runs>(ngraph_mxnet::bind_range(artefact, shapes));
+    auto made = std::make_shared<Runs>(ngraph_mxnet::bind_range(artefact.ranges, artefact.shape_sets, shapes));
     const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
     bound.emplace_front(shapes, made);
     if (bound.size() > kMostBound) bound.pop_back();

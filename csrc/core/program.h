@@ -92,7 +92,7 @@ struct Program {
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
-// How a Program was bound, to be told.
+// How a Program is placed, to be told.
 struct Plan {
   std::vector<std::int64_t> levels;   // of each instruction, in a loop the first round's; -1: it does nothing
   std::vector<std::int64_t> offsets;  // of each buffer in the arena
@@ -106,7 +106,6 @@ struct Plan {
 struct Bound {
   std::shared_ptr<BoundProgram> program;
   std::vector<TensorSpec> inputs, outputs;
-  Plan plan;
 };
 
 // Throws std::invalid_argument for what refers to nothing.
@@ -120,6 +119,9 @@ constexpr std::size_t kAnySteps = std::size_t{1} << 40, kStepsOfFiles = std::siz
 // bounds, or if there is more to do than `most_steps`.
 std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, std::size_t most_steps,
                                   std::optional<std::size_t>* broken = nullptr);
+
+// The same, but only the plan, for which the contents of constants do not matter.
+std::optional<Plan> plan_program(const Program& program, const Shapes& shapes, std::size_t most_steps);
 
 // The shapes of the inputs of a Program without symbols.
 Shapes input_shapes(const Program& program);

@@ -38,17 +38,15 @@ struct Made {
 class Binding {
  public:
   Binding(const Program& code, Slots slots, std::size_t most_steps)
-      : code_(code), slots_(std::move(slots)), budget_(most_steps) {}
-
-  std::shared_ptr<BoundProgram> program() {
+      : code_(code), slots_(std::move(slots)), budget_(most_steps) {
     expand();
     assign_levels();
     gather();
     plan();
-    return write();
   }
 
-  // Returns the Plan of the Program that was made.
+  std::shared_ptr<BoundProgram> program() && { return write(); }
+
   Plan told() const {
     Plan told{{}, offsets_, zeroed_, arena_bytes_, peak_, separate_};
     for (const std::vector<std::size_t>& copies : copies_) told.levels.push_back(copies.empty() ? -1 : made_[copies[0]].level);
@@ -68,13 +66,16 @@ class Binding {
   // All that there is something to do of, loops written out.
   void expand() {
     copies_.resize(code_.instructions.size());
+    made_.reserve(code_.instructions.size());
+    std::vector<std::int64_t> before, now;
     for (std::size_t begin = 0; begin < code_.instructions.size();) {
       const std::int64_t loop = code_.instructions[begin].loop;
       std::size_t end = begin + 1;
       while (loop >= 0 && end < code_.instructions.size() && code_.instructions[end].loop == loop) ++end;
       const std::int64_t rounds = loop < 0 ? 1 : counted(slots_[code_.loops[loop].count]);
       const std::size_t round_steps = end - begin + (loop < 0 ? 0 : code_.sizes.steps(1 + loop));
-      std::vector<std::int64_t> before(end - begin, -1), now(end - begin, -1);
+      before.assign(end - begin, -1);
+      now.assign(end - begin, -1);
       for (std::int64_t round = 0; round < rounds; ++round) {
         budget_.spend(round_steps);
         if (loop >= 0) {
@@ -306,10 +307,11 @@ class Binding {
       places[index] = static_cast<std::int64_t>(constants.size()) - 1;
       return constants.size() - 1;
     };
-    const auto written = [&](const Made& made, Level* level) {
+    const auto written = [&](Made& made, Level* level) {
       Instruction& to = level->emplace_back();
       to.name = made.of->name;
       to.kernel = made.of->kernel;
+      to.operands.reserve(made.offsets.size());
       for (std::size_t i = 0; i < made.offsets.size(); ++i) {
         const SymbolicOperand& operand = made.of->operands[i];
         const bool arena = operand.space == Space::kArena;
@@ -317,7 +319,7 @@ class Binding {
         const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
         to.operands.push_back({operand.space, index, static_cast<std::size_t>(counted(offset))});
       }
-      to.ints = made.ints;
+      to.ints = std::move(made.ints);
       to.floats = made.of->floats;
       to.tasks = made.tasks;
       to.origin = made.of->origin;
@@ -325,12 +327,14 @@ class Binding {
       to.bytes = static_cast<double>(made.bytes);
     };
     std::vector<Level> levels;
-    for (const std::vector<const Made*>& from : levels_) {
+    levels.reserve(levels_.size());
+    for (const std::vector<Made*>& from : levels_) {
       Level& level = levels.emplace_back();
-      for (const Made* made : from) written(*made, &level);
+      level.reserve(from.size());
+      for (Made* made : from) written(*made, &level);
     }
     Level first;
-    for (const Made& made : first_) written(made, &first);
+    for (Made& made : first_) written(made, &first);
     auto program = std::make_shared<BoundProgram>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
                                              std::move(constants), owned);
     if (zeros_known_) program->set_zeroing(std::move(first));
@@ -341,7 +345,7 @@ class Binding {
   Slots slots_;
   std::vector<Made> made_;
   std::vector<std::vector<std::size_t>> copies_;
-  std::vector<std::vector<const Made*>> levels_;
+  std::vector<std::vector<Made*>> levels_;
   std::vector<std::unique_ptr<Made>> zeroing_;  // in each run
   std::vector<Made> first_;                     // before the first
   std::vector<std::size_t> zeroed_;
@@ -402,9 +406,12 @@ std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, 
                                   std::optional<std::size_t>* broken) {
   const std::optional<Slots> slots = unified(program, shapes, broken);
   if (!slots) return std::nullopt;
-  Binding binding(program, *slots, most_steps);
-  std::shared_ptr<BoundProgram> made = binding.program();
-  return Bound{std::move(made), specs(program.inputs, *slots), specs(program.outputs, *slots), binding.told()};
+  return Bound{Binding(program, *slots, most_steps).program(), specs(program.inputs, *slots), specs(program.outputs, *slots)};
+}
+
+std::optional<Plan> plan_program(const Program& program, const Shapes& shapes, std::size_t most_steps) {
+  const std::optional<Slots> slots = unified(program, shapes, nullptr);
+  return slots ? std::optional(Binding(program, *slots, most_steps).told()) : std::nullopt;
 }
 
 Shapes input_shapes(const Program& program) {

@@ -170,22 +170,22 @@ std::shared_ptr<Program> make_program(const py::dict& code, const py::object& ow
   return program;
 }
 
-// Of a Program without symbols.
-Bound bound_alone(const Program& program, std::size_t most_steps) {
-  std::optional<Bound> bound = bind_program(program, input_shapes(program), most_steps);
-  if (!bound) throw std::invalid_argument("a Program without symbols has a guard that does not hold");
-  return std::move(*bound);
+// What a function gives for a Program without symbols.
+template <class Found>
+Found found_alone(std::optional<Found> found) {
+  if (!found) throw std::invalid_argument("a Program without symbols has a guard that does not hold");
+  return std::move(*found);
 }
 
 std::shared_ptr<BoundProgram> bind(const Program& program, const std::optional<Shapes>& shapes, bool of_file) {
   const std::size_t most_steps = of_file ? kStepsOfFiles : kAnySteps;
-  if (!shapes) return bound_alone(program, most_steps).program;
+  if (!shapes) return found_alone(bind_program(program, input_shapes(program), most_steps)).program;
   const std::optional<Bound> bound = bind_program(program, *shapes, most_steps);
   return bound ? bound->program : nullptr;
 }
 
-py::dict plan(const Program& program) {
-  const Plan plan = bound_alone(program, kAnySteps).plan;
+py::dict plan(const Program& program, bool of_file) {
+  const Plan plan = found_alone(plan_program(program, input_shapes(program), of_file ? kStepsOfFiles : kAnySteps));
   py::dict told;
   told["levels"] = plan.levels;
   told["offsets"] = plan.offsets;
@@ -261,7 +261,7 @@ void define_programs(py::module_& m) {
       .def("bind", &bind, py::arg("shapes") = py::none(), py::arg("of_file") = false, py::call_guard<GilReleased>(),
            "The BoundProgram for inputs of these shapes, which may be left out where there are no symbols; None where a guard "
            "or a bound does not hold. Of a file, which may ask for anything, it ends in any case, with a ValueError.")
-      .def("plan", &plan,
+      .def("plan", &plan, py::arg("of_file") = false,
            "How a Program without symbols is bound: the level of each instruction, the offset of each buffer, and bytes of memory.");
 
   py::class_<Binder, std::shared_ptr<Binder>>(m, "Binder", "Binds a Program to the sizes of calls.")

@@ -22,6 +22,7 @@ from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.exporting import export_sets
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
 from ngraph_mxnet.package.artefact import ISAS, Summary
+from ngraph_mxnet.package.artefact_programs import SetSummary
 from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import default_isas
 from ngraph_mxnet.runtime.feeds import SEED
@@ -98,24 +99,25 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
 def described(summary: Summary, path: Path, size: int) -> dict[str, Any]:
     """What is told of an artefact: of `memory`, the arena belongs to one call, the constants to all."""
     meta = summary.meta
+    sets, ranges = ([one for one in summary.sets if bool(one.symbols) is symbolic] for symbolic in (False, True))
+    first_range = 1 + max((one.number for one in sets), default=-1)
     return {
         "file": str(path), "bytes": size, "name": meta.name, "made_by": meta.made_by,
         "precision": meta.precision, "metadata": dict(meta.metadata), "references": summary.references,
-        "programs": [{
-            "shapes": program.shapes, "isa": program.isa,
-            "inputs": {name: str(type_) for name, type_ in program.inputs},
-            "outputs": {name: str(type_) for name, type_ in program.outputs},
-            "instructions": program.instructions, "levels": program.levels, "arena_bytes": program.arena_bytes,
-            "constant_bytes": program.constant_bytes,
-        } for program in summary.programs],
-        "ranges": [{
-            "range": one.shapes, "isa": one.isa, "inputs": {name: str(type_) for name, type_ in one.inputs},
-            "outputs": {name: str(type_) for name, type_ in one.outputs}, "symbols": one.bounds,
-            "programs": [{"guards": list(guards), "instructions": instructions, "constant_bytes": constant_bytes}
-                         for guards, instructions, constant_bytes in
-                         zip(one.guards, one.instructions, one.constant_bytes, strict=True)],
-        } for one in summary.ranges],
+        "programs": [{"shapes": one.number, "isa": one.isa, **_ports(one), "instructions": program.instructions,
+                      "levels": program.levels, "arena_bytes": program.arena_bytes,
+                      "constant_bytes": program.constant_bytes}
+                     for one in sets for program in one.programs],
+        "ranges": [{"range": one.number - first_range, "isa": one.isa, **_ports(one), "symbols": one.bounds,
+                    "programs": [{"guards": list(program.guards), "instructions": program.instructions,
+                                  "constant_bytes": program.constant_bytes} for program in one.programs]}
+                   for one in ranges],
     }
+
+
+def _ports(of: SetSummary) -> dict[str, dict[str, str]]:
+    return {"inputs": {name: str(type_) for name, type_ in of.inputs},
+            "outputs": {name: str(type_) for name, type_ in of.outputs}}
 
 
 def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> None:
@@ -137,7 +139,7 @@ def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> Non
 def _sets_table(programs: list[dict[str, Any]]) -> Table:
     table = Table("set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB")
     for program in programs:
-        table.add_row(str(program["shapes"]), escape(_ports(program["inputs"])), escape(_ports(program["outputs"])),
+        table.add_row(str(program["shapes"]), escape(_lines(program["inputs"])), escape(_lines(program["outputs"])),
                       program["isa"], str(program["instructions"]), str(program["levels"]),
                       f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
     return table
@@ -147,7 +149,7 @@ def _ranges_table(ranges: list[dict[str, Any]]) -> Table:
     """A row for each program; the first one whose guards hold runs."""
     table = Table("range", "inputs", "outputs", "sizes", "instructions for", "guards", "number", "constants MB")
     for one in ranges:
-        told = [str(one["range"]), escape(_ports(one["inputs"])), escape(_ports(one["outputs"])),
+        told = [str(one["range"]), escape(_lines(one["inputs"])), escape(_lines(one["outputs"])),
                 "\n".join(f"{name} {bounds}" for name, bounds in one["symbols"].items()), one["isa"]]
         for program in one["programs"]:
             table.add_row(*told, escape("\n".join(program["guards"])), str(program["instructions"]),
@@ -156,7 +158,7 @@ def _ranges_table(ranges: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _ports(types: Mapping[str, str]) -> str:
+def _lines(types: Mapping[str, str]) -> str:
     return "\n".join(f"{name}: {type_}" for name, type_ in types.items())
 
 

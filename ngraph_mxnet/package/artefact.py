@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeSummary
+from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.package.artefact_programs import ProgramSet, SetSummary
 from ngraph_mxnet.package.fields import ALIGNMENT
-from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"ngraph artefact\n"
 MOST_SECTIONS = 4096
 ISAS = ("baseline", "avx2", "avx512", "avx_vnni")
@@ -34,10 +33,6 @@ PIECE = 1 << 20
 AFTER = 64
 """Bytes after an array that belong to none: a kernel's last vector may reach into them."""
 
-NamedType = tuple[str, TensorType]
-Instruction = tuple[Any, ...]
-"""(kernel, [(space, index, offset)], ints, floats, tasks, origin, operations, bytes)"""
-
 
 class Kind(IntEnum):
     """The kind of a section."""
@@ -48,46 +43,7 @@ class Kind(IntEnum):
     REFERENCE = 4
     CHECKS = 5
     RANGE = 6
-
-
-@dataclass(frozen=True)
-class ArtefactProgram:
-    """The instructions for one instruction set and for one set of shapes, which is numbered from 0."""
-
-    isa: str
-    shapes: int
-    inputs: tuple[NamedType, ...]
-    outputs: tuple[NamedType, ...]
-    arena_bytes: int
-    constants: Sequence[np.ndarray]
-    levels: Sequence[Sequence[Instruction]]
-
-    @staticmethod
-    def of(made: IsaProgram, shapes: int, inputs: Sequence[NamedType], outputs: Sequence[NamedType]) -> ArtefactProgram:
-        """Bind a Program without symbols."""
-        import ngraph_mxnet._core as _core
-
-        levels, arena_bytes, constants = made.program.native(_core.kernel_address).bind().listed()
-        return ArtefactProgram(made.isa, shapes, tuple(inputs), tuple(outputs), arena_bytes, constants, levels)
-
-    def summary(self) -> ProgramSummary:
-        return ProgramSummary(self.isa, self.shapes, self.inputs, self.outputs, sum(map(len, self.levels)),
-                              len(self.levels), self.arena_bytes, sum(array.nbytes for array in self.constants))
-
-
-@dataclass(frozen=True)
-class ProgramSummary:
-    """The summary of a program: the numbers of instructions and levels, the bytes that a call needs, and those that all
-    calls share."""
-
-    isa: str
-    shapes: int
-    inputs: tuple[NamedType, ...]
-    outputs: tuple[NamedType, ...]
-    instructions: int
-    levels: int
-    arena_bytes: int
-    constant_bytes: int
+    """Of format 1 alone, where a PROGRAM has no symbols."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +93,8 @@ class Summary:
     """The summary of a compiled model."""
 
     meta: Meta
-    programs: Sequence[ProgramSummary]
+    sets: Sequence[SetSummary]
     references: int
-    ranges: Sequence[RangeSummary] = ()
 
 
 def isa_number(isa: str) -> int:
@@ -149,18 +104,20 @@ def isa_number(isa: str) -> int:
 
 @dataclass(frozen=True)
 class Artefact:
-    """A compiled model, read from its file. `programs`: for each set of shapes those of all its instruction sets;
-    `origins`: of each set of shapes; `ranges`: for each range of sizes those of all instruction sets."""
+    """A compiled model, read from its file. `sets`: for each set of shapes and each range those of all its instruction
+    sets; `origins`: of each set of shapes."""
 
     meta: Meta
-    programs: Sequence[ArtefactProgram]
+    sets: Sequence[ProgramSet]
     references: Sequence[Reference] = ()
     origins: Sequence[Origin] = ()
-    ranges: Sequence[ArtefactRange] = ()
 
     def summary(self) -> Summary:
-        return Summary(self.meta, [program.summary() for program in self.programs], len(self.references),
-                       [one.summary() for one in self.ranges])
+        """Raises PackageError: a Program refers to what does not exist, or asks for too much."""
+        try:
+            return Summary(self.meta, [one.summary() for one in self.sets], len(self.references))
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+            raise PackageError(f"model {self.meta.name}: {error}") from error
 
 
 @cache

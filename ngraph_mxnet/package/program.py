@@ -53,11 +53,17 @@ class Program:
                  for name in ("instructions", "zeroing")}
         return _core.Program({**vars(self), **lists}, owner)
 
-    def plan(self) -> dict[str, Any]:
-        """How the executor places a Program without symbols; `_core.Program.plan` says what is told."""
+    def plan(self, *, of_file: bool = False) -> dict[str, Any]:
+        """How the executor places a Program without symbols; `_core.Program.plan` says what is told. What is `of_file`
+        may ask for anything, and planning it ends.
+
+        Raises:
+            ValueError: the file's refers to what does not exist, or asks for too much.
+        """
         nothing = np.empty(0, np.uint8)  # what constants hold does not matter, and they may be large
         constants = [nothing if isinstance(each, np.ndarray) else each for each in self.constants]
-        found: dict[str, Any] = replace(self, constants=constants).native(lambda kernel: 1).plan()  # none is called
+        native = replace(self, constants=constants).native(lambda kernel: 1)  # none is called
+        found: dict[str, Any] = native.plan(of_file)
         return found
 
     @property

@@ -15,16 +15,8 @@ from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph, fingerprint, verify
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.package.artefact import (
-    DEFAULT_ISAS,
-    ArtefactProgram,
-    Meta,
-    NamedType,
-    Origin,
-    Reference,
-    Summary,
-    check,
-)
+from ngraph_mxnet.package.artefact import DEFAULT_ISAS, Meta, Origin, Reference, Summary, check
+from ngraph_mxnet.package.artefact_programs import ProgramSet, SetSummary
 from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.backend import Backend, get_backend
@@ -83,8 +75,19 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
     if with_references and not sets:
         raise ConfigError("references are for sets of shapes, and there are ranges alone: give shapes beside them")
     count = len(graphs) * len(set(isas)) + len(sets) * with_references
-    items = _items(graphs, chosen, options, isas, with_references, prepares, on_program)
-    return write_artefact(path, meta, items, count)
+    items = _items(graphs, chosen, options, isas, with_references, prepares)
+    summaries: list[SetSummary] = []
+
+    def summarised() -> Iterator[Item]:
+        for item in items:
+            if isinstance(item, ProgramSet):
+                summaries.append(item.summary())
+                on_program()
+            yield item
+            del item  # its weights go before the next one is made
+
+    write_artefact(path, meta, summarised(), count)
+    return Summary(meta, summaries, len(sets) * with_references)
 
 
 def default_isas(precision: str) -> Sequence[str]:
@@ -93,30 +96,24 @@ def default_isas(precision: str) -> Sequence[str]:
 
 
 def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
-           with_references: bool, prepares: bool, on_program: Callable[[], None]) -> Iterator[Item]:
+           with_references: bool, prepares: bool) -> Iterator[Item]:
     """Keeps no program that it has given away."""
     ranges = [one for one in graphs if isinstance(one, Ranged)]
     sets = [one for one in graphs if not isinstance(one, Ranged)]
-    for number, ranged in enumerate(ranges):
-        for found in compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
-                                            partial(_programs, backend, options, isas)):
-            on_program()
-            yield found
     for number, weighted in enumerate(sets):
         graph, weights = weighted()
         bound, rest = _with_weights(backend, graph, weights, prepares)
         yield origin_of(graph, weights)
-        inputs = [(one.name, one.type) for one in bound.parameters if one.name not in rest]
-        outputs = [(name, one.type) for name, one in zip(result_names(bound), bound.results, strict=True)]
         if with_references:
             yield _reference(bound, backend, options, number, rest)
-
-        def finished(made: IsaProgram, number: int = number, inputs: Sequence[NamedType] = inputs,
-                     outputs: Sequence[NamedType] = outputs) -> ArtefactProgram:
-            on_program()
-            return ArtefactProgram.of(made, number, inputs, outputs)
-
-        yield from map(finished, backend.artefact_programs(bound, options, isas, rest))
+        inputs = [(one.name, one.type) for one in bound.parameters if one.name not in rest]
+        outputs = [(name, one.type) for name, one in zip(result_names(bound), bound.results, strict=True)]
+        for made in backend.artefact_programs(bound, options, isas, rest):
+            yield ProgramSet.of(made, number, inputs, outputs)
+            del made
+    for number, ranged in enumerate(ranges, len(sets)):
+        yield from compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
+                                          partial(_programs, backend, options, isas))
 
 
 def _bound(backend: Backend, make: Weighted, prepares: bool) -> tuple[Graph, Mapping[str, Any]]:

@@ -18,7 +18,8 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta
+from ngraph_mxnet.package.artefact import DEFAULT_ISAS, Meta
+from ngraph_mxnet.package.artefact_programs import ProgramSet
 from ngraph_mxnet.package.artefact_writer import write_artefact
 from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.runtime.lowered import Lowered
@@ -162,8 +163,8 @@ class Executable(Submitting, ABC):
         """
         meta = Meta(Path(path).stem, self.precision, metadata or {})
         inputs, outputs = ([(port.name, port.type) for port in ports] for ports in (self.inputs, self.outputs))
-        programs = (ArtefactProgram.of(made, 0, inputs, outputs) for made in self.artefact_programs(isas))
-        write_artefact(path, meta, programs, len(set(isas) or DEFAULT_ISAS))
+        sets = (ProgramSet.of(made, 0, inputs, outputs) for made in self.artefact_programs(isas))
+        write_artefact(path, meta, sets, len(set(isas) or DEFAULT_ISAS))
 
     precision = "f32"
     """In what its convolutions and matrix products compute."""

@@ -17,8 +17,7 @@ from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Guards, assuming, bindings_to_try, sizes_to_try
-from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeType
+from ngraph_mxnet.package.artefact_programs import Ports, ProgramSet
 from ngraph_mxnet.package.program import IsaProgram
 
 logger = config.logger(__name__)
@@ -35,8 +34,8 @@ Made = tuple[Graph, Mapping[str, Any]]
 class _Compiled:
     """For sizes at hand, of all instruction sets."""
 
-    inputs: tuple[tuple[str, RangeType], ...]
-    outputs: tuple[tuple[str, RangeType], ...]
+    inputs: Ports
+    outputs: Ports
     parts: Sequence[IsaProgram]
 
     def holds(self, binding: Mapping[str, int]) -> bool:
@@ -44,7 +43,7 @@ class _Compiled:
 
 
 def compile_range_programs(number: int, make: Callable[[], Made], symbols: Sequence[Atom],
-                           compile: Callable[[Made], Sequence[IsaProgram]]) -> Iterator[ArtefactRange]:
+                           compile: Callable[[Made], Sequence[IsaProgram]]) -> Iterator[ProgramSet]:
     """The range that is numbered so, for each instruction set.
 
     Args:
@@ -74,9 +73,8 @@ def compile_range_programs(number: int, make: Callable[[], Made], symbols: Seque
         assert first is not None
         raise first
     for same in zip(*(one.parts for one in programs), strict=True):
-        yield ArtefactRange(same[0].isa, number, programs[0].inputs, programs[0].outputs,
-                            tuple((atom.text, atom.low, atom.high) for atom in symbols),
-                            [(one.program, list(map(str, one.guards))) for one in same])
+        yield ProgramSet(same[0].isa, number, programs[0].inputs, programs[0].outputs, tuple(symbols),
+                         [(one.program, tuple(map(str, one.guards))) for one in same])
 
 
 def _compiled(binding: Mapping[str, int], make: Callable[[], Made],
@@ -86,13 +84,9 @@ def _compiled(binding: Mapping[str, int], make: Callable[[], Made],
         for guard in graph.guards:
             if guards.answer(guard.condition) != guard.value:
                 raise GraphError(f"graph {graph.name}: guard {guard} does not hold for {_text(binding)}")
-        inputs = tuple((one.name, _type(one.type)) for one in graph.parameters if one.name not in weights)
-        outputs = tuple((name, _type(one.type)) for name, one in zip(result_names(graph), graph.results, strict=True))
+        inputs = [(one.name, one.type) for one in graph.parameters if one.name not in weights]
+        outputs = [(name, one.type) for name, one in zip(result_names(graph), graph.results, strict=True)]
         return _Compiled(inputs, outputs, compile((graph, weights)))
-
-
-def _type(type_: TensorType) -> RangeType:
-    return RangeType(type_.element, tuple(map(str, type_.shape)))
 
 
 def _tried(symbols: Sequence[Atom]) -> Iterator[dict[str, int]]:

@@ -20,7 +20,8 @@ from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
-from ngraph_mxnet.package.artefact import Artefact, ProgramSummary, Reference
+from ngraph_mxnet.package.artefact import Artefact, Reference
+from ngraph_mxnet.package.artefact_programs import ProgramSet
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import origin_of
@@ -50,23 +51,22 @@ class ArtefactFile:
         self.precision = self._artefact.meta.precision
         self.made_by = self._artefact.meta.made_by
         self.references: Sequence[Reference] = self._artefact.references
-        self._sets: dict[int, ProgramSummary] = {}
-        for program in self._artefact.programs:
-            self._sets.setdefault(program.shapes, program.summary())
+        self._sets: dict[int, ProgramSet] = {}
+        for one in self._artefact.sets:
+            self._sets.setdefault(one.number, one)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the inputs by name; empty if the file is for several sets of shapes, or for ranges."""
-        if len(self._sets) != 1 or self._artefact.ranges:
+        if len(self._sets) != 1 or self._sets[0].symbols:
             return {}
         return {name: type_.shape for name, type_ in self._sets[0].inputs}
 
     def dtypes(self) -> dict[str, str]:
         """Return the dtypes of the inputs by name, in the order of the inputs."""
-        inputs = (self._artefact.programs or self._artefact.ranges)[0].inputs
-        return {name: str(type_.element.numpy) for name, type_ in inputs}
+        return {name: str(type_.element.numpy) for name, type_ in self._sets[0].inputs}
 
     def output_names(self) -> list[str]:
-        return [name for name, _ in (self._artefact.programs or self._artefact.ranges)[0].outputs]
+        return [name for name, _ in self._sets[0].outputs]
 
     def run(self, backend: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[np.ndarray]:
         """Raises:
@@ -84,7 +84,8 @@ class ArtefactFile:
 
     def unlike(self, inputs: Mapping[str, Any], made: Weighted) -> str:
         """How the graph and weights that the file was made of differ from the model's, for these inputs."""
-        number = next((number for number, one in self._sets.items() if number < len(self._artefact.origins)
+        number = next((number for number, one in self._sets.items()
+                       if number < len(self._artefact.origins) and not one.symbols
                        and all(inputs[name].shape == type_.shape for name, type_ in one.inputs)), None)
         if number is None:
             return "it does not tell of what it was made for these shapes"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from math import prod
@@ -17,10 +16,8 @@ from zlib import crc32
 
 import numpy as np
 
-from fuzzing.artefacts import Program, sections
-from fuzzing.ranges import sizes_of
+from fuzzing.program_sections import sizes_of
 from ngraph_mxnet import _core
-from ngraph_mxnet.package.artefact import Kind
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 
@@ -76,34 +73,30 @@ def load_and_run(content: bytes) -> bool:
         with suppress(ModelError):
             references(model)
         random = np.random.default_rng(crc32(content))
-        if model.ranges:
-            _run_ranges(model, _core.Artefact(str(path)), random)
+        for bound in bound_programs(model, path, random):
+            if is_short(bound):
+                _run(model, *([shape for _, shape in specs] for specs in (bound.inputs, bound.outputs)), random)
     except ModelError:
         return False
     finally:
         path.unlink()
-    if _is_short(content):
-        for number in range(len(model.shape_sets)):
-            _run(model, [port.shapes[number] for port in model.inputs], [port.shapes[number] for port in model.outputs],
-                 random)
     return True
 
 
-def _run_ranges(model: Model, twin: Any, random: np.random.Generator) -> None:
-    """`twin`: the same file, which tells what it makes of sizes."""
+def bound_programs(model: Model, path: Path, random: np.random.Generator) -> Iterator[Any]:
+    """The `_core.Executable`s of all sets of shapes, and of some sizes of each range, of the same file."""
+    twin = _core.Artefact(str(path))
+    for inputs, _ in twin.shape_sets:
+        yield twin.bind([shape for _, _, shape in inputs], 1)
     for number, each in enumerate(model.ranges):
         for _ in range(3):
             values = sizes_of([(name, *ends) for name, ends in each.symbols.items()], random)
             shapes = [[size if isinstance(size, int) else values.get(size, 1) for size in port.ranges[number]]
                       for port in model.inputs]
             try:
-                bound = twin.bind(shapes, 1)
+                yield twin.bind(shapes, 1)
             except (MemoryError, ValueError):
                 continue
-            calls = [(kernel.removeprefix("ng_").rpartition("__")[0], ints, tasks)
-                     for level in bound.program.listed()[0] for kernel, _, ints, _, tasks, *_ in level]
-            if sum(_work_of(*call) for call in calls) < _MOST_WORK:
-                _run(model, shapes, [shape for _, shape in bound.outputs], random)
 
 
 def _run(model: Model, inputs_shapes: Sequence[Sequence[int]], outputs_shapes: Sequence[Sequence[int]],
@@ -125,21 +118,14 @@ def _run(model: Model, inputs_shapes: Sequence[Sequence[int]], outputs_shapes: S
         model.run(inputs, out=outputs, threads=int(random.integers(1, 3)))
 
 
-def _is_short(content: bytes) -> bool:
+def is_short(bound: Any) -> bool:
+    """Whether a call of it takes little time."""
     try:
-        programs = [Program(section.content) for section in sections(content) if section.kind == Kind.PROGRAM]
-        return all(_work(program) <= _MOST_WORK for program in programs)
-    except (LookupError, struct.error, ValueError):
+        levels = bound.program.listed()[0]
+    except UnicodeDecodeError:  # the name of a node
         return False
-
-
-def _work(program: Program) -> int:
-    """Of all its instructions together."""
-    total = 0
-    for call in program.calls:
-        ints = [field.value for field in program.fields[call.numbers:call.numbers + call.ints]]
-        total += _work_of(program.kernel(call), ints, program.fields[call.first + 5].value)
-    return total
+    return sum(_work_of(kernel.removeprefix("ng_").rpartition("__")[0], ints, tasks)
+               for level in levels for kernel, _, ints, _, tasks, *_ in level) <= _MOST_WORK
 
 
 def _work_of(kernel: str, ints: Sequence[int], tasks: int) -> int:

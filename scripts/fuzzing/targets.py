@@ -101,9 +101,10 @@ def try_package(content: bytes) -> bool:
 
 
 def try_artefact(content: bytes) -> bool:
-    """Read the file of a compiled model as the package does, then load it in the runtime, and run it if it loads."""
+    """Read and describe the file of a compiled model as the package does, then load it in the runtime. Run it if it
+    loads."""
     with suppress(PackageError):
-        read(content)
+        read(content).summary()
     return guarded_runs.load_and_run(content)
 
 

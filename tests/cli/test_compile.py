@@ -75,7 +75,7 @@ def test_an_onnx_model_for_two_sets_of_shapes(model: str, out: str) -> None:
     assert found["programs"][3]["inputs"] == {"x": "f32[2,3]", "b": "f32[2,4]"}
     assert found["programs"][3]["outputs"] == {"y": "f32[2,4]"} and found["references"] == 2
     assert all(one["constant_bytes"] and one["instructions"] for one in found["programs"])
-    assert len(load(out).programs) == 6 and load(out).meta.name == "out"
+    assert len(load(out).sets) == 6 and load(out).meta.name == "out"
 
 
 def test_the_table_and_show(model: str, out: str) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram
+from ngraph_mxnet.package.artefact import Artefact
+from ngraph_mxnet.package.artefact_programs import ProgramSet
+from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 
@@ -23,20 +25,34 @@ def made(*graphs: Weighted, backend: str = "CPU", **options: Any) -> bytes:
         return path.read_bytes()
 
 
-def run(program: ArtefactProgram, inputs: Sequence[np.ndarray], threads: int = 2) -> list[np.ndarray]:
-    levels = [[(kernel, _core.kernel_address(kernel), *rest) for kernel, *rest in level] for level in program.levels]
+def program_of(one: ProgramSet) -> Program:
+    """That of a set of shapes."""
+    ((program, _),) = one.programs
+    return program
+
+
+def bound(one: ProgramSet) -> Any:
+    """The BoundProgram of a set of shapes."""
+    return program_of(one).native(_core.kernel_address).bind(of_file=True)
+
+
+def run(one: ProgramSet, inputs: Sequence[np.ndarray], threads: int = 2) -> list[np.ndarray]:
     native = _core.Executable(
-        _core.BoundProgram(levels, program.arena_bytes, list(program.constants)), None, 0, [],
-        *([(type_.element.name, type_.shape) for _, type_ in types] for types in (program.inputs, program.outputs)),
-        threads)
-    outputs = [np.empty(type_.shape, type_.element.numpy) for _, type_ in program.outputs]
+        bound(one), None, 0, [],
+        *([(type_.element.name, type_.shape) for _, type_ in types] for types in (one.inputs, one.outputs)), threads)
+    outputs = [np.empty(type_.shape, type_.element.numpy) for _, type_ in one.outputs]
     native.run([np.ascontiguousarray(array) for array in inputs], outputs)
     return outputs
 
 
-def of(artefact: Artefact, isa: str, shapes: int = 0) -> ArtefactProgram:
-    (found,) = (one for one in artefact.programs if (one.isa, one.shapes) == (isa, shapes))
+def of(artefact: Artefact, isa: str, number: int = 0) -> ProgramSet:
+    (found,) = (one for one in artefact.sets if (one.isa, one.number) == (isa, number))
     return found
+
+
+def kernels(one: ProgramSet) -> set[str]:
+    """Their symbols."""
+    return set().union(*(program.kernels() for program, _ in one.programs))
 
 
 def isas_here() -> list[str]:
@@ -44,6 +60,6 @@ def isas_here() -> list[str]:
     return list(supported(_core.cpu_features()))
 
 
-def random_inputs(program: ArtefactProgram) -> list[np.ndarray]:
+def random_inputs(one: ProgramSet) -> list[np.ndarray]:
     random = np.random.default_rng(3)
-    return [random.standard_normal(type_.shape).astype(type_.element.numpy) for _, type_ in program.inputs]
+    return [random.standard_normal(type_.shape).astype(type_.element.numpy) for _, type_ in one.inputs]

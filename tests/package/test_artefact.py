@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from artefact_runs import isas_here, made, of, random_inputs, run
+from artefact_runs import bound, isas_here, kernels, made, of, program_of, random_inputs, run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,7 +27,6 @@ from ngraph_mxnet.package.artefact import (
     REQUIRED,
     SECTION,
     Artefact,
-    ArtefactProgram,
     Kind,
     Meta,
     check,
@@ -36,6 +35,7 @@ from ngraph_mxnet.package.artefact import (
 from ngraph_mxnet.package.artefact import (
     checks as checks_of,
 )
+from ngraph_mxnet.package.artefact_programs import ProgramSet
 from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
 from ngraph_mxnet.package.artefact_writer import to_bytes, write_artefact
 from ngraph_mxnet.passes.clusters import split_prepare
@@ -82,46 +82,56 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     found = load(path)
     assert (found.meta.name, dict(found.meta.metadata), found.meta.precision) == ("net", {"key": "välue"}, "f32")
     assert found.meta.made_by == f"ngraph_mxnet {__version__}"
-    assert [(one.isa, one.shapes) for one in found.programs] == [(isa, 0) for isa in reversed(DEFAULT_ISAS)]
+    assert [(one.isa, one.number) for one in found.sets] == [(isa, 0) for isa in reversed(DEFAULT_ISAS)]
     graph, weights = conv_net(1)
     module = split_prepare(bind_weights(graph, weights))
     ports = [("x", graph.parameters[0].type)], [("y", graph.results[0].type)]
     for made_for in cpu_artefact.artefact_programs(lambda isa: module, (), ["baseline"], {}, threads=2):
-        written = ArtefactProgram.of(made_for, 0, *ports)
-        content = to_bytes(Artefact(found.meta, [written]))
-        (one,) = read(content).programs
-        assert (one.inputs, one.outputs, one.arena_bytes) == (written.inputs, written.outputs, written.arena_bytes)
-        assert [[(kernel, list(places), *rest) for kernel, places, *rest in level] for level in written.levels] == [
-            list(level) for level in one.levels]
-        for array, expected in zip(one.constants, written.constants, strict=True):
-            assert array.tobytes() == expected.tobytes()
-        assert one.summary() == written.summary() and written.summary().constant_bytes > 100_000
+        written = ProgramSet.of(made_for, 0, *ports)
+        (one,) = read(to_bytes(Artefact(found.meta, [written]))).sets
+        assert (one.isa, one.inputs, one.outputs) == (written.isa, *ports)
+        assert plain(one) == plain(written) and one.summary() == written.summary()
+        assert written.summary().programs[0].constant_bytes > 100_000
     (reference,) = found.references
     np.testing.assert_array_equal(reference.outputs[0], run(of(found, isas_here()[0]), reference.inputs)[0])
     assert to_bytes(found) == SMALL
 
 
+def plain(one: ProgramSet) -> Any:
+    """What its Program holds, as lists."""
+    def lists(of: Any) -> Any:
+        if isinstance(of, np.ndarray):
+            return of.tobytes()
+        return [lists(each) for each in of] if isinstance(of, (list, tuple)) else of
+
+    return lists(list(vars(program_of(one)).values()))
+
+
 def test_a_file_is_written_while_its_programs_are_made(tmp_path: Path) -> None:
     """None of them is kept, and a file that is not finished is none."""
-    alive: list[weakref.ref[ArtefactProgram]] = []
-    path, (program, *_) = tmp_path / "net.ngraph", read(SMALL).programs
+    alive: list[weakref.ref[ProgramSet]] = []
+    path, (first, *_) = tmp_path / "net.ngraph", read(SMALL).sets
+    program = program_of(first)
 
-    def programs(count: int) -> Iterator[ArtefactProgram]:
-        for shapes in range(count):
+    def programs(count: int) -> Iterator[ProgramSet]:
+        for number in range(count):
             assert all(each() is None for each in alive) and not path.exists()
-            array = np.full(3 << 20, shapes, np.uint8)
-            one = replace(program, shapes=shapes, constants=[array, array], levels=[])
+            array = np.full(3 << 20, number, np.uint8)
+            held = replace(program, constants=[array, array], instructions=[])
+            one = replace(first, number=number, programs=[(held, ())])
+            del held
             alive.append(weakref.ref(one))
             yield one
             del one
 
-    written = write_artefact(path, Meta("net"), programs(5), 5)
-    assert [one.constant_bytes for one in written.programs] == [6 << 20] * 5 and len(alive) == 5
+    write_artefact(path, Meta("net"), programs(5), 5)
     found = load(path)  # with checks of pieces that arrays share
-    assert [int(one.constants[1][-1]) for one in found.programs] == list(range(5)) and path.stat().st_size < 16 << 20
+    assert [one.programs[0].constant_bytes for one in found.summary().sets] == [6 << 20] * 5 and len(alive) == 5
+    assert [int(program_of(one).constants[1][-1]) for one in found.sets] == list(range(5))
+    assert path.stat().st_size < 16 << 20
     with pytest.raises(PackageError, match="4099 sections, at most 4096"):
         write_artefact(path, Meta("net"), programs(0), 4096)
-    broken = replace(program, arena_bytes=-1)
+    broken = replace(first, programs=[(replace(program, branches=-1), ())])
     with pytest.raises(PackageError, match="model other can't be written"):
         write_artefact(tmp_path / "other", Meta("other"), iter([broken]), 1)
     assert [each.name for each in tmp_path.iterdir()] == ["net.ngraph"]
@@ -135,8 +145,8 @@ def test_bytes_are_as_documented() -> None:
     checks, data = rows[-2:]
     assert SMALL[checks[2]:checks[2] + checks[3]] == checks_of(SMALL[data[2]:data[2] + data[3]])
     assert data[2] == 4096 and not data[3] % ALIGNMENT and checks[2] + checks[3] == len(SMALL)
-    for program in read(SMALL).programs:
-        for array in program.constants:
+    for one in read(SMALL).sets:
+        for array in program_of(one).constants:
             assert any(SMALL.startswith(array.tobytes(), data[2] + at)
                        for at in range(0, data[3] - array.nbytes - AFTER + 1, ALIGNMENT))
     # The first outputs of splitmix64 from state 0 are known.
@@ -144,12 +154,12 @@ def test_bytes_are_as_documented() -> None:
     assert check_key()[:16] == key and len(check_key()) == _core.hash_key_bytes
 
 
-def same(program: ArtefactProgram, graph: Graph, weights: dict[str, np.ndarray]) -> None:
+def same(one: ProgramSet, graph: Graph, weights: dict[str, np.ndarray]) -> None:
     """On a team of any size it gives what the executable gives, bit for bit."""
-    inputs = random_inputs(program)
-    expected = compile_graph(graph, "CPU", weights, isa=program.isa, threads=config.threads())(*inputs)
+    inputs = random_inputs(one)
+    expected = compile_graph(graph, "CPU", weights, isa=one.isa, threads=config.threads())(*inputs)
     for threads in (1, 2, 4, 7):
-        for found, wanted in zip(run(program, inputs, threads), expected, strict=True):
+        for found, wanted in zip(run(one, inputs, threads), expected, strict=True):
             np.testing.assert_array_equal(found, wanted, strict=True)
 
 
@@ -162,8 +172,7 @@ def test_a_net_gives_the_same_bits() -> None:
 
 def test_baseline_shares_the_weights_of_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
     both = read(made(lambda: conv_net(1), isas=["avx2", "baseline"]))
-    avx2, baseline = ({kernel for level in of(both, isa).levels for kernel, *_ in level}
-                      for isa in ("avx2", "baseline"))
+    avx2, baseline = (kernels(of(both, isa)) for isa in ("avx2", "baseline"))
     assert any("winograd" in kernel for kernel in avx2) and not any("winograd" in kernel for kernel in baseline)
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     sizes = [len(made(lambda: conv_net(1), isas=isas))
@@ -178,24 +187,25 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     both = made(lambda: conv_net(1), lambda: conv_net(2))
     assert len(both) < 1.2 * len(one)
     found = read(both)
-    assert [program.shapes for program in found.programs] == [0, 0, 0, 1, 1, 1]
-    for shapes in (0, 1):
-        same(of(found, isas_here()[0], shapes), *conv_net(shapes + 1))
+    assert [one.number for one in found.sets] == [0, 0, 0, 1, 1, 1]
+    for number in (0, 1):
+        same(of(found, isas_here()[0], number), *conv_net(number + 1))
 
 
 def test_every_operand_is_within_bounds() -> None:
     graph, weights = conv_net(1)
-    for program in read(made(lambda: (graph, weights))).programs:
-        sizes = ([program.arena_bytes], [type_.bytes for _, type_ in program.inputs],
-                 [type_.bytes for _, type_ in program.outputs], [array.nbytes for array in program.constants])
+    for one in read(made(lambda: (graph, weights))).sets:
+        levels, arena_bytes, constants = bound(one).listed()
+        sizes = ([arena_bytes], [type_.bytes for _, type_ in one.inputs], [type_.bytes for _, type_ in one.outputs],
+                 [array.nbytes for array in constants])
         read_from = set()
-        for level in program.levels:
+        for level in levels:
             for kernel, operands, *_ in level:
-                assert kernel.endswith(f"__{program.isa}")
+                assert kernel.endswith(f"__{one.isa}")
                 for space, index, offset in operands:
                     assert 0 <= space <= 3 and offset <= sizes[space][index]
                     read_from.add((space, index))
-        assert {index for space, index in read_from if space == 3} == set(range(len(program.constants)))
+        assert {index for space, index in read_from if space == 3} == set(range(len(constants)))
 
 
 def test_an_instruction_set_that_this_cpu_lacks(on_cpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +231,9 @@ def test_an_executable_is_saved(tmp_path: Path) -> None:
     executable = compile_graph(graph, "CPU", weights, threads=4)
     executable.save(tmp_path / "net.ngraph", isas=isas_here()[:1], metadata={"a": "b"})
     found = load(tmp_path / "net.ngraph")
-    inputs = random_inputs(found.programs[0])
-    np.testing.assert_array_equal(run(found.programs[0], inputs)[0], executable(*inputs)[0])
-    assert (found.meta.name, dict(found.meta.metadata), len(found.programs)) == ("net", {"a": "b"}, 1)
+    inputs = random_inputs(found.sets[0])
+    np.testing.assert_array_equal(run(found.sets[0], inputs)[0], executable(*inputs)[0])
+    assert (found.meta.name, dict(found.meta.metadata), len(found.sets)) == ("net", {"a": "b"}, 1)
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -300,13 +310,14 @@ def test_mutants_with_the_right_checks(changes: list[tuple[int, int]]) -> None:
         found = read(sealed(bytes(content)))
     except PackageError:
         return
-    assert found.programs
+    assert found.sets
 
 
 @pytest.mark.parametrize(("position", "value", "message"), [
     (0, b"x", "begins with b'xgraph"),
-    (16, b"\2", "format 2, and this ngraph_mxnet reads 1: update it"),
+    (16, b"\3", "format 3, and this ngraph_mxnet reads 1 to 2: update it, or compile the model by this version"),
     (16, b"\0", "format 0.*compile the model again"),
+    (HEADER.size + SECTION.size, b"\6", "section 1 .RANGE. is not known"),
     (20, struct.pack("<I", 5000), "found 5000 sections"),
     (HEADER.size, b"\1\1", "section 0 .of kind 257. is not known"),
     (HEADER.size + 8, b"\1", "section 0 .META. begins at .*not aligned"),

@@ -96,31 +96,20 @@ def test_a_batch_in_a_range_runs_what_a_file_for_it_runs(make: Callable[..., Gra
     artefact = written(make(N, 3, size, size), tmp_path / "range")
     for batch in (1, 2, 8, 31, 32):
         shape = (batch, 3, size, size)
-        one = load_program(written_file(make(*shape), tmp_path / "fixed"), artefact.instruction_set)
-        alone = [(kernel, tasks) for level in one.levels for kernel, _, _, _, tasks, *_ in level]
-        assert kernels(artefact.bind([shape], 2)) == alone
-
-
-def written_file(graph: Graph, path: Path) -> Artefact:
-    ngraph_mxnet.export(graph, path)
-    return load(path)
-
-
-def load_program(artefact: Artefact, isa: str) -> Any:
-    (found,) = (program for program in artefact.programs if program.isa == isa)
-    return found
+        alone = written(make(*shape), tmp_path / "fixed")
+        assert kernels(artefact.bind([shape], 2)) == kernels(alone.bind([shape], 2))
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     written(convolved(N, 3, H, 40), tmp_path / "range")
     content = (tmp_path / "range").read_bytes()
     artefact = read(content)
-    assert not artefact.programs and [one.isa for one in artefact.ranges] == ["avx512", "avx2", "baseline"]
-    (data,), outputs = artefact.ranges[0].inputs, artefact.ranges[0].outputs
+    assert [(one.isa, one.number) for one in artefact.sets] == [(isa, 0) for isa in ("avx512", "avx2", "baseline")]
+    (data,), outputs = artefact.sets[0].inputs, artefact.sets[0].outputs
     assert (data[0], str(data[1])) == ("data", "f32[N,3,H,40]")
     assert str(outputs[0][1]) == "f32[N,16,(H + 1)//2,20]"
-    summary = artefact.summary().ranges[0]
-    assert summary.bounds == {"N": "1..32", "H": "2..90"} and summary.constant_bytes[0] > 1000
+    summary = artefact.summary().sets[0]
+    assert summary.bounds == {"N": "1..32", "H": "2..90"} and summary.programs[0].constant_bytes > 1000
     assert to_bytes(artefact) == content
 
 
@@ -135,8 +124,8 @@ def test_sizes_that_no_program_is_for_get_another_one(tmp_path: Path) -> None:
     from ngraph_mxnet.runtime.artefact import Ranged, compile_to_file
 
     compile_to_file(tmp_path / "two", [Ranged(lambda: (stretched(N), {}), list(N.symbols))], "CPU")
-    summary = load(tmp_path / "two").summary().ranges[0]
-    assert [list(guards) for guards in summary.guards] == [["N - 1 != 0"], ["N - 1 == 0"]]
+    summary = load(tmp_path / "two").summary().sets[0]
+    assert [list(program.guards) for program in summary.programs] == [["N - 1 != 0"], ["N - 1 == 0"]]
     artefact = _core.Artefact(str(tmp_path / "two"))
     assert called(artefact, np.zeros((1, 4), np.float32))[0].shape == (2, 4)
     assert called(artefact, np.zeros((9, 4), np.float32))[0].shape == (9, 4)
@@ -152,7 +141,7 @@ def test_a_model_with_numbers_for_its_sizes(tmp_path: Path) -> None:
 
     few, many = symbol("N", 2, 9), symbol("N", 2, 10)
     compile_to_file(tmp_path / "few", [Ranged(lambda: (numbered(few), {}), list(few.symbols))], "CPU", isas=["avx2"])
-    assert len(load(tmp_path / "few").ranges[0].programs) == 8
+    assert len(load(tmp_path / "few").sets[0].programs) == 8
     with pytest.raises(UnsupportedError, match="would need a program beside 8 others, which assume N - 10 == 0, "):
         compile_to_file(tmp_path / "many", [Ranged(lambda: (numbered(many), {}), list(many.symbols))], "CPU",
                         isas=["avx2"])
@@ -169,28 +158,19 @@ def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_shapes_beside_a_range(tmp_path: Path) -> None:
-    """They are there as ever; what knows no ranges runs them, and refuses a file of ranges alone."""
+    """Their numbers come first."""
     from ngraph_mxnet.runtime.artefact import Ranged, compile_to_file
 
     ranged = Ranged(lambda: (convolved(N, 3, 8, 8), {}), list(N.symbols))
     compile_to_file(tmp_path / "both", [ranged, lambda: (convolved(2, 3, 8, 8), {})], "CPU", with_references=True)
     artefact = load(tmp_path / "both")
-    assert len(artefact.programs) == len(artefact.ranges) == 3 and len(artefact.references) == 1
-    assert len(artefact.origins) == 1
-    assert flags_of(tmp_path / "both", Kind.RANGE) == {0}
-    compile_to_file(tmp_path / "range", [ranged], "CPU")
-    assert flags_of(tmp_path / "range", Kind.RANGE) == {1}
+    assert [(one.number, [str(atom) for atom in one.symbols]) for one in artefact.sets] == [
+        (0, [])] * 3 + [(1, ["N"])] * 3
+    assert len(artefact.references) == len(artefact.origins) == 1
+    native = _core.Artefact(str(tmp_path / "both"))
+    assert (len(native.shape_sets), len(native.ranges)) == (1, 1)
     with pytest.raises(ConfigError, match="references are for sets of shapes"):
         compile_to_file(tmp_path / "range", [ranged], "CPU", with_references=True)
-
-
-def flags_of(path: Path, kind: Kind) -> set[int]:
-    from ngraph_mxnet.package.artefact import HEADER, SECTION
-
-    content = path.read_bytes()
-    count = HEADER.unpack_from(content)[2]
-    rows = [SECTION.unpack_from(content, HEADER.size + i * SECTION.size) for i in range(count)]
-    return {flags for found, flags, *_ in rows if found == kind}
 
 
 def test_other_backends_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +226,7 @@ def test_numbers_that_are_others(name: str, tmp_path: Path) -> None:
     content = (tmp_path / "range").read_bytes()
     assert tried(content, tmp_path / "same", shapes) == "runs"
     random, refused = Random(1), 0
-    offset, size = section_of(content, Kind.RANGE)
+    offset, size = section_of(content, Kind.PROGRAM)
     words = range(offset, offset + size - 3, 4)
     for place in random.sample(words, 400):
         (old,) = struct.unpack_from("<I", content, place)
@@ -307,24 +287,26 @@ def test_work_without_end(what: str, tmp_path: Path) -> None:
     make, shapes = SMALL["recurrent"]
     written(make(), tmp_path / "range", isas=["baseline"])
     artefact = load(tmp_path / "range")
-    (one,) = artefact.ranges
+    (one,) = artefact.sets
     ((program, guards),) = one.programs
     changed = replace(one, programs=[(replace(program, **endless(program)[what]), guards)])
-    said = tried(to_bytes(replace(artefact, ranges=[changed])), tmp_path / "other", shapes)
+    said = tried(to_bytes(replace(artefact, sets=[changed])), tmp_path / "other", shapes)
     assert "more instructions than in any model" in said or "beyond all bounds" in said or "a table of" in said
 
 
 def test_sections_that_do_not_fit_together(tmp_path: Path) -> None:
-    artefact = read_of(written_content(convolved(N, 3, 8, 8), tmp_path))
-    one = artefact.ranges[0]
-    for ranges, text in (
-            ([one, one], "two programs are for the same instruction set and range"),
-            ([replace(one, shapes=1)], "the ranges of sizes are numbered"),
-            ([one, replace(one, shapes=1, outputs=tuple(("other", type_) for _, type_ in one.outputs))],
+    artefact, fixed = (read_of(written_content(convolved(size, 3, 8, 8), tmp_path)) for size in (N, 2))
+    one, shapes = artefact.sets[0], fixed.sets[0]
+    for sets, text in (
+            ([one, one], "two programs are for the same instruction set and set of shapes"),
+            ([replace(one, number=1)], "the sets of shapes are numbered"),
+            ([one, replace(one, number=1, outputs=[("other", type_) for _, type_ in one.outputs])],
              "the sets of shapes differ"),
-            ([replace(one, programs=[])], "a range has no program"),
+            ([one, replace(shapes, number=1)], "a set of shapes comes after a range"),
+            ([replace(one, programs=[])], "there is no program"),
+            ([replace(shapes, programs=shapes.programs * 2)], "a set of shapes has 2 programs"),
             ([], "there is no program")):
-        content = to_bytes(replace(artefact, ranges=ranges))
+        content = to_bytes(replace(artefact, sets=sets))
         with pytest.raises(PackageError, match=text):
             read(content)
         (tmp_path / "wrong").write_bytes(content)

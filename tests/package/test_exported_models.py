@@ -9,7 +9,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from artefact_runs import isas_here, of, random_inputs, run
+from artefact_runs import isas_here, kernels, of, random_inputs, run
 from mxnet.gluon import nn, rnn
 from mxnet.gluon.model_zoo import vision
 from onnx import helper
@@ -52,7 +52,7 @@ def compiled(block: mx.gluon.HybridBlock, shapes: Mapping[str, tuple[int, ...]],
 def test_a_block(name: str, tmp_path: Path) -> None:
     block, shape = block_of(name)
     found = exported(block, tmp_path, data=shape)
-    inputs = random_inputs(found.programs[0])
+    inputs = random_inputs(found.sets[0])
     for isa in isas_here()[:-1]:  # baseline, beside others, is without Winograd's algorithm: below
         program = of(found, isa)
         expected = compiled(block, {"data": shape}, isa)(*inputs)
@@ -66,7 +66,7 @@ def test_a_block(name: str, tmp_path: Path) -> None:
 def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
     found = exported(network(channels=16), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
                      with_references=True)
-    assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.meta.metadata == {"version": "3"}
+    assert [name for name, _ in found.sets[0].outputs] == ["y"] and found.meta.metadata == {"version": "3"}
     model = ngraph_mxnet.compile(network(channels=16), "CPU")
     for shapes in (0, 1):
         program = of(found, isas_here()[0], shapes)
@@ -75,7 +75,7 @@ def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(program, found.references[shapes].inputs)[0],
                                    found.references[shapes].outputs[0], rtol=1e-5)
     model.save(tmp_path / "called.ngraph")  # for the shapes that it was called with
-    assert load(tmp_path / "called.ngraph").programs[3].inputs == found.programs[3].inputs
+    assert load(tmp_path / "called.ngraph").sets[3].inputs == found.sets[3].inputs
 
 
 def test_a_symbol_with_a_label(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_several_inputs_of_a_block_are_given_in_its_order(tmp_path: Path) -> Non
             return F.broadcast_sub(a, b), [F.relu(b)]
 
     found = exported(Difference(), tmp_path, first=[(1, 3), (2, 3)], second=(1, 3))
-    assert len(found.programs) == 6
+    assert len(found.sets) == 6
     program = of(found, "baseline", 1)
     assert [(name, type_.shape) for name, type_ in program.inputs] == [("first", (2, 3)), ("second", (1, 3))]
     inputs = random_inputs(program)
@@ -111,7 +111,7 @@ def test_bf16_is_for_avx512(features: dict[str, bool] | None, tmp_path: Path, on
         on_cpu(features)
     found = exported(network(8, channels=16), tmp_path, precision="bf16")
     assert found.meta.precision == "bf16"
-    names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
+    names = {one.isa: kernels(one) for one in found.sets}
     assert any("bf16" in kernel for kernel in names["avx512"])
     assert not any("bf16" in kernel for isa in ("avx2", "baseline") for kernel in names[isa])
 

@@ -8,7 +8,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from artefact_runs import isas_here, of, run
+from artefact_runs import isas_here, kernels, of, run
 from mxnet.gluon import nn
 
 import ngraph_mxnet
@@ -47,7 +47,7 @@ def test_each_instruction_set_gives_what_it_gives_compiled(block: mx.gluon.Hybri
     ngraph_mxnet.export(block, path, data=SHAPE, isas=every, **INT8)
     found = load(path)
     assert found.meta.precision == "int8"
-    names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
+    names = {one.isa: kernels(one) for one in found.sets}
     endings = ("_u8__avx512", "_u8__avx2", "_u8_short__avx2", "_u8_wide__baseline")
     for isa, ending in zip(every, endings, strict=True):
         products = {name for name in names[isa] if "contraction" in name}
@@ -66,8 +66,7 @@ def test_weights_take_a_byte(block: mx.gluon.HybridBlock, tmp_path: Path) -> Non
     sizes = {}
     for name, options in (("f32", {"precision": "f32"}), ("int8", INT8)):
         ngraph_mxnet.export(block, tmp_path / name, data=SHAPE, **options)
-        sizes[name] = {program.isa: sum(array.nbytes for array in program.constants)
-                       for program in load(tmp_path / name).programs}
+        sizes[name] = {one.isa: one.programs[0].constant_bytes for one in load(tmp_path / name).summary().sets}
     assert set(sizes["int8"]) == {"avx512", "avx2"}
     assert all(sizes["int8"][isa] < 0.3 * sizes["f32"][isa] for isa in sizes["int8"])
 
@@ -84,7 +83,7 @@ def test_of_ranges(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:
     path = tmp_path / "net.ngraph"
     ngraph_mxnet.export(block, path, data=("1..4", *SHAPE[1:]), **INT8)
     summary = load(path).summary()
-    assert {one.isa for one in summary.ranges} == {"avx512", "avx2"} and summary.meta.precision == "int8"
+    assert {one.isa for one in summary.sets} == {"avx512", "avx2"} and summary.meta.precision == "int8"
 
 
 def test_without_a_recipe_it_is_no_file_of_int8(block: mx.gluon.HybridBlock, tmp_path: Path,
@@ -106,7 +105,7 @@ def test_an_executable_is_for_its_instruction_set(block: mx.gluon.HybridBlock, t
     with pytest.raises(PackageError, match=f"quantised for {best}: save it for this instruction set alone"):
         compiled.save(tmp_path / "net.ngraph")
     compiled.save(tmp_path / "net.ngraph", isas=[best])
-    (program,) = load(tmp_path / "net.ngraph").programs
+    (program,) = load(tmp_path / "net.ngraph").sets
     np.testing.assert_array_equal(run(program, [data()])[0], compiled(data())[0])
 
 

@@ -169,3 +169,19 @@ def test_a_forked_child_runs_its_parents_models(real_library: str, small_model: 
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     np.testing.assert_array_equal(model.run([x], threads=2)[0], expected)
+
+
+def test_shapes_that_no_set_has(c: ctypes.CDLL, small_model: Path) -> None:
+    """Of a model without ranges, too."""
+    model, bound = ctypes.c_void_p(), ctypes.c_void_p()
+    assert c.ngraph_load(os.fsencode(small_model), ctypes.byref(model)) == OK
+    for sizes, status in (((3, 40), OK), ((4, 40), ARGUMENT), ((3,), ARGUMENT)):
+        row = (ctypes.c_int64 * len(sizes))(*sizes)
+        shapes, ranks = (ctypes.c_void_p * 1)(ctypes.addressof(row)), (ctypes.c_size_t * 1)(len(sizes))
+        assert c.ngraph_bind(model, shapes, ranks, ctypes.byref(bound)) == status
+        if status == OK:
+            c.ngraph_unbind(bound)
+        else:
+            shown = ",".join(map(str, sizes))
+            assert c.ngraph_last_error().decode() == f"input x: found shape [{shown}], expected [3,40]"
+    c.ngraph_free(model)

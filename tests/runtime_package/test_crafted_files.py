@@ -8,45 +8,49 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "package"))
 
+from crafted import Crafted
 from fuzzing import artefacts
 
 import ngraph_runtime
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.package.artefact import HEADER, SECTION, Artefact, ArtefactProgram, Kind, Meta, Reference, check
-from ngraph_mxnet.package.artefact_writer import to_bytes
+from ngraph_mxnet.package.artefact import HEADER, SECTION, Kind, Reference, check
+from ngraph_mxnet.package.artefact_programs import read_programs
+from ngraph_mxnet.package.fields import FieldReader
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_runtime import ModelError
 
 ARENA, INPUT, OUTPUT, CONSTANT = range(4)
 
 
-def program(**changes: Any) -> ArtefactProgram:
+def program(**changes: Any) -> Crafted:
     """A relu of eight numbers."""
     params = strided("relu", (8,), (1,), (1,))
     call = ("ng_relu__baseline", [(INPUT, 0, 0), (OUTPUT, 0, 0)], params.ints(), [], params.tasks, "node", 0.0, 0.0)
     port = TensorType(element_type("f32"), (8,))
-    made = ArtefactProgram("baseline", 0, (("x", port),), (("y", port),), 0, [np.zeros(8, np.float32)], [[call]])
+    made = Crafted("baseline", [("x", port)], [("y", port)], 0, [np.zeros(8, np.float32)], [[call]])
     return replace(made, **changes)
 
 
-def with_call(**changes: Any) -> ArtefactProgram:
+def with_call(**changes: Any) -> Crafted:
     names = ("kernel", "operands", "ints", "floats", "tasks")
     (call,) = program().levels[0]
     return program(levels=[[(*(changes.get(name, call[at]) for at, name in enumerate(names)), *call[5:])]])
 
 
 @pytest.fixture
-def load(real_library: str, tmp_path: Path) -> Callable[[ArtefactProgram | bytes], ngraph_runtime.Model]:
-    def made(content: ArtefactProgram | bytes) -> ngraph_runtime.Model:
+def load(real_library: str, tmp_path: Path) -> Callable[[Crafted | bytes], ngraph_runtime.Model]:
+    def made(content: Crafted | bytes) -> ngraph_runtime.Model:
         path = tmp_path / "model.ngraph"
-        path.write_bytes(content if isinstance(content, bytes) else to_bytes(Artefact(Meta("m"), [content])))
+        path.write_bytes(content if isinstance(content, bytes) else content.content())
         return ngraph_runtime.load(path)
 
     return made
@@ -82,51 +86,72 @@ def test_instructions_that_are_refused(load, changes, text):
 
 def test_slack_is_of_own_memory_alone(load):
     """A kernel's last vector may reach 64 bytes behind the arena, and no further."""
-    call = with_call(operands=[(INPUT, 0, 0), (ARENA, 0, 64)])
-    load(replace(call, arena_bytes=64))
-    params = strided("relu", (24,), (0,), (1,))
-    longer = with_call(operands=[(INPUT, 0, 0), (ARENA, 0, 64)], ints=params.ints(), tasks=params.tasks)
-    load(replace(longer, arena_bytes=96))
-    with pytest.raises(ModelError, match="operand 1: bytes 64 to 160 of 95"):
-        load(replace(longer, arena_bytes=95))
+    def call(offset: int, arena_bytes: int, size: int = 8) -> Crafted:
+        params = strided("relu", (size,), (0,), (1,))
+        return replace(with_call(operands=[(INPUT, 0, 0), (ARENA, 0, offset)], ints=params.ints(), tasks=params.tasks),
+                       arena_bytes=arena_bytes)
+
+    load(call(64, 64))
+    load(call(96, 128, 24))
+    for offset, reached in ((97, "97 to 193"), (100, "100 to 196")):
+        with pytest.raises(ModelError, match=f"operand 1: bytes {reached} of 128"):
+            load(call(offset, 128, 24))
     with pytest.raises(ModelError, match="beyond the arena"):
-        load(replace(call, arena_bytes=63))
+        load(call(65, 64))
 
 
 def test_an_arena_that_no_machine_has(load):
     x = np.zeros(8, np.float32)
+    call = with_call(operands=[(INPUT, 0, 0), (ARENA, 0, 0)])
     with pytest.raises(MemoryError, match="not enough memory"):
-        load(program(arena_bytes=1 << 46))(x)
-    with pytest.raises(ModelError, match="an arena of"):
-        load(program(arena_bytes=(1 << 46) + 1))
+        load(replace(call, arena_bytes=1 << 46))(x)
+    with pytest.raises(ModelError, match="a size of 70368744177665"):
+        load(replace(call, arena_bytes=(1 << 46) + 1))
 
 
-@pytest.mark.parametrize("shape", [(1,) * 33, (0, 1 << 40, 1 << 40), (1 << 59,)])
-def test_shapes_that_are_none(load, shape):
-    with pytest.raises(ModelError, match="port x has the shape"):
+@pytest.mark.parametrize(("shape", "text"), [
+    ((1,) * 33, "port x has rank 33"), ((0, 1 << 40, 1 << 40), "a size is beyond all bounds"),
+    ((1 << 59,), "a size of 576460752303423488")])
+def test_shapes_that_are_none(load, shape, text):
+    with pytest.raises(ModelError, match=text):
         load(program(inputs=(("x", TensorType(element_type("f32"), shape)),)))
 
 
 @pytest.mark.parametrize("value", [1 << 20, (1 << 32) - 1])
 def test_counts_beyond_the_file(load, value):
-    """Whatever is counted: inputs, constants, texts, levels, instructions, operands, numbers."""
-    content = to_bytes(Artefact(Meta("m"), [program()]))
+    """Whatever is counted: inputs, symbols, programs, steps, constants, texts, instructions, operands, numbers."""
+    content = program().content()
     number = next(i for i, section in enumerate(artefacts.sections(content)) if section.kind == Kind.PROGRAM)
-    counts = [at for at, field in enumerate(artefacts.Program(artefacts.sections(content)[number].content).fields)
-              if field.format == "I"]
-    assert len(counts) > 10
+    code = artefacts.sections(content)[number].content
+    counts = counts_in(code, artefacts.sections(content))
+    assert len(counts) > 20
     for at in counts:
         found = artefacts.sections(content)
-        parsed = artefacts.Program(found[number].content)
-        parsed.fields[at].value = value
-        found[number].content = parsed.packed()
+        found[number].content = code[:at] + struct.pack("<I", value) + code[at + 4:]
         with pytest.raises(ModelError):
             load(artefacts.assembled(found))
 
 
+def counts_in(code: bytes, sections: list[artefacts.Section]) -> list[int]:
+    """Where the numbers stand that count something, of the one instruction too."""
+    places, content = [], memoryview(code)
+    (data,) = (section.content for section in sections if section.kind == Kind.DATA)
+
+    class Recorded(FieldReader):
+        def numbers(self, form: str) -> tuple[Any, ...]:
+            at = self._position
+            counted = {"I": range(1), "12I": range(2, 7)}.get(form, ())
+            places.extend(at + 4 * place for place in counted)
+            return super().numbers(form)
+
+    with mock.patch("ngraph_mxnet.package.artefact_programs.FieldReader", Recorded):
+        read_programs("baseline", 0, content, memoryview(data))
+    return places
+
+
 def test_sections_that_lie_in_each_other(load):
     """One program could be read thousands of times."""
-    content = bytearray(to_bytes(Artefact(Meta("m"), [program()])))
+    content = bytearray(program().content())
     count = HEADER.unpack_from(content)[2]
     rows = [list(SECTION.unpack_from(content, HEADER.size + i * SECTION.size)) for i in range(count)]
     meta = next(row for row in rows if row[0] == Kind.META)
@@ -160,7 +185,7 @@ def test_where_positions_are_kept_nothing_else_of_the_level_writes(load):
 def test_references_that_do_not_fit(load, inputs, outputs, text):
     """They are looked at when they are asked for."""
     arrays = [[np.zeros(size, np.float32) for size in sizes] for sizes in (inputs, outputs)]
-    model = load(to_bytes(Artefact(Meta("m"), [program()], [Reference(0, *arrays)])))
+    model = load(program().content(Reference(0, *arrays)))
     with pytest.raises(ModelError, match=rf"model\.ngraph: REFERENCE at \d+ {text}"):
         model.reference()
     assert not model(np.zeros(8, np.float32))[0].any()
@@ -168,7 +193,7 @@ def test_references_that_do_not_fit(load, inputs, outputs, text):
 
 def test_references_that_are_cut_off(load):
     zeros = [np.zeros(8, np.float32)]
-    content = to_bytes(Artefact(Meta("m"), [program()], [Reference(0, zeros, zeros)]))
+    content = program().content(Reference(0, zeros, zeros))
     size = next(len(one.content) for one in artefacts.sections(content) if one.kind == Kind.REFERENCE)
     for kept in range(size):
         found = artefacts.sections(content)

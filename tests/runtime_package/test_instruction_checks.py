@@ -16,17 +16,17 @@ import pytest
 
 pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
 _ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu")]
+sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu"), str(_ROOT / "tests" / "package")]
 
 import guarded  # noqa: E402
+from artefact_runs import bound  # noqa: E402
+from crafted import Crafted  # noqa: E402
 from fuzzing.programs import GRAPHS, artefact  # noqa: E402
 from record_checks import Levels, Validator  # noqa: E402
 
 from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, Meta  # noqa: E402
 from ngraph_mxnet.package.artefact_reader import read  # noqa: E402
-from ngraph_mxnet.package.artefact_writer import to_bytes  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402
@@ -63,8 +63,7 @@ def refusals(memory: Memory, levels: Sequence[Sequence[Any]], path: Path) -> lis
         found.append(str(error))
     inputs, outputs = ([(f"{kind}{i}", TensorType(element_type("u8"), (size,))) for i, size in enumerate(sizes)]
                        for kind, sizes in (("x", memory.inputs), ("y", memory.outputs)))
-    program = ArtefactProgram(ISA, 0, tuple(inputs), tuple(outputs), memory.arena, memory.constants, levels)
-    path.write_bytes(to_bytes(Artefact(Meta("one"), [program])))
+    path.write_bytes(Crafted(ISA, inputs, outputs, memory.arena, memory.constants, levels).content())
     try:
         library().free(library().load(path))
         found.append("")
@@ -74,7 +73,8 @@ def refusals(memory: Memory, levels: Sequence[Sequence[Any]], path: Path) -> lis
 
 
 def placed(call: guarded.Call, random: Random, less: str = "") -> tuple[Memory, list[Any]]:
-    """A call as an instruction, whose operands have memory that ends where they do: of `less` a byte before."""
+    """A call as an instruction, whose operands have memory that ends where they do: of `less` a byte before. The arena
+    has a multiple of 64 bytes, so an aligned operand there may have some bytes more, or lack more."""
     memory, places, record = Memory([], [], 0, []), [], call.record
     aligned = record.aligned(record.read(call.ints)) if record.aligned else ()
     in_arena = record.keeps[0] if record.keeps else random.choice(record.tensors)
@@ -88,7 +88,11 @@ def placed(call: guarded.Call, random: Random, less: str = "") -> tuple[Memory, 
             space, index = Space.CONSTANT, len(memory.constants)
             memory.constants.append(content)
         elif name == in_arena:
-            space, index, memory = Space.ARENA, 0, memory._replace(arena=max(offset + last - SLACK, offset))
+            space, index, is_less = Space.ARENA, 0, name == less
+            arena = max(offset + last + is_less - SLACK, offset)
+            if name not in aligned:
+                arena, offset = _rounded(arena), offset + _rounded(arena) - arena + is_less
+            memory = memory._replace(arena=_rounded(arena) - ALIGNMENT * (is_less and name in aligned))
         elif name in aligned:
             space, index = Space.CONSTANT, len(memory.constants)
             memory.constants.append(np.zeros(max(offset + last - SLACK, offset), np.uint8))
@@ -100,8 +104,13 @@ def placed(call: guarded.Call, random: Random, less: str = "") -> tuple[Memory, 
     return memory, [call.kernel, places, call.ints, call.floats, record.tasks_of(call.ints), "", 0.0, 0]
 
 
+def _rounded(size: int) -> int:
+    return size + -size % ALIGNMENT
+
+
 def mutant(instruction: Sequence[Any], random: Random) -> list[Any]:
-    """With something else changed than what makes a call the right one."""
+    """With something else changed than what makes a call the right one. There is one arena, and at least one task, as
+    instructions without tasks are left out."""
     kernel, operands, ints, floats, tasks, *rest = json.loads(json.dumps(instruction))
     for _ in range(random.choice((1, 1, 2))):
         kind = random.random()
@@ -113,6 +122,7 @@ def mutant(instruction: Sequence[Any], random: Random) -> list[Any]:
             at = random.randrange(3)
             operand[at] = random.choice((0, 1, 2, 3, operand[at] + 1, max(operand[at] - 1, 0), operand[at] + 64))
             operand[0] = min(operand[0], 3)
+            operand[1] *= operand[0] != Space.ARENA
         elif kind < 0.9:
             held = random.choice((operands, ints, floats))
             held[:] = random.choice((held[:-1], [*held, *held[:1]]))
@@ -123,7 +133,7 @@ def mutant(instruction: Sequence[Any], random: Random) -> list[Any]:
             tasks = KERNELS[kernel.removeprefix("ng_").rpartition("__")[0]].tasks_of(ints)
     except (ArithmeticError, IndexError, TypeError, ValueError):
         pass
-    return [kernel, operands, ints, floats, max(min(tasks, 1 << 62), 0), *rest]
+    return [kernel, operands, ints, floats, max(min(tasks, 1 << 62), 1), *rest]
 
 
 def fits(instruction: Sequence[Any]) -> bool:
@@ -167,10 +177,11 @@ def test_both_take_and_refuse_the_same_programs(real_library: str, tmp_path: Pat
     """Mutants of programs that together hold every family."""
     random, counts = Random(2), Counter[bool]()
     for make in GRAPHS:
-        for program in read(artefact(make, [ISA])).programs:
-            memory = Memory(*([type_.bytes for _, type_ in ports] for ports in (program.inputs, program.outputs)),
-                            program.arena_bytes, list(program.constants))
-            instructions = [[*each[:7], 0] for level in program.levels for each in level]
+        for one in read(artefact(make, [ISA])).sets:
+            levels, arena_bytes, constants = bound(one).listed()
+            memory = Memory(*([type_.bytes for _, type_ in ports] for ports in (one.inputs, one.outputs)), arena_bytes,
+                            constants)
+            instructions = [[*each[:7], 0] for level in levels for each in level]
             assert refusals(memory, [instructions[:1]], tmp_path / "one") == ["", ""]
             for instruction in instructions:
                 for _ in range(CALLS // 2):

@@ -26,6 +26,7 @@ from ngraph_mxnet.passes.clusters import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported
+from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 
@@ -70,7 +71,7 @@ def artefact_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequ
         with assuming(guards) if symbols else nullcontext():
             made = [_program(module_for(settings.instruction_set), symbols, guards, settings, weights)]
         # Whoever gets the Program has it alone: its weights go before the next one is made.
-        yield IsaProgram(settings.instruction_set, list(guards.found.values()) if symbols else [], made.pop())
+        yield IsaProgram(settings.instruction_set, list(guards.found.values()), made.pop())
 
 
 def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bool = False) -> Iterator[Settings]:
@@ -94,10 +95,10 @@ def _program(module: Module, symbols: Sequence[Atom], guards: Guards, settings: 
     builder = _lowered(module, settings, weights)
     inputs = [value.type for value in module.flow.inputs if value.name not in weights]
     outputs = [value.type for value in module.flow.step(MAIN).outputs]
-    program = builder.program(inputs, outputs, symbols, guards.found.values() if symbols else ())
+    program = builder.program(inputs, outputs, symbols, guards.found.values())
     here, results = ([type_.at(guards.hint or {}) for type_ in types] for types in (inputs, outputs))
     try:
-        bound = program.native(_core.kernel_address).bind([type_.shape for type_ in here])
+        bound = program.native(_core.kernel_address).bind([type_.shape for type_ in here], of_file=True)
         bound.check([type_.bytes for type_ in here], [type_.bytes for type_ in results], 0)
     except ValueError as error:
         raise PackageError(f"graph {module.name} can't be kept: {error}") from error
@@ -116,7 +117,18 @@ def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarra
     arrays = {place: weights[value.name] for place, value in enumerate(flow.inputs) if value.name in weights}
     _Constants(main.builder, arrays, prepare.builder.pieces,
                _prepared(module.name, prepare.builder, arrays)).replace_operands()
+    main.builder.constants = list(map(_made, main.builder.constants))
     return main.builder
+
+
+def _made(constant: np.ndarray | TableRecipe) -> np.ndarray | TableRecipe:
+    """A table whose numbers are known as an array: it is in the file, and processes share its memory."""
+    from ngraph_mxnet import _core
+
+    if isinstance(constant, np.ndarray) or any(map(is_symbolic, constant.numbers)):
+        return constant
+    table: np.ndarray = _core.table(constant.kind, constant.numbers)
+    return table
 
 
 def _require_kernels(name: str, *builders: ProgramBuilder) -> None:

@@ -35,14 +35,13 @@ def _from_file(graph: Any, calls: list[list[np.ndarray]]) -> list[list[Any]]:
         compile_to_file(path, [lambda: (graph, {})], "CPU")
         artefact = load(path)
     isa = supported(_core.cpu_features())[0]
-    (program,) = (one for one in artefact.programs if (one.isa, one.shapes) == (isa, 0))
-    levels = [[(kernel, _core.kernel_address(kernel), *rest) for kernel, *rest in level] for level in program.levels]
-    types = ([(each.element.name, each.shape) for _, each in ports] for ports in (program.inputs, program.outputs))
-    made = _core.BoundProgram(levels, program.arena_bytes, list(program.constants))
-    native = _core.Executable(made, None, 0, [], *types, 2)
+    (one,) = (each for each in artefact.sets if each.isa == isa)
+    ((program, _),) = one.programs
+    types = ([(each.element.name, each.shape) for _, each in ports] for ports in (one.inputs, one.outputs))
+    native = _core.Executable(program.native(_core.kernel_address).bind(of_file=True), None, 0, [], *types, 2)
     results = []
     for arrays in calls:
-        outputs = [np.empty(each.shape, each.element.numpy) for _, each in program.outputs]
+        outputs = [np.empty(each.shape, each.element.numpy) for _, each in one.outputs]
         native.run([np.asarray(array, order="C") for array in arrays], outputs)
         results.append(list(outputs))
     return results

@@ -441,8 +441,8 @@ def test_what_is_saved(files: tuple[Path, Quantized]) -> None:
     folder, found = files
     assert Recipe.load(folder / "recipe.json") == found.recipe
     artefact = load(folder / "net.ngraph")
-    assert artefact.meta.precision == "int8" and {one.isa for one in artefact.programs} == {"avx512", "avx2"}
-    kernels = {kernel for program in artefact.programs for level in program.levels for kernel, *_ in level}
+    assert artefact.meta.precision == "int8" and {one.isa for one in artefact.sets} == {"avx512", "avx2"}
+    kernels = {kernel for one in artefact.sets for program, _ in one.programs for kernel in program.kernels()}
     assert any("_u8" in kernel for kernel in kernels)
 
 
@@ -450,7 +450,7 @@ def test_a_file_for_a_range(net: nn.HybridSequential, tmp_path: Path) -> None:
     found = quantized(net, IMAGES, shapes={"data": ("1..4", 3, 10, 10)})
     assert found.shapes == {"data": (1, 3, 10, 10)}
     summary = found.save(tmp_path / "net.ngraph", isas=["avx2"])
-    assert summary.meta.precision == "int8" and [one.bounds for one in summary.ranges]
+    assert summary.meta.precision == "int8" and [one.bounds for one in summary.sets]
 
 
 def test_plots(net: nn.HybridSequential, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, PackageError, listed
+from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.forks import Recent
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.runtime.executable import (
@@ -78,9 +78,6 @@ class CompiledFile(Submitting):
         sets = [tuple([_port(*one) for one in ports] for ports in both) for both in self._file.shape_sets]
         self.inputs, self.outputs = (_joined([both[side] for both in sets], [both[side] for both in self._file.ranges])
                                      for side in (0, 1))
-        self._sets = {tuple(port.type.shape for port in inputs): number
-                      for number, (inputs, _) in reversed(list(enumerate(sets)))}
-        self._ports = sets
         self._bound = Recent(MOST_BOUND + len(sets))
 
     def __repr__(self) -> str:
@@ -114,17 +111,10 @@ class CompiledFile(Submitting):
         return found
 
     def _made(self, shapes: tuple[tuple[int, ...], ...]) -> NativeExecutable:
-        number = self._sets.get(shapes)
-        if number is not None:
-            inputs, outputs = self._ports[number]
-            return NativeExecutable(inputs, outputs, self._file.bind_set(number, self._threads))
-        if not self._file.ranges:
-            raise InputError(f"found inputs of shapes {listed(map(str, shapes))}; {self.path} is compiled for "
-                             f"{listed(map(str, self.inputs))}")
         try:
             native = self._file.bind(shapes, self._threads)
         except ValueError as error:
-            raise InputError(str(error)) from None
+            raise InputError(f"{self.path}: {error}") from None
         inputs, outputs = ([_port(port.name, *spec) for port, spec in zip(ports, specs, strict=True)]
                            for ports, specs in ((self.inputs, native.inputs), (self.outputs, native.outputs)))
         return NativeExecutable(inputs, outputs, native)

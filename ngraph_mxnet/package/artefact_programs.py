@@ -1,22 +1,24 @@
-"""The section RANGE of a compiled model's file (docs/artefact.md) as plain data, as bytes, and back."""
+"""The section PROGRAM of a compiled model's file (docs/artefact.md) as plain data, as bytes, and back."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import range_of
-from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType
+from ngraph_mxnet.ir.dims import Atom
+from ngraph_mxnet.ir.sizes import parse_dim, range_of, symbol
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.package.fields import FieldReader, constant_at, text_field
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import IsaProgram, Program
 
 TABLES = ("pixels", "steps", "first_taps", "tap_weights")
 """The kinds of constants that are made for the sizes, numbered from 1."""
 TABLE_NUMBERS = (19, 11, 4, 4)
+MOST_RANK = 32
 _STEP = struct.Struct("<2I3q")
 _INSTRUCTION = struct.Struct("<12I")
 _CONSTANT = 3
@@ -25,75 +27,89 @@ _CONSTANT = 3
 Place = Callable[[np.ndarray], int]
 """Gives the offset in DATA of an array, which is written there."""
 
-
-@dataclass(frozen=True)
-class RangeType:
-    """That of an input or output; sizes are texts: numbers, symbols, and what is computed of symbols."""
-
-    element: ElementType
-    sizes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.element}[{','.join(self.sizes)}]"
-
-
-Ports = Sequence[tuple[str, RangeType]]
+Ports = Sequence[tuple[str, TensorType]]
+"""Names and types of inputs or outputs. Sizes may be `Dim`s."""
 
 
 @dataclass(frozen=True)
-class ArtefactRange:
-    """The programs for one instruction set and for one range of sizes, numbered from 0: the first one whose guards hold
-    runs. `symbols`: name, least and greatest value. `programs`: each with its guards as texts."""
+class ProgramSet:
+    """The Programs for one instruction set, and for one set of shapes or, with symbols, one range of sizes: the first
+    one whose guards hold runs. A set of shapes has one Program without guards.
+
+    Sets of shapes are numbered from 0, ranges behind them. Guards are texts.
+    """
 
     isa: str
-    shapes: int
+    number: int
     inputs: Ports
     outputs: Ports
-    symbols: tuple[tuple[str, int, int], ...]
-    programs: Sequence[tuple[Program, Sequence[str]]]
+    symbols: tuple[Atom, ...]
+    programs: Sequence[tuple[Program, tuple[str, ...]]]
 
-    def summary(self) -> RangeSummary:
-        return RangeSummary(self.isa, self.shapes, self.inputs, self.outputs, self.symbols,
-                            [texts for _, texts in self.programs],
-                            [len(one.instructions) for one, _ in self.programs],
-                            [one.constant_bytes for one, _ in self.programs])
+    @staticmethod
+    def of(made: IsaProgram, number: int, inputs: Ports, outputs: Ports) -> ProgramSet:
+        """One set of shapes."""
+        return ProgramSet(made.isa, number, inputs, outputs, (), [(made.program, ())])
+
+    def summary(self) -> SetSummary:
+        """Raises ValueError: the Program of a set of shapes, from a file, refers to what does not exist, or asks for
+        too much."""
+        programs = [_summary(program, guards, is_fixed=not self.symbols) for program, guards in self.programs]
+        return SetSummary(self.isa, self.number, self.inputs, self.outputs, self.symbols, programs)
+
+
+class ProgramSummary(NamedTuple):
+    """Numbers of instructions and levels, the bytes that a call needs, and those that all calls share."""
+
+    guards: tuple[str, ...]
+    instructions: int
+    levels: int | None
+    """None, like `arena_bytes`, where it follows from sizes."""
+    arena_bytes: int | None
+    constant_bytes: int
 
 
 @dataclass(frozen=True)
-class RangeSummary:
-    """The summary of a range: for each of its programs the guards, the number of instructions, and the bytes of
-    constants."""
+class SetSummary:
+    """The summary of a `ProgramSet`."""
 
     isa: str
-    shapes: int
+    number: int
     inputs: Ports
     outputs: Ports
-    symbols: tuple[tuple[str, int, int], ...]
-    guards: Sequence[Sequence[str]]
-    instructions: Sequence[int]
-    constant_bytes: Sequence[int]
+    symbols: tuple[Atom, ...]
+    programs: Sequence[ProgramSummary]
 
     @property
     def bounds(self) -> dict[str, str]:
         """The bounds of each symbol, as text such as 1..32."""
-        return {name: range_of(low, high) for name, low, high in self.symbols}
+        return {atom.text: range_of(atom.low, atom.high) for atom in self.symbols}
+
+
+def _summary(program: Program, guards: tuple[str, ...], *, is_fixed: bool) -> ProgramSummary:
+    if not is_fixed:
+        return ProgramSummary(guards, len(program.instructions), None, None, program.constant_bytes)
+    plan = program.plan(of_file=True)
+    levels = [level for level in plan["levels"] if level >= 0]
+    return ProgramSummary(guards, len(levels) + len(plan["zeroed"]), 1 + max(levels, default=-1), plan["arena_bytes"],
+                          program.constant_bytes)
 
 
 # ---- bytes ------------------------------------------------------------------------------------------------------
 
 
-def range_bytes(of: ArtefactRange, place: Place) -> bytes:
+def section_bytes(of: ProgramSet, place: Place) -> bytes:
     """The section's content. Raises struct.error, TypeError or ValueError for what can't be written."""
     parts = [struct.pack("<2I", len(of.inputs), len(of.outputs)), *(_port(*port) for port in (*of.inputs, *of.outputs)),
              struct.pack("<I", len(of.symbols)),
-             *(text_field(name) + struct.pack("<2Q", low, high) for name, low, high in of.symbols),
+             *(text_field(atom.text) + struct.pack("<2Q", atom.low, atom.high) for atom in of.symbols),
              struct.pack("<I", len(of.programs))]
     return b"".join([*parts, *(_program(*one, place) for one in of.programs)])
 
 
-def _port(name: str, type_: RangeType) -> bytes:
-    return (text_field(name) + text_field(type_.element.name) + struct.pack("<I", len(type_.sizes))
-            + b"".join(map(text_field, type_.sizes)))
+def _port(name: str, type_: TensorType) -> bytes:
+    return (text_field(name) + text_field(type_.element.name) + struct.pack("<I", type_.rank)
+            + b"".join(text_field(str(size)) for size in type_.shape))
 
 
 def _slots(numbers: Sequence[int]) -> bytes:
@@ -141,36 +157,43 @@ def _instruction(instruction: tuple[Any, ...], texts: Mapping[str, int]) -> byte
 # ---- and back ---------------------------------------------------------------------------------------------------
 
 
-def read_range(isa: str, number: int, content: memoryview, data: memoryview) -> ArtefactRange:
-    """Read a range from its section; arrays are views of `data`. The library checks the meaning of the numbers.
+def read_programs(isa: str, number: int, content: memoryview, data: memoryview) -> ProgramSet:
+    """Read the Programs from their section; arrays are views of `data`. The library checks the meaning of the numbers.
 
     Raises:
-        struct.error, LookupError, ValueError: the content was not written as a range.
+        struct.error, LookupError, ValueError, GraphError: the content was not written as a PROGRAM.
     """
     reader = FieldReader(content)
     many_inputs, many_outputs = reader.many(12), reader.many(12)
-    inputs, outputs = (tuple(_read_port(reader) for _ in range(many)) for many in (many_inputs, many_outputs))
-    symbols = tuple((reader.text(), *reader.numbers("2Q")) for _ in range(reader.many(20)))
-    programs = [_read_program(reader, inputs, outputs, symbols, data) for _ in range(reader.many(40))]
+    told = [[_read_port(reader) for _ in range(many)] for many in (many_inputs, many_outputs)]
+    symbols = {(name := reader.text()): symbol(name, *reader.numbers("2Q")) for _ in range(reader.many(20))}
+    atoms = tuple(atom for size in symbols.values() for atom in size.symbols)
+    inputs, outputs = ([(name, TensorType(ELEMENT_TYPES[element], tuple(parse_dim(size, symbols) for size in sizes)))
+                        for name, element, sizes in ports] for ports in told)
+    programs = [_read_program(reader, inputs, outputs, atoms, data) for _ in range(reader.many(40))]
     if not programs:
-        raise ValueError("a range has no program")
-    return ArtefactRange(isa, number, inputs, outputs, symbols, programs)
+        raise ValueError("there is no program")
+    if not symbols and len(programs) > 1:
+        raise ValueError(f"a set of shapes has {len(programs)} programs")
+    return ProgramSet(isa, number, inputs, outputs, atoms, programs)
 
 
-def _read_port(reader: FieldReader) -> tuple[str, RangeType]:
-    name, element = reader.text(), reader.text()
-    return name, RangeType(ELEMENT_TYPES[element], tuple(reader.text() for _ in range(reader.many(4))))
+def _read_port(reader: FieldReader) -> tuple[str, str, list[str]]:
+    name, element, rank = reader.text(), reader.text(), reader.many(4)
+    if rank > MOST_RANK:
+        raise ValueError(f"{name!r} has rank {rank}")
+    return name, element, [reader.text() for _ in range(rank)]
 
 
 def _many(reader: FieldReader, form: str) -> list[tuple[Any, ...]]:
     return [reader.numbers(form) for _ in range(reader.many(struct.calcsize("<" + form)))]
 
 
-def _read_program(reader: FieldReader, inputs: Ports, outputs: Ports, symbols: Sequence[tuple[str, int, int]],
-                  data: memoryview) -> tuple[Program, list[str]]:
+def _read_program(reader: FieldReader, inputs: Ports, outputs: Ports, symbols: Sequence[Atom],
+                  data: memoryview) -> tuple[Program, tuple[str, ...]]:
     loops = _many(reader, "2I")
     steps = [(op, a, b, c, loop) for op, loop, a, b, c in _many(reader, "2I3q")]
-    input_slots, output_slots = ([(type_.element.name, list(reader.numbers(f"{len(type_.sizes)}I")))
+    input_slots, output_slots = ([(type_.element.name, list(reader.numbers(f"{type_.rank}I")))
                                   for _, type_ in ports] for ports in (inputs, outputs))
     guards = [(*reader.numbers("Iq"), reader.text()) for _ in range(reader.many(16))]
     buffers = [(size, region - 1, zeroing - 1) for size, region, zeroing in _many(reader, "3I")]
@@ -179,11 +202,11 @@ def _read_program(reader: FieldReader, inputs: Ports, outputs: Ports, symbols: S
     texts = [reader.text() for _ in range(reader.many(4))]
     instructions, zeroing = ([_read_instruction(reader, texts) for _ in range(reader.many(_INSTRUCTION.size))]
                              for _ in range(2))
-    bounds = [(low, high) for _, low, high in symbols]
+    bounds = [(atom.low, atom.high) for atom in symbols]
     program = Program(len(symbols) + len(loops), np.array(steps, np.int64).reshape(-1, 5), bounds,
                       [(slot, value) for slot, value, _ in guards], instructions, zeroing, loops, buffers, constants,
                       input_slots, output_slots, branches, sharing_gain, wave_bytes=0)
-    return program, [text for _, _, text in guards]
+    return program, tuple(text for _, _, text in guards)
 
 
 def _read_constant(reader: FieldReader, data: memoryview) -> np.ndarray | tuple[str, Sequence[int]]:

@@ -1,5 +1,6 @@
-#include "artefact/range_reader.h"
+#include "artefact/program_reader.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -12,10 +13,11 @@ constexpr std::size_t kWord = sizeof(std::uint32_t);
 // In bytes.
 constexpr std::size_t kLeastPort = 3 * kWord, kLeastSymbol = 20, kLeastProgram = 10 * kWord, kLoop = 2 * kWord, kStep = 32,
                       kLeastGuard = 16, kBuffer = 3 * kWord, kLeastConstant = 3 * kWord, kLeastInstruction = 12 * kWord;
+constexpr std::size_t kMostReserved = 64;  // a file may be damaged
 constexpr std::size_t kMostSteps = std::size_t{1} << 24;  // all of them are computed for each new shape
 
-RangePort read_port(Reader* reader) {
-  RangePort port;
+Port read_port(Reader* reader) {
+  Port port;
   port.name = reader->text();
   port.element = &element_by_name(reader->text());
   port.sizes.resize(reader->count(kWord));
@@ -23,13 +25,6 @@ RangePort read_port(Reader* reader) {
   for (std::string& size : port.sizes) size = reader->text();
   return port;
 }
-
-std::vector<Slot> slots(Reader* reader, std::size_t count) {
-  const auto numbers = reader->numbers<std::uint32_t>(count);
-  return {numbers.begin(), numbers.end()};
-}
-
-std::vector<std::size_t> places(Reader* reader, std::size_t count) { return slots(reader, count); }
 
 // 0 stands for none.
 std::int64_t optional_place(Reader* reader) { return static_cast<std::int64_t>(reader->u32()) - 1; }
@@ -45,15 +40,16 @@ SymbolicInstruction read_instruction(Reader* reader, const Texts& texts) {
   made.tasks = reader->u32();
   made.operations = reader->u32();
   made.bytes = reader->u32();
+  made.operands.reserve(std::min<std::size_t>(operands, kMostReserved));
   for (std::uint32_t i = 0; i < operands; ++i) {
     const std::uint32_t space = reader->u32(), index = reader->u32();
     if (space > static_cast<std::uint32_t>(Space::kConstant)) fail("an operand in space " + std::to_string(space));
     made.operands.push_back({static_cast<Space>(space), index, reader->u32()});
   }
-  made.ints = slots(reader, ints);
+  made.ints = reader->places(ints);
   made.floats = reader->numbers<double>(floats);
-  made.waits = places(reader, waits);
-  made.carried = places(reader, carried);
+  made.waits = reader->places(waits);
+  made.carried = reader->places(carried);
   made.kernel = named_kernel(made.name);
   return made;
 }
@@ -61,7 +57,7 @@ SymbolicInstruction read_instruction(Reader* reader, const Texts& texts) {
 SymbolicConstant read_constant_or_table(Reader* reader, const Section& data, const ArtefactFile& file) {
   const std::uint32_t kind = reader->u32();
   if (kind == 0) return {nullptr, read_constant(reader, data, file), {}};
-  if (kind <= kTables.size()) return {&kTables[kind - 1], {nullptr, 0}, slots(reader, kTables[kind - 1].numbers)};
+  if (kind <= kTables.size()) return {&kTables[kind - 1], {nullptr, 0}, reader->places(kTables[kind - 1].numbers)};
   fail("a constant of the kind " + std::to_string(kind));
 }
 
@@ -78,24 +74,24 @@ SizeCode read_sizes(Reader* reader, std::size_t symbols) {
   return {symbols, std::move(steps)};
 }
 
-std::vector<SymbolicSpec> read_specs(Reader* reader, const std::vector<RangePort>& ports) {
+std::vector<SymbolicSpec> read_specs(Reader* reader, const std::vector<Port>& ports) {
   std::vector<SymbolicSpec> specs;
-  for (const RangePort& port : ports) specs.push_back({port.element->name, slots(reader, port.sizes.size())});
+  for (const Port& port : ports) specs.push_back({port.element->name, reader->places(port.sizes.size())});
   return specs;
 }
 
-RangeProgram read_range_program(Reader* reader, const RangeSet& set, const Section& data,
+GuardedProgram read_program(Reader* reader, const ProgramSet& set, const Section& data,
                             const std::shared_ptr<const ArtefactFile>& file) {
   std::vector<SymbolicLoop> loops(reader->count(kLoop));
   for (SymbolicLoop& loop : loops) {
     loop.count = reader->u32();
     loop.index = reader->u32();
   }
-  RangeProgram made;
+  GuardedProgram made;
   Program& code = made.code;
   code.sizes = read_sizes(reader, set.symbols.size() + loops.size());
   code.loops = std::move(loops);
-  for (const RangeSymbol& symbol : set.symbols) code.bounds.push_back(symbol.bounds);
+  for (const Symbol& symbol : set.symbols) code.bounds.push_back(symbol.bounds);
   code.inputs = read_specs(reader, set.inputs);
   code.outputs = read_specs(reader, set.outputs);
   code.guards.resize(reader->count(kLeastGuard));
@@ -127,19 +123,20 @@ RangeProgram read_range_program(Reader* reader, const RangeSet& set, const Secti
 
 }  // namespace
 
-RangeSet read_range(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file) {
-  RangeSet set;
+ProgramSet read_programs(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file) {
+  ProgramSet set;
   const std::size_t inputs = reader.count(kLeastPort), outputs = reader.count(kLeastPort);
   for (std::size_t i = 0; i < inputs; ++i) set.inputs.push_back(read_port(&reader));
   for (std::size_t i = 0; i < outputs; ++i) set.outputs.push_back(read_port(&reader));
   set.symbols.resize(reader.count(kLeastSymbol));
-  for (RangeSymbol& symbol : set.symbols) {
+  for (Symbol& symbol : set.symbols) {
     symbol.name = reader.text();
     symbol.bounds = {static_cast<std::int64_t>(reader.u64()), static_cast<std::int64_t>(reader.u64())};
   }
   const std::size_t programs = reader.count(kLeastProgram);
-  if (programs == 0) fail("a range has no program");
-  for (std::size_t i = 0; i < programs; ++i) set.programs.push_back(read_range_program(&reader, set, data, file));
+  if (programs == 0) fail("a PROGRAM has no program");
+  if (set.symbols.empty() && programs > 1) fail("a set of shapes has " + std::to_string(programs) + " programs");
+  for (std::size_t i = 0; i < programs; ++i) set.programs.push_back(read_program(&reader, set, data, file));
   return set;
 }
 
