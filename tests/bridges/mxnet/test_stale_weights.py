@@ -17,7 +17,6 @@ from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import held_op  # isort: skip
 from ngraph_mxnet.targets.cpu.backend import CPUBackend  # isort: skip
 
 pytestmark = needs_library
@@ -273,7 +272,7 @@ def test_a_call_under_way_keeps_its_arrays():
                 op(other)
             assert len(released) == len(others) - (gluon_blocks.MOST_LISTS - 1) and first.handle.value not in released
 
-    op = held_op.HeldCachedOp(run, [0])
+    op = gluon_blocks.HeldCachedOp(run, [0])
     op.holder = Holder()
     op(first)
     for other in others:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, rule
-from ngraph_mxnet.bridges.onnx.runners import ScanAxes, scan_axes
 from ngraph_mxnet.bridges.onnx.values import (
+    Attributes,
     BetweenError,
     DataDependentError,
     Item,
@@ -32,6 +32,38 @@ from ngraph_mxnet.ir.sizes import number as number_of
 
 if TYPE_CHECKING:
     import onnx
+
+
+@dataclass(frozen=True)
+class ScanAxes:
+    """Along which axis each scanned input is read and each scanned output written, and where that is backwards.
+
+    `is_batched`: opset 8, where all axes are those of one element of a batch.
+    """
+
+    in_axes: tuple[int, ...]
+    in_back: tuple[int, ...]
+    out_axes: tuple[int, ...]
+    out_back: tuple[int, ...]
+    is_batched: bool
+
+
+def scan_axes(attrs: Attributes, scanned: int, outputs: int, opset: int) -> ScanAxes:
+    """Read the axes of a Scan with `scanned` scanned inputs and `outputs` scan outputs.
+
+    Raises:
+        ModelError: an attribute has another number of entries.
+    """
+    def entries(name: str, count: int) -> tuple[int, ...]:
+        found: tuple[int, ...] = attrs.ints(name, (0,) * count)
+        if len(found) != count:
+            raise ModelError(f"{name}={found}: expected {count} numbers")
+        return found
+
+    if opset < 9:
+        return ScanAxes((0,) * scanned, entries("directions", scanned), (0,) * outputs, (0,) * outputs, is_batched=True)
+    return ScanAxes(entries("scan_input_axes", scanned), entries("scan_input_directions", scanned),
+                    entries("scan_output_axes", outputs), entries("scan_output_directions", outputs), is_batched=False)
 
 
 Function = Callable[[Builder, Value], Value]
