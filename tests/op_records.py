@@ -185,14 +185,14 @@ def _gather(draw: Draw) -> Case:
     shape = _dims(draw, 1, 3)
     axis = draw(st.integers(-len(shape), len(shape) - 1))
     data = _type(_element(draw, ANY), shape)
-    return [data, _indices(draw, _dims(draw, 0, 2))], {"axis": axis, "mode": _pick(draw, "clip", "wrap")}
+    return [data, _indices(draw, _dims(draw, 0, 2))], {"axis": axis, "mode": _pick(draw, "clip", "wrap", "from_end")}
 
 
 def _gather_elements(draw: Draw) -> Case:
     (data,), attrs = _one_axis(ANY)(draw)
     shape = list(data.shape)
     shape[attrs["axis"]] = draw(st.integers(1, 9))
-    return [data, _indices(draw, shape)], {**attrs, "mode": _pick(draw, "clip", "wrap")}
+    return [data, _indices(draw, shape)], {**attrs, "mode": _pick(draw, "clip", "wrap", "from_end")}
 
 
 def _gather_nd(draw: Draw) -> Case:

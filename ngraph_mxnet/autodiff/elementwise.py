@@ -367,7 +367,11 @@ def _folded(rim: Expression, axis: int, mode: str) -> Expression:
 def _inside(indices: Expression, size: int, mode: str) -> Expression:
     """i64 in [0, size), as `gather` takes them."""
     wide = indices.convert(element="i64")
-    return wide.mod(float(size)) if mode == "wrap" else wide.clamp(lower=0.0, upper=float(size - 1))
+    if mode == "wrap":
+        return wide.mod(float(size))
+    if mode == "from_end":
+        wide = wide + (wide < 0.0).convert(element="i64") * float(size)
+    return wide.clamp(lower=0.0, upper=float(size - 1))
 
 
 def _scattered(indices: Expression, updates: Expression, target: Expression) -> Expression:

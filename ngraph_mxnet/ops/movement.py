@@ -219,8 +219,9 @@ def _(inputs, attrs):
     return [values[result] for result in body.results]
 
 
-OUTSIDE = Choice("clip", ("clip", "wrap"))
-"""The meaning of an index outside [0, D): the nearest index inside, or the index modulo D."""
+OUTSIDE = Choice("clip", ("clip", "wrap", "from_end"))
+"""The meaning of an index outside [0, D): the nearest index inside, or the index modulo D, or one that counts from the
+end if it is negative; what is still outside is clipped then."""
 
 
 def _require_indices(type_: TensorType) -> None:
@@ -231,14 +232,19 @@ def _inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
     """int64 indices in [0, size)."""
     if not indices.size:
         return indices.astype(np.int64)
-    return np.mod(indices.astype(np.int64), size) if mode == "wrap" else np.clip(indices, 0, size - 1).astype(np.int64)
+    wide = indices.astype(np.int64)
+    if mode == "wrap":
+        return np.mod(wide, size)
+    if mode == "from_end":
+        indices = np.where(wide < 0, wide + size, wide)
+    return np.clip(indices, 0, size - 1).astype(np.int64)
 
 
 @register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing", work=by_result(gather=1))
 def gather(types, attrs):
     """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
 
-    Indices outside [0, D) are clipped into it or wrap around; D is at least 1 if there are indices.
+    `mode` says what indices outside [0, D) mean; D is at least 1 if there are indices.
     """
     data, indices = types
     _require_indices(indices)
@@ -258,7 +264,7 @@ def _(inputs, attrs):
 def gather_elements(types, attrs):
     """T[A, D, B], integer [A, K, B] -> T[A, K, B]: of each line of data along `axis`, the elements at its indices.
 
-    Indices outside [0, D) are clipped into it or wrap around; D is at least 1 if there are indices.
+    `mode` says what indices outside [0, D) mean; D is at least 1 if there are indices.
     """
     data, indices = types
     _require_indices(indices)
@@ -283,8 +289,7 @@ def _require_coordinates(indices: TensorType, shape: Shape) -> None:
 
 
 def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
-    at = [np.where(line < 0, line + size, line) for line, size in zip(indices.astype(np.int64), shape, strict=False)]
-    return tuple(np.clip(line, 0, size - 1) for line, size in zip(at, shape, strict=False))
+    return tuple(_inside(line, size, "from_end") for line, size in zip(indices, shape, strict=False))
 
 
 @register_op("gather_nd", operands=2, kind="indexing", work=by_result(gather=1))

@@ -25,6 +25,7 @@ from packing_references import (
     pack_weights_reference,
 )
 
+from ngraph_mxnet.ops.movement import gather
 from ngraph_mxnet.targets.cpu.kernels import reduction
 from ngraph_mxnet.targets.cpu.kernels.record import KernelRecord, register
 from ngraph_mxnet.targets.cpu.microkernels.params import super_groups
@@ -32,7 +33,7 @@ from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import packed_contraction, packed_depthwise, packed_matrices
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.reduction import POOLS, REDUCE, around, reduced
-from ngraph_mxnet.targets.cpu.params.selection import GATHER
+from ngraph_mxnet.targets.cpu.params.selection import GATHER, OUTSIDE_CODES
 
 IMAGE = st.tuples(
     st.integers(1, 2),
@@ -356,19 +357,19 @@ def test_pack_matrices(
     count=st.integers(0, 20),
     dtype=st.sampled_from([np.int8, np.float32, np.int64]),
     rows=st.integers(1, 9),
-    wrap=st.booleans(),
+    mode=st.sampled_from(list(OUTSIDE_CODES)),
     splits=SPLITS,
 )
 def test_gather(
-    isa: str, seed: int, shape: list, axis: int, count: int, dtype: type, rows: int, wrap: bool, splits: list[int]
+    isa: str, seed: int, shape: list, axis: int, count: int, dtype: type, rows: int, mode: str, splits: list[int]
 ) -> None:
     random = np.random.default_rng(seed)
     axis %= len(shape)
     data = random.integers(-100, 100, shape).astype(dtype)
     indices = random.integers(-3, 9, count)
-    wanted = np.take(data, indices, axis=axis, mode="wrap" if wrap else "clip")
+    (wanted,) = gather.evaluate([data, indices], {"axis": axis, "mode": mode})
     out = np.full_like(wanted, 77)
-    ints = GATHER(**around(shape, axis), count=count, rows=rows, wrap=wrap)
+    ints = GATHER(**around(shape, axis), count=count, rows=rows, outside=OUTSIDE_CODES[mode])
     run(isa, f"gather_{data.itemsize}", [data, indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 

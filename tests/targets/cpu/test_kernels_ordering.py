@@ -21,6 +21,7 @@ from ngraph_mxnet.targets.cpu.params.selection import (
     DIGITS,
     ELEMENT_POSITIONS,
     FIRST,
+    OUTSIDE_CODES,
     SCATTER,
     SCATTER_CODES,
     SCATTER_INTO,
@@ -136,7 +137,7 @@ def test_coordinate_positions(isa: str, seed: int, sizes: list[int], count: int,
 
 
 @every_isa
-@pytest.mark.parametrize("mode", ["clip", "wrap"])
+@pytest.mark.parametrize("mode", ["clip", "wrap", "from_end"])
 @given(seed=SEEDS, shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), axis=st.integers(0, 2),
        count=st.integers(1, 9), splits=SPLITS)
 def test_element_positions(isa: str, mode: str, seed: int, shape: list[int], axis: int, count: int,
@@ -144,10 +145,11 @@ def test_element_positions(isa: str, mode: str, seed: int, shape: list[int], axi
     axis %= len(shape)
     indices = np.random.default_rng(seed).integers(-9, 9, [*shape[:axis], count, *shape[axis + 1:]])
     size = shape[axis]
-    inside = indices % size if mode == "wrap" else np.clip(indices, 0, size - 1)
+    counted = indices + size * (indices < 0) if mode == "from_end" else indices
+    inside = indices % size if mode == "wrap" else np.clip(counted, 0, size - 1)
     wanted = np.take_along_axis(np.arange(prod(shape)).reshape(shape), inside, axis)
     out = np.full_like(wanted, -1)
-    ints = ELEMENT_POSITIONS(**around(shape, axis) | {"count": count, "wrap": mode == "wrap"})
+    ints = ELEMENT_POSITIONS(**around(shape, axis) | {"count": count, "outside": OUTSIDE_CODES[mode]})
     run(isa, "element_positions", [indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 

@@ -51,6 +51,32 @@ def test_cell(isa: str, cell: str, seed: int, rows: int, units: int, gap: int, s
 
 
 @every_isa
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("units", [5, 16])
+def test_gates_far_out(isa: str, cell: str, units: int) -> None:
+    """Closed and open gates, a state far from 0, infinite sums: as exact as others. NaN stays with its unit."""
+    sums = np.float32([-np.inf, -1e30, -300, -90, -61, -30, -9.3, -1e-6, 0, 1e-20, 0.3, 9.1, 60, 88, 1e30, np.inf])
+    grid = np.array(np.meshgrid(*[sums[::3]] * (GATES[cell] - 1), sums)).reshape(GATES[cell], -1).T.copy()
+    count = len(grid) // units * units
+    x = np.ascontiguousarray(grid[:count].reshape(-1, units, GATES[cell]).transpose(0, 2, 1)).reshape(count // units, -1)
+    p, rows = np.zeros_like(x), len(x)
+    before = np.resize(np.float32([-3, -1e-3, 0, 0.5, 40]), (rows, units))
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = after(cell, x, p, before)
+    x[0, 0] = np.nan
+    h, c = np.full((rows, 16), np.nan, np.float32), before.copy()
+    params = CELLS[cell](rows=rows, units=units, chunk=16, x_row=x.shape[1], p_row=x.shape[1], before_row=units,
+                         h_row=16, c_row=units)
+    run(isa, f"{cell}_cell", [x, p, before, h, c], params, (), [])
+    assert np.isnan(h[0, 0]) and not np.isnan(h[1:]).any() and not np.isnan(h[0, 1:]).any()
+    h[0, 0] = wanted[0][0, 0]
+    np.testing.assert_allclose(h[:, :units], wanted[0], rtol=2e-6, atol=1e-7)
+    if cell == "lstm":
+        c[0, 0] = wanted[1][0, 0]
+        np.testing.assert_allclose(c, wanted[1], rtol=2e-6, atol=1e-7)
+
+
+@every_isa
 @given(seed=SEEDS, rows=st.integers(1, 4), units=st.sampled_from([1, 7, 16, 17, 130, 300]), gap=st.integers(0, 3),
        splits=SPLITS)
 def test_halves_of_a_gru_that_resets_first(isa: str, seed: int, rows: int, units: int, gap: int,

@@ -9,21 +9,11 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, normal_axis, require_table, rule
 from ngraph_mxnet.bridges.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
-from ngraph_mxnet.compositions import broadcast_to, flipped, iota, reshaped, scalar, size_as, slice_axis
+from ngraph_mxnet.compositions import broadcast_to, flipped, iota, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import boolean, f32, i64
-
-
-def _from_start(b: Builder, call: Call, indices: Value, size: int) -> Value:
-    """Negative indices count from the end."""
-    known = call.static_value(indices)
-    if known is not None and known.dtype != object and (known.size == 0 or known.min() >= 0):
-        return indices
-    if known is not None and not is_symbolic(size):
-        return b.constant(np.where(known < 0, known + size, known).astype(np.int64))
-    return b.select(b.less(indices, scalar(b, 0, indices)), b.add(indices, size_as(b, size, indices)), indices)
 
 
 @rule("Gather")
@@ -34,17 +24,16 @@ def gather(b: Builder, call: Call) -> Value:
     if known is not None and known.dtype != object and known.size == 1 and known < 0 and is_symbolic(x.shape[axis]):
         at = x.shape[axis] + int(known.reshape(()))
         return reshaped(b, slice_axis(b, x, axis, at, at + 1), (*x.shape[:axis], *known.shape, *x.shape[axis + 1 :]))
-    return b.gather(x, _from_start(b, call, call.input(1), x.shape[axis]), axis=axis)
+    return b.gather(x, call.input(1), axis=axis, mode="from_end")
 
 
 @rule("GatherElements")
 def gather_elements(b: Builder, call: Call) -> Value:
     x, indices = call.input(0), call.input(1)
     axis = normal_axis(call.attrs.int("axis", 0), x.type.rank)
-    at = _from_start(b, call, indices, x.shape[axis])
     if all(x.shape[i] == indices.shape[i] for i in range(x.type.rank) if i != axis):
-        return b.gather_elements(x, at, axis=axis)
-    return b.gather_nd(x, _grid(b, at, axis))
+        return b.gather_elements(x, indices, axis=axis, mode="from_end")
+    return b.gather_nd(x, _grid(b, indices, axis))
 
 
 def _grid(b: Builder, at: Value, axis: int) -> Value:

@@ -14,6 +14,7 @@ from ngraph_mxnet.targets.cpu.params.selection import (
     ELEMENT_POSITIONS,
     GATHER,
     LOOKUP,
+    OUTSIDE_CODES,
     SCATTER,
     SCATTER_INTO,
 )
@@ -28,7 +29,14 @@ read_scatter_into = reader(SCATTER_INTO)
 
 _BY_SIZE = ((1, types.int8), (2, types.int16), (4, types.int32), (8, types.int64))
 
-_inside = inline(lambda index, size, wrap: index % size if wrap else min(max(index, 0), size - 1))
+_WRAP, _FROM_END = OUTSIDE_CODES["wrap"], OUTSIDE_CODES["from_end"]
+
+
+@inline
+def _inside(index, size, outside):
+    if outside == _WRAP:
+        return index % size
+    return min(max(select((outside == _FROM_END) & (index < 0), index + size, index), 0), size - 1)
 
 
 def _gather(element: types.Type) -> Callable:
@@ -46,7 +54,7 @@ def _gather(element: types.Type) -> Callable:
             data = shift(pointer(tensors, 0, element), outer * p.size * p.inner)
             out = shift(pointer(tensors, 2, element), outer * p.count * p.inner)
             for i in range(first, min(first + p.rows, p.count)):
-                source, target = shift(data, _inside(indices[i], p.size, p.wrap) * p.inner), shift(out, i * p.inner)
+                source, target = shift(data, _inside(indices[i], p.size, p.outside) * p.inner), shift(out, i * p.inner)
                 for j in range(p.inner):
                     target[j] = source[j]
 
@@ -143,8 +151,7 @@ def coordinate_positions(tensors, ints, floats, begin, end):
             position = 0
             for axis in range(p.axes):
                 size, index = sizes[axis], coordinates[axis * p.count + i]
-                index = index + size if index < 0 else index
-                position = position * size + min(max(index, 0), size - 1)
+                position = position * size + _inside(index, size, _FROM_END)
             out[i] = position
 
 
@@ -161,4 +168,4 @@ def element_positions(tensors, ints, floats, begin, end):
         for i in range(p.count):
             for j in range(p.inner):
                 at = i * p.inner + j
-                out[at] = (task * p.size + _inside(indices[at], p.size, p.wrap)) * p.inner + j
+                out[at] = (task * p.size + _inside(indices[at], p.size, p.outside)) * p.inner + j

@@ -24,6 +24,7 @@ __all__ = [
     "clamp_lanes",
     "lane",
     "load_bf16_lanes",
+    "load_first_lanes",
     "load_lanes",
     "maximum_lanes",
     "maximum_of_lanes",
@@ -33,6 +34,7 @@ __all__ = [
     "product_of_lanes",
     "splat",
     "store_bf16_lanes",
+    "store_first_lanes",
     "store_lanes",
     "store_pairs",
     "sum_of_lanes",
@@ -111,6 +113,47 @@ def store_lanes(typingctx, base, index, value):
         return context.get_dummy_value()
 
     return types.none(base, types.int64, value), generate
+
+
+def _first(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
+    """The mask of the first `count` lanes."""
+    kind = ir.VectorType(ir.IntType(32), LANES)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), builder.trunc(count, kind.element), kind.element(0))
+    limit = builder.shuffle_vector(one, one, ir.Constant(kind, [0] * LANES))
+    return builder.icmp_signed("<", ir.Constant(kind, list(range(LANES))), limit)
+
+
+def _masked(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+    kind = ir.FunctionType(result, [value.type for value in arguments])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, arguments)
+
+
+@intrinsic
+def load_first_lanes(typingctx, base, index, count):
+    """The `count` float32 from `base[index]` on, and zeros in the other lanes, whose memory is not touched."""
+
+    def generate(context, builder, signature, arguments):
+        base, index, count = arguments
+        vector = context.get_value_type(F32)
+        operands = [lanes_at(builder, base, index, vector), ir.IntType(32)(4), _first(builder, count),
+                    ir.Constant(vector, None)]
+        return _masked(builder, "llvm.masked.load.v16f32.p0", vector, operands)
+
+    return F32(base, types.int64, types.int64), generate
+
+
+@intrinsic
+def store_first_lanes(typingctx, base, index, value, count):
+    """`base[index : index + count] = value[:count]`; the memory of the other lanes is not touched."""
+
+    def generate(context, builder, signature, arguments):
+        base, index, value, count = arguments
+        operands = [value, lanes_at(builder, base, index, value.type), ir.IntType(32)(4), _first(builder, count)]
+        _masked(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), operands)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32, types.int64), generate
 
 
 _HALVES = ir.VectorType(ir.IntType(16), LANES)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import absolute, inline, log_exponent, log_mantissa, power_of_two, select
 
-__all__ = ["erf", "exp", "expm1", "log", "log1p", "sigmoid", "softplus", "tanh"]
+__all__ = ["erf", "exp", "expm1", "gate_exp", "log", "log1p", "sigmoid", "softplus", "tanh", "tanh_ratio"]
 
 F = np.float32
 ZERO, HALF, ONE, TWO = F(0), F(0.5), F(1), F(2)
@@ -37,7 +37,14 @@ LOG_SCALE = F(23)
 # tanh(x) = x + x**3 (T0 + T1 x**2 + ...) on |x| <= 0.625, a Chebyshev fit.
 T0, T1, T2, T3 = F(-0.333333289), F(0.133327693), F(-0.0538508495), F(0.020996894)
 T4 = F(-0.00609629952)
-TANH_SMALL, TANH_LARGE = F(0.625), F(10)
+TANH_SMALL = F(0.625)
+
+# tanh(x) = x (1 + P1 x**2 + ...) / (1 + Q1 x**2 + ...) on |x| <= 9.2, behind which it is 1: a minimax fit.
+P1, P2, P3 = F(0.136713619), F(0.00385761431), F(2.77916687e-05)
+P4, P5 = F(3.00683128e-08), F(-1.18230551e-11)
+Q1, Q2, Q3, Q4 = F(0.470046936), F(0.0272066181), F(0.000391975403), F(1.27231611e-06)
+TANH_LARGE = F(9.2)
+GATE_LOW, GATE_HIGH = F(-87), F(60)
 
 # erf(x) = x (R0 + R1 x**2 + ...) on |x| <= 1, else 1 - exp(-x**2) t (S0 + S1 t + ...), t = 1 / (1 + x / 2).
 R0, R1, R2, R3 = F(1.12837917), F(-0.376126385), F(0.112837825), F(-0.0268654307)
@@ -48,13 +55,25 @@ S8 = F(-0.07376797)
 
 
 @inline
+def _clamp(x, low, high):
+    """The nearest of low to high; NaN stays."""
+    return select(x < low, low, select(x > high, high, x))
+
+
+@inline
+def _exp_rest(x, n):
+    """e**(x - n log(2)) for the n nearest to x / log(2)."""
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    p = ((((E5 * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
+    return (p * r * r + r) + ONE
+
+
+@inline
 def exp(x):
     """e**x, within 2 ulp."""
-    bounded = select(x < EXP_LOW, EXP_LOW, select(x > EXP_HIGH, EXP_HIGH, x))
+    bounded = _clamp(x, EXP_LOW, EXP_HIGH)
     n = (bounded * LOG2_E + ROUNDER) - ROUNDER
-    r = (bounded - n * LN2_HIGH) - n * LN2_LOW
-    p = ((((E5 * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
-    p = (p * r * r + r) + ONE
+    p = _exp_rest(bounded, n)
     # 2**n in two factors, as n may lie outside the exponents of normal numbers.
     half = n * HALF + ROUNDER
     rest = (n - (half - ROUNDER)) + ROUNDER
@@ -114,6 +133,14 @@ def softplus(x):
 
 
 @inline
+def gate_exp(x):
+    """e**-x for the sigmoid 1 / (1 + e**-x) of a gate: between e**-87 and e**60, so that a product of two is finite."""
+    bounded = _clamp(-x, GATE_LOW, GATE_HIGH)
+    biased = bounded * LOG2_E + ROUNDER
+    return _exp_rest(bounded, biased - ROUNDER) * power_of_two(biased)
+
+
+@inline
 def tanh(x):
     """Hyperbolic tangent, relative error below 3e-7."""
     z = x * x
@@ -121,6 +148,16 @@ def tanh(x):
     size = absolute(x)
     large = ONE - TWO / (exp(size + size) + ONE)
     return select(size < TANH_SMALL, small, select(x < ZERO, -large, large))
+
+
+@inline
+def tanh_ratio(x):
+    """Two finite numbers whose quotient is the hyperbolic tangent, within 6 ulp (0.7 on average). It may exceed 1.
+    Half the work of `tanh`, and several need one division."""
+    bounded = _clamp(x, -TANH_LARGE, TANH_LARGE)
+    z = bounded * bounded
+    above = ((((P5 * z + P4) * z + P3) * z + P2) * z + P1) * z + ONE
+    return bounded * above, (((Q4 * z + Q3) * z + Q2) * z + Q1) * z + ONE
 
 
 @inline

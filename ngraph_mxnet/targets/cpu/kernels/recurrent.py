@@ -8,7 +8,14 @@ import numpy as np
 from numba import float32
 
 from ngraph_mxnet.targets.cpu.kernels import maths
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, load, pointer, reader, select, shift, store
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    LANES,
+    load_first_lanes,
+    load_lanes,
+    store_first_lanes,
+    store_lanes,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, load, pointer, reader, scratch, select, shift, store
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.sequences import CELL_GRADIENTS, CELLS, TRAINING_CELLS
 
@@ -21,6 +28,12 @@ ZERO, ONE = F(0), F(1)
 
 
 @inline
+def _gate(x):
+    """The sigmoid."""
+    return ONE / (ONE + maths.gate_exp(x))
+
+
+@inline
 def _zeros_behind(row, columns):
     """Up to a multiple of 16."""
     for u in range(columns, (columns + 15) // 16 * 16):
@@ -28,96 +41,68 @@ def _zeros_behind(row, columns):
 
 
 @inline
-def _lstm_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
-        i = maths.sigmoid(load(x, u) + load(p, u))
-        f = maths.sigmoid(load(x, units + u) + load(p, units + u))
-        g = maths.tanh(load(x, 2 * units + u) + load(p, 2 * units + u))
-        o = maths.sigmoid(load(x, 3 * units + u) + load(p, 3 * units + u))
-        state = f * load(before, u) + i * g
+def _lstm_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
+        i = ONE + maths.gate_exp(load(x, u) + load(p, u))
+        f = ONE + maths.gate_exp(load(x, units + u) + load(p, units + u))
+        above, below = maths.tanh_ratio(load(x, 2 * units + u) + load(p, 2 * units + u))
+        o = ONE + maths.gate_exp(load(x, 3 * units + u) + load(p, 3 * units + u))
+        state = load(before, u) / f + above / (i * below)
         store(c, u, state)
-        store(h, u, o * maths.tanh(state))
+        above, below = maths.tanh_ratio(state)
+        store(h, u, above / (o * below))
 
 
 @inline
-def _gru_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
-        r = maths.sigmoid(load(x, u) + load(p, u))
-        z = maths.sigmoid(load(x, units + u) + load(p, units + u))
-        n = maths.tanh(load(x, 2 * units + u) + r * load(p, 2 * units + u))
-        store(h, u, (ONE - z) * n + z * load(before, u))
+def _gru_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
+        r = ONE + maths.gate_exp(load(x, u) + load(p, u))
+        z = maths.gate_exp(load(x, units + u) + load(p, units + u))
+        above, below = maths.tanh_ratio(load(x, 2 * units + u) + load(p, 2 * units + u) / r)
+        store(h, u, (z * above + load(before, u) * below) / ((ONE + z) * below))
 
 
 @inline
-def _gru_reset_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
-        store(h, u, maths.sigmoid(load(x, u) + load(p, u)) * load(before, u))
-        store(c, u, maths.sigmoid(load(x, units + u) + load(p, units + u)))
+def _gru_reset_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
+        store(h, u, _gate(load(x, u) + load(p, u)) * load(before, u))
+        store(c, u, _gate(load(x, units + u) + load(p, units + u)))
 
 
 @inline
-def _gru_update_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
+def _gru_update_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
         z = load(c, u)
         store(h, u, (ONE - z) * maths.tanh(load(x, u) + load(p, u)) + z * load(before, u))
 
 
 @inline
-def _relu_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
+def _relu_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
         total = load(x, u) + load(p, u)
         store(h, u, select(total < ZERO, ZERO, total))
 
 
 @inline
-def _tanh_units(x, p, before, h, c, first, last, units):
-    for u in range(first, last):
+def _tanh_units(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
         store(h, u, maths.tanh(load(x, u) + load(p, u)))
 
 
-def _cell(units_of: Callable) -> Callable:
-    def cell(tensors, ints, floats, begin, end):
-        """One step of a recurrent cell (see the ops `lstm_cell`, `gru_cell` and `rnn`), or half of one.
-
-        tensors: x, p, the state before (LSTM: c, GRU: h, else unused), h, and LSTM's c after, which may be the
-        state before, or z of `gru_reset_first`; float32, a row is contiguous, and h also has zeros up to a multiple of
-        16.
-        Tasks: (row, ceil(units / chunk)).
-        """
-        p = read_cell(ints, floats)
-        parts = (p.units + p.chunk - 1) // p.chunk
-        for task in range(begin, end):
-            row, first = task // parts, task % parts * p.chunk
-            last = min(first + p.chunk, p.units)
-            h = shift(pointer(tensors, 3, float32), row * p.h_row)
-            units_of(
-                shift(pointer(tensors, 0, float32), row * p.x_row),
-                shift(pointer(tensors, 1, float32), row * p.p_row),
-                shift(pointer(tensors, 2, float32), row * p.before_row),
-                h,
-                shift(pointer(tensors, 4, float32), row * p.c_row),
-                first,
-                last,
-                p.units,
-            )
-            if last == p.units:
-                _zeros_behind(h, p.units)
-
-    return cell
-
-
-for _name, _units in (("lstm", _lstm_units), ("gru", _gru_units), ("relu", _relu_units), ("tanh", _tanh_units),
-                      ("gru_reset", _gru_reset_units), ("gru_update", _gru_update_units)):
-    kernel(f"{_name}_cell")(_cell(_units))
+@inline
+def _spread(source, first, count, gates, units, room):
+    """Copy `count` units of each gate to a gate of 16 units, whose others are zeros."""
+    for gate in range(gates):
+        store_lanes(room, gate * LANES, load_first_lanes(source, gate * units + first, count))
 
 
 @inline
-def _lstm_slopes(x, p, before, h, c, slopes, first, last, units):
-    for u in range(first, last):
-        i = maths.sigmoid(load(x, u) + load(p, u))
-        f = maths.sigmoid(load(x, units + u) + load(p, units + u))
+def _lstm_slopes(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
+        i = _gate(load(x, u) + load(p, u))
+        f = _gate(load(x, units + u) + load(p, units + u))
         g = maths.tanh(load(x, 2 * units + u) + load(p, 2 * units + u))
-        o = maths.sigmoid(load(x, 3 * units + u) + load(p, 3 * units + u))
+        o = _gate(load(x, 3 * units + u) + load(p, 3 * units + u))
         old = load(before, u)
         state = f * old + i * g
         after = maths.tanh(state)
@@ -132,10 +117,10 @@ def _lstm_slopes(x, p, before, h, c, slopes, first, last, units):
 
 
 @inline
-def _gru_slopes(x, p, before, h, c, slopes, first, last, units):
-    for u in range(first, last):
-        r = maths.sigmoid(load(x, u) + load(p, u))
-        z = maths.sigmoid(load(x, units + u) + load(p, units + u))
+def _gru_slopes(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
+        r = _gate(load(x, u) + load(p, u))
+        z = _gate(load(x, units + u) + load(p, units + u))
         inner = load(p, 2 * units + u)
         n = maths.tanh(load(x, 2 * units + u) + r * inner)
         old = load(before, u)
@@ -149,49 +134,94 @@ def _gru_slopes(x, p, before, h, c, slopes, first, last, units):
 
 
 @inline
-def _relu_slopes(x, p, before, h, c, slopes, first, last, units):
-    for u in range(first, last):
+def _relu_slopes(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
         total = load(x, u) + load(p, u)
         store(h, u, select(total < ZERO, ZERO, total))
         store(slopes, u, select(total > ZERO, ONE, ZERO))
 
 
 @inline
-def _tanh_slopes(x, p, before, h, c, slopes, first, last, units):
-    for u in range(first, last):
+def _tanh_slopes(x, p, before, h, c, slopes, units):
+    for u in range(LANES):
         after = maths.tanh(load(x, u) + load(p, u))
         store(h, u, after)
         store(slopes, u, ONE - after * after)
 
 
-def _training_cell(units_of: Callable) -> Callable:
+_slopes_of = inline(lambda tensors, p, row: shift(pointer(tensors, 5, float32), row * p.slopes_row))
+_no_slopes = inline(lambda tensors, p, row: pointer(tensors, 3, float32))
+
+
+def _cell(units_of: Callable, gates: int, *, keeps: str = "", slopes: int = 0) -> Callable:
+    """Make the kernel of a cell from the function of 16 units.
+
+    `gates`: of x and p. `keeps`: `w` if the cell writes c, `r` if it reads it. `slopes`: how many it stores of a unit.
+    """
+    read, slopes_of = (read_training, _slopes_of) if slopes else (read_cell, _no_slopes)
+    recalls, writes, reads = gates > 1 or keeps == "r", keeps == "w", keeps == "r"
+
+    @inline
+    def remaining(x, p, before, h, c, steep, first, count, units):
+        """The last units, fewer than 16, as those of a cell with 16: in one vector, with the zeros behind h."""
+        room = scratch(272)
+        sums, old = shift(room, 4 * LANES), shift(room, 8 * LANES)
+        out, state, made = shift(room, 9 * LANES), shift(room, 10 * LANES), shift(room, 11 * LANES)
+        _spread(x, first, count, gates, units, room)
+        _spread(p, first, count, gates, units, sums)
+        if recalls:
+            _spread(before, first, count, 1, units, old)
+        if reads:
+            _spread(c, first, count, 1, units, state)
+        units_of(room, sums, old, out, state, made, LANES)
+        store_lanes(h, first, load_lanes(out, 0))
+        if writes:
+            store_first_lanes(c, first, load_lanes(state, 0), count)
+        for slope in range(slopes):
+            store_first_lanes(steep, slope * units + first, load_lanes(made, slope * LANES), count)
+
     def cell(tensors, ints, floats, begin, end):
-        """Compute the cell as without `training`, and also the step's slopes (see the op `rnn_training`)."""
-        p = read_training(ints, floats)
+        """One step of a recurrent cell (see the ops `lstm_cell`, `gru_cell` and `rnn`), or half of one.
+
+        tensors: x, p, the state before (LSTM: c, GRU: h, else unused), h, LSTM's c after, which may be the state
+        before, or z of `gru_reset_first`, and for training the step's slopes (see the op `rnn_training`); float32, a
+        row is contiguous, and h also has zeros up to a multiple of 16.
+        Tasks: (row, ceil(units / chunk)).
+        """
+        p = read(ints, floats)
         parts = (p.units + p.chunk - 1) // p.chunk
         for task in range(begin, end):
             row, first = task // parts, task % parts * p.chunk
             last = min(first + p.chunk, p.units)
+            x = shift(pointer(tensors, 0, float32), row * p.x_row)
+            sums = shift(pointer(tensors, 1, float32), row * p.p_row)
+            before = shift(pointer(tensors, 2, float32), row * p.before_row)
             h = shift(pointer(tensors, 3, float32), row * p.h_row)
-            units_of(
-                shift(pointer(tensors, 0, float32), row * p.x_row),
-                shift(pointer(tensors, 1, float32), row * p.p_row),
-                shift(pointer(tensors, 2, float32), row * p.before_row),
-                h,
-                shift(pointer(tensors, 4, float32), row * p.c_row),
-                shift(pointer(tensors, 5, float32), row * p.slopes_row),
-                first,
-                last,
-                p.units,
-            )
-            if last == p.units:
-                _zeros_behind(h, p.units)
+            c = shift(pointer(tensors, 4, float32), row * p.c_row)
+            steep = slopes_of(tensors, p, row)
+            whole = last - (last - first) % LANES
+            for u in range(first, whole, LANES):
+                units_of(shift(x, u), shift(sums, u), shift(before, u), shift(h, u), shift(c, u), shift(steep, u),
+                         p.units)
+            if whole < last:
+                remaining(x, sums, before, h, c, steep, whole, last - whole, p.units)
 
     return cell
 
 
-for _name, _units in (("lstm", _lstm_slopes), ("gru", _gru_slopes), ("relu", _relu_slopes), ("tanh", _tanh_slopes)):
-    kernel(f"{_name}_cell_training")(_training_cell(_units))
+for _name, _made in {
+    "lstm_cell": _cell(_lstm_units, 4, keeps="w"),
+    "gru_cell": _cell(_gru_units, 3),
+    "relu_cell": _cell(_relu_units, 1),
+    "tanh_cell": _cell(_tanh_units, 1),
+    "gru_reset_cell": _cell(_gru_reset_units, 2, keeps="w"),
+    "gru_update_cell": _cell(_gru_update_units, 1, keeps="r"),
+    "lstm_cell_training": _cell(_lstm_slopes, 4, keeps="w", slopes=6),
+    "gru_cell_training": _cell(_gru_slopes, 3, slopes=5),
+    "relu_cell_training": _cell(_relu_slopes, 1, slopes=1),
+    "tanh_cell_training": _cell(_tanh_slopes, 1, slopes=1),
+}.items():
+    kernel(_name)(_made)
 
 
 @inline

@@ -21,7 +21,7 @@ from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
 def gather(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     data, indices = node.inputs
-    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
+    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, node.attrs["mode"])
     _rows(ctx, node, _wide(ctx, indices), params)
 
 
@@ -29,9 +29,9 @@ def gather(ctx: Lowering, node: Node) -> None:
 def gather_elements(ctx: Lowering, node: Node) -> None:
     """The positions of the elements in the flat data, then these as rows of one element."""
     data, indices = node.inputs
-    axis, wrap = node.attrs["axis"] % data.type.rank, node.attrs["mode"] == "wrap"
+    axis, outside = node.attrs["axis"] % data.type.rank, records.OUTSIDE_CODES[node.attrs["mode"]]
     positions = ctx.new_plain(TensorType(i64, indices.shape))
-    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
+    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], outside=outside)
     ctx.emit("element_positions", params, indices=_wide(ctx, indices), output=positions)
     _rows(ctx, node, positions, records.gathering((data.type.size,), 0, indices.type.size))
 

@@ -26,7 +26,13 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.peak import build_peak
 from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
-from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
+from ngraph_mxnet.targets.cpu.microkernels.tile import (
+    KEPT_WEIGHTS,
+    PREFETCH_TILES,
+    TileValues,
+    emit_tile,
+    prefetch_bytes,
+)
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient import build_weight_gradients
 
@@ -179,6 +185,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         input=e.at(image, b.mul(task.group, n["in_group_stride"])),
         weights=_weights(e, p, task, variant),
         ahead=p.operands[Operand.WEIGHTS],
+        prefetches=one,
         bias=channels(Operand.BIAS),
         scale2=channels(Operand.SCALE2),
         shift2=channels(Operand.SHIFT2),
@@ -222,6 +229,8 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_
     extra = b.select(b.icmp_signed("<", in_row, larger), in_row, larger)
     pixel = b.add(b.mul(row, n["row_pixels"]), b.add(b.mul(in_row, size), extra))
 
+    values = replace(values, prefetches=_prefetches(e, p, variant, b.sub(stop, first)))
+
     def tiles(part: TileValues) -> None:
         _emit_tile_loop(e, p, part, variant, vectors_per_block, _Range(first, stop, in_row, pixel, size, larger))
 
@@ -258,8 +267,18 @@ def _ahead(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, tile: 
     this one."""
     b = e.builder
     block = b.mul(p.ints["step_block"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
-    part = b.mul(tile, b.mul(p.ints["step_block"], ir.Constant(I64, prefetch_bytes(variant))))
+    share = b.mul(values.prefetches, ir.Constant(I64, prefetch_bytes(variant)))
+    part = b.mul(tile, b.mul(p.ints["step_block"], share))
     return e.at(values.weights, b.add(block, b.select(b.icmp_signed("<", part, block), part, block)))
+
+
+def _prefetches(e: Emitter, p: _Scalars, variant: Variant, tiles: ir.Value) -> ir.Value:
+    """How much each of a task's tiles fetches: fewer than `PREFETCH_TILES` fetch more, unless L2 has the weights."""
+    b = e.builder
+    one, most = ir.Constant(I64, 1), ir.Constant(I64, PREFETCH_TILES)
+    weights = b.mul(p.ints["oc_groups"], b.mul(p.ints["steps"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes)))
+    few = b.and_(b.icmp_signed("<", tiles, most), b.icmp_signed(">", weights, ir.Constant(I64, KEPT_WEIGHTS)))
+    return b.select(few, b.udiv(b.add(b.sub(tiles, one), most), tiles), one)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ class TileValues:
     weights: ir.Value
     ahead: ir.Value
     """Weights of the next block of steps, of which this tile prefetches a part."""
+    prefetches: ir.Value
+    """How many times `prefetch_bytes` it prefetches at each step."""
     bias: ir.Value
     scale2: ir.Value
     shift2: ir.Value
@@ -199,10 +201,35 @@ def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int)
     return []
 
 
+PREFETCH_TILES = 8
+"""Tiles that fetch the next block of weights, each an equal part at its steps. Where a task has fewer tiles, each
+fetches more; fetching all in fewer of many tiles costs more than it saves."""
+KEPT_WEIGHTS = 512 * 1024
+"""Bytes of weights that are thought to stay in L2 from one call to the next."""
+_FEW_PIXELS = 4
+"""Below it, a tile reads its weights as fast as they come."""
+
+
 def prefetch_bytes(variant: Variant) -> int:
-    """Weights of the next block that a step prefetches: after eight tiles they are all there. Twice as many cost more
-    than they save."""
-    return variant.oc_tile * variant.lanes // 2 if variant.kind == "k16" and variant.oc_tile >= 16 else 0
+    """The part of the next block's weights that a step of one of `PREFETCH_TILES` fetches."""
+    fetches = variant.kind == "k16" and variant.oc_tile >= 16
+    return variant.oc_tile * variant.lanes * 4 // PREFETCH_TILES if fetches else 0
+
+
+def _prefetch_weights(e: Emitter, ahead: ir.Value, size: int, times: ir.Value | None) -> ir.Value:
+    """Fetch `size` bytes from `ahead` on, so many times if given; return the address behind them."""
+    def fetch(place: ir.Value) -> ir.Value:
+        for line in range(0, size, 64):
+            e.prefetch(e.at(place, line), level=2)
+        return e.at(place, size)
+
+    if times is None:
+        return fetch(ahead)
+    end = e.at(ahead, e.builder.mul(times, ir.Constant(I64, size)))
+    loop = _Loop(e, "prefetch", "prefetched")
+    behind = fetch(loop.carry(ahead))
+    loop.close(e.builder.icmp_unsigned("!=", behind, end), [behind])
+    return behind
 
 
 def _unroll(variant: Variant, pixels: int) -> int:
@@ -259,10 +286,11 @@ class _Loop:
 
     def close(self, again: ir.Value, following: Sequence[ir.Value]) -> None:
         """Take another turn if `again`, with the carried values as they follow; the builder goes on behind the loop."""
+        last = self._builder.block
         self._builder.cbranch(again, self._body, self._done)
         for (phi, first), value in zip(self._carried, following, strict=True):
             phi.add_incoming(first, self._before)
-            phi.add_incoming(value, self._body)
+            phi.add_incoming(value, last)
         self._builder.position_at_end(self._done)
 
 
@@ -290,9 +318,7 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     next_step = e.at(step, 4)
     following = []
     if ahead is not None:
-        for line in range(0, prefetched, 64):
-            e.prefetch(e.at(ahead, line), level=2)
-        following.append(e.at(ahead, prefetched))
+        following.append(_prefetch_weights(e, ahead, prefetched, v.prefetches if pixels >= _FEW_PIXELS else None))
     if part is not None:
         # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
         offset = b.add(offset, part)

@@ -12,6 +12,8 @@ from ngraph_mxnet.targets.cpu.params.strided import LOOPS
 
 SCATTER_CODES = numbered("add mul max min")
 """The operations of the kernels `scatter_<f32, f64, i64>` on an element and the update for it, and their numbers."""
+OUTSIDE_CODES = numbered("clip wrap from_end")
+"""The number of each way to take an index outside; see the op `gather`."""
 _SIZES = (1, 2, 4, 8)
 
 
@@ -22,10 +24,9 @@ def _reach(p: Any, size: int) -> list[Span]:
 
 GATHER = Kernels(
     {f"gather_{size}": size for size in _SIZES}, tensors="data indices >output",
-    ints="outer size inner count rows wrap", sizes=5, tasks=lambda p: p.outer * -(-p.count // p.rows), reach=_reach,
+    ints="outer size inner count rows outside", sizes=5, tasks=lambda p: p.outer * -(-p.count // p.rows), reach=_reach,
 )
-"""Data is [outer][size][inner], indices [count], a task takes `rows` indices. `wrap`: indices outside are taken modulo
-size; else they are clipped."""
+"""Data is [outer][size][inner], indices [count], a task takes `rows` indices. `outside`: see `OUTSIDE_CODES`."""
 
 
 def _scatter_record(kernels: dict[str, int], floats: str = "") -> Kernels:
@@ -50,7 +51,7 @@ COORDINATE_POSITIONS = Kernels(
 )
 """`points` are those of a task; then the size of each axis."""
 ELEMENT_POSITIONS = Kernels(
-    "element_positions", tensors="indices >output", ints="outer size inner count wrap", sizes=4,
+    "element_positions", tensors="indices >output", ints="outer size inner count outside", sizes=4,
     tasks=lambda p: p.outer,
     reach=lambda p, _: [whole(name, 8, p.outer, p.count, p.inner) for name in ("indices", "output")],
 )
@@ -67,11 +68,11 @@ LOOKUP = Kernels(
 `o` gets what stands in the table for the byte."""
 
 
-def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False) -> Params:
-    """`count` indices into axis `axis` of a contiguous tensor of `shape`; those outside are clipped, or wrap."""
+def gathering(shape: Sequence[int], axis: int, count: int, mode: str = "clip") -> Params:
+    """`count` indices into axis `axis` of a contiguous tensor of `shape`; `mode` is that of the op `gather`."""
     places = around(shape, axis)
     rows = greatest(1, least(count, GRAIN // greatest(places["inner"], 1)))
-    return GATHER(**places, count=count, rows=rows, wrap=wrap)
+    return GATHER(**places, count=count, rows=rows, outside=OUTSIDE_CODES[mode])
 
 
 def scattered(rows: int, inner: int, count: int) -> dict[str, int]:

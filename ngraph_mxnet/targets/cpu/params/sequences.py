@@ -127,6 +127,8 @@ _SLOPES = {"lstm": 6, "gru": 5, "relu": 1, "tanh": 1}
 
 
 def _rows(p: Any, size: int, lengths: dict[str, int]) -> list[Span]:
+    if p.chunk % BLOCK:
+        raise ValueError(f"found tasks of {p.chunk} units, expected a multiple of {BLOCK}")
     return [span(name, size, (p.rows, getattr(p, f"{name}_row")), last=length) for name, length in lengths.items()]
 
 
