@@ -213,6 +213,20 @@ def test_copy_and_fill(isa: str, dtype: type, seed: int, shape: tuple[int, ...],
     assert (target == -3).all()
 
 
+@every_isa
+@given(seed=SEEDS, rows=st.integers(1, 70), columns=st.integers(1, 70), pages=st.integers(1, 2), gap=st.integers(0, 5),
+       splits=SPLITS)
+def test_copy_of_rows_pages_apart(isa: str, seed: int, rows: int, columns: int, pages: int, gap: int,
+                                  splits: list[int]) -> None:
+    """A transposed copy goes by squares, and leaves the gaps behind rows of the output alone."""
+    source = np.random.default_rng(seed).integers(0, 2**32, (columns, 1024 * pages), dtype=np.uint32)[:, :rows]
+    target = np.full((rows, columns + gap), 7, np.uint32)
+    params = strided_params("copy_4", (rows, columns), (1, 1024 * pages), (columns + gap, 1), grain=512)
+    run(isa, "copy_4", [source, target], params, (), splits)
+    np.testing.assert_array_equal(target[:, :columns], source.T)
+    assert (target[:, columns:] == 7).all()
+
+
 DTYPES = {
     "f32": np.float32,
     "f64": np.float64,

@@ -58,8 +58,9 @@ def test_gates_far_out(isa: str, cell: str, units: int) -> None:
     sums = np.float32([-np.inf, -1e30, -300, -90, -61, -30, -9.3, -1e-6, 0, 1e-20, 0.3, 9.1, 60, 88, 1e30, np.inf])
     grid = np.array(np.meshgrid(*[sums[::3]] * (GATES[cell] - 1), sums)).reshape(GATES[cell], -1).T.copy()
     count = len(grid) // units * units
-    x = np.ascontiguousarray(grid[:count].reshape(-1, units, GATES[cell]).transpose(0, 2, 1)).reshape(count // units, -1)
-    p, rows = np.zeros_like(x), len(x)
+    rows = count // units
+    x = grid[:count].reshape(rows, units, GATES[cell]).transpose(0, 2, 1).reshape(rows, -1).copy()
+    p = np.zeros_like(x)
     before = np.resize(np.float32([-3, -1e-3, 0, 0.5, 40]), (rows, units))
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = after(cell, x, p, before)

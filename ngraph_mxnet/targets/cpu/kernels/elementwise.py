@@ -302,7 +302,7 @@ for _name, _expression in LOGICAL.items():
 _add("logical_not", _not, "bool", "bool")
 _add("select", _choose, "bool f32 f32", "f32")
 for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "i32"), (8, "i64")):
-    _add(f"copy_{_bytes}", _identity, _element, _element)
+    _add(f"copy_{_bytes}", _identity, _element, _element, loops="moving" if _bytes == 4 else "full")
 for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "f32"), (8, "i64")):
     _add(f"fill_{_bytes}", _identity, "", _element, 1)
 for _from in CONVERTED:

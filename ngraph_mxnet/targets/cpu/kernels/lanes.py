@@ -130,17 +130,15 @@ def _masked(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[i
 
 
 @intrinsic
-def load_first_lanes(typingctx, base, index, count):
-    """The `count` float32 from `base[index]` on, and zeros in the other lanes, whose memory is not touched."""
+def load_first_lanes(typingctx, base, index, count, others):
+    """The `count` float32 from `base[index]` on, and `others` in the other lanes, whose memory is not touched."""
 
     def generate(context, builder, signature, arguments):
-        base, index, count = arguments
-        vector = context.get_value_type(F32)
-        operands = [lanes_at(builder, base, index, vector), ir.IntType(32)(4), _first(builder, count),
-                    ir.Constant(vector, None)]
-        return _masked(builder, "llvm.masked.load.v16f32.p0", vector, operands)
+        base, index, count, others = arguments
+        operands = [lanes_at(builder, base, index, others.type), ir.IntType(32)(4), _first(builder, count), others]
+        return _masked(builder, "llvm.masked.load.v16f32.p0", others.type, operands)
 
-    return F32(base, types.int64, types.int64), generate
+    return F32(base, types.int64, types.int64, F32), generate
 
 
 @intrinsic

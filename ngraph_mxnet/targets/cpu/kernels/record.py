@@ -34,7 +34,7 @@ class KernelRecord:
     parameters: int = 0
     """Entries of `floats` that `expression` takes."""
     loops: str = "full"
-    """An elementwise kernel's fast paths: `full`, `contiguous` (fewer) or `strided` (none)."""
+    """An elementwise kernel's fast paths: `moving` (most), `full`, `contiguous` (fewer) or `strided` (none)."""
 
     @property
     def family(self) -> str:

@@ -12,6 +12,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     LANES,
     load_first_lanes,
     load_lanes,
+    splat,
     store_first_lanes,
     store_lanes,
 )
@@ -93,7 +94,7 @@ def _tanh_units(x, p, before, h, c, slopes, units):
 def _spread(source, first, count, gates, units, room):
     """Copy `count` units of each gate to a gate of 16 units, whose others are zeros."""
     for gate in range(gates):
-        store_lanes(room, gate * LANES, load_first_lanes(source, gate * units + first, count))
+        store_lanes(room, gate * LANES, load_first_lanes(source, gate * units + first, count, splat(ZERO)))
 
 
 @inline

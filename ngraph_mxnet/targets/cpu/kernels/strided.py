@@ -7,17 +7,22 @@
              `rows` x `chunk` elements of the two inner dimensions
 
 A stride may be 0 (broadcast) or negative. Halos and blocked layouts are just strides. The fast paths are an
-inner dimension of stride 1 (or 0 for one of two inputs). `params.strided.loops` chooses all of it.
+inner dimension of stride 1 (or 0 for one of two inputs), and squares of some transposed copies.
+`params.strided.loops` chooses the order and the tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ngraph_mxnet.targets.cpu.kernels.lanes import LANES, transpose_lanes
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, load, pointer, reader, shift, store
 from ngraph_mxnet.targets.cpu.params.strided import LOOPS
 
 __all__ = ["binary_kernel", "fill_kernel", "first_element", "ternary_kernel", "tile_of", "unary_kernel"]
+
+PAGE = 1024
+"""Floats of a page of memory."""
 
 read_1, read_2, read_3, read_4 = (reader(LOOPS[count]) for count in (1, 2, 3, 4))
 
@@ -64,8 +69,17 @@ def fill_kernel(expression: Callable, out_type: object) -> Callable:
 
 
 def unary_kernel(expression: Callable, in_type: object, out_type: object, loops: str = "full") -> Callable:
-    """A kernel of one input; `expression(x, floats)` gives the element."""
-    contiguous, blocked = loops != "strided", loops == "full"
+    """A kernel of one input; `expression(x, floats)` gives the element. With `moving` loops that is the element itself,
+    of four bytes."""
+    contiguous, blocked, moving = loops != "strided", loops in ("full", "moving"), loops == "moving"
+
+    @inline
+    def move_squares(a, o, rows, columns, row_step, column_step):
+        """Copy squares of 16, transposed: neighbours in the input are rows, in the output columns."""
+        for row in range(0, rows, LANES):
+            for column in range(0, columns, LANES):
+                transpose_lanes(shift(a, row + column * column_step), column_step,
+                                shift(o, row * row_step + column), row_step)
 
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
@@ -74,9 +88,17 @@ def unary_kernel(expression: Callable, in_type: object, out_type: object, loops:
             a = shift(pointer(tensors, 0, in_type), first_element(at, p.a0, p.a1, p.a2, p.a3, p.a4))
             o = shift(pointer(tensors, 1, out_type), first_element(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             unit = p.a4 == 1 and p.o4 == 1
+            # Lines that lie pages apart share a set of the first cache, so each is read whole. Others stay there.
+            turned = moving and p.a3 == 1 and p.a4 % PAGE == 0 and p.a4 > 0 and p.o4 == 1
+            moved_rows, moved = (rows // LANES * LANES, columns // LANES * LANES) if turned else (0, 0)
+            if turned:
+                move_squares(a, o, moved_rows, moved, p.o3, p.a4)
             for row in range(rows):
                 ra, ro = shift(a, row * p.a3), shift(o, row * p.o3)
-                if blocked and unit and columns == 16:
+                if row < moved_rows:
+                    for c in range(moved, columns):
+                        store(ro, c, expression(load(ra, c * p.a4), floats))
+                elif blocked and unit and columns == 16:
                     for c in range(16):
                         store(ro, c, expression(load(ra, c), floats))
                 elif contiguous and unit:

@@ -8,7 +8,18 @@ from itertools import product
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, greatest, is_one, least, where
-from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span, whole
+from ngraph_mxnet.targets.cpu.params.record import (
+    BLOCK,
+    GRAIN,
+    KERNELS,
+    Kernels,
+    Params,
+    Span,
+    by_name,
+    numbered,
+    span,
+    whole,
+)
 
 Ints = Sequence[int]
 Shape = tuple[int, ...]
@@ -164,7 +175,9 @@ def loops(shape: Shape, *strides: Shape, grain: int = GRAIN) -> dict[str, int]:
     sizes = [size for size, _ in dims]
     chunk = greatest(1, least(sizes[4], grain))
     rows = greatest(1, least(sizes[3], grain // chunk))
-    rows = where(rows < sizes[3], -(-sizes[3] // greatest(1, -(-sizes[3] // rows))), rows)
+    even = -(-sizes[3] // greatest(1, -(-sizes[3] // rows)))
+    # Transposed copies go by squares.
+    rows = where(rows < sizes[3], where(even > BLOCK, -(-even // BLOCK) * BLOCK, even), rows)
     steps = (steps[i] for i in range(len(strides)) for _, steps in dims)
     return by_name(_names(len(strides)), (rows, chunk, *sizes, *steps))
 
