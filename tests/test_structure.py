@@ -249,14 +249,8 @@ def test_circles_of_includes_are_found():
 FRAMEWORKS = ("bridges/mxnet/symbols/attrs.py", "bridges/mxnet/rules/", "bridges/onnx/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
-    ("targets/cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
-    ("targets/cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
     ("targets/cpu/microkernels/variants.py", "ACTIVATIONS"): "the ops' numbers in compiled kernels",
-    ("targets/cpu/params/strided.py", "CHAIN_STEPS"): "the ops' numbers in a compiled kernel",
     ("targets/cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
-    ("targets/cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
-    ("targets/cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
-    ("targets/cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
     ("quantisation/apply.py", "_QUANTIZED"): "from a product to that of bytes",
 }
 

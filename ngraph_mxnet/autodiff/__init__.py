@@ -1,6 +1,6 @@
-"""Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op in `autodiff/<family>.py`."""
+"""Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op."""
 
-from ngraph_mxnet.autodiff import elementwise, images  # noqa: F401
+from ngraph_mxnet.autodiff import images, movement  # noqa: F401
 from ngraph_mxnet.autodiff.reverse import Joint, differentiate, why_not
 from ngraph_mxnet.autodiff.split import Split, split
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ngraph_mxnet.autodiff.reverse import Expression, Gradients, Reverse, adjoint, no_derivative, refuse
@@ -275,19 +273,6 @@ refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics
 def _(at: Reverse) -> Gradients:
     _, _, own = at.operands
     return None, own * at.head if at.attrs["scaled"] else own, None
-
-
-@adjoint("gelu")
-def _(at: Reverse) -> Gradients:
-    (x,) = at.operands
-    return [x.apply("gelu_gradient", at.head)]
-
-
-@adjoint("gelu_gradient")
-def _(at: Reverse) -> Gradients:
-    x, head = at.operands
-    density = (x.square() * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
-    return at.head * head * density * (2.0 - x.square()), x.apply("gelu_gradient", at.head)
 
 
 @adjoint("batch_norm_training")

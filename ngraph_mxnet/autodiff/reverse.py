@@ -1,7 +1,7 @@
 """Reverse-mode differentiation: how gradients go back through an op, and through a graph.
 
 Griewank and Walther, Evaluating Derivatives, 2nd edition, chapter 3: each node's adjoint, from the last to the first.
-Each op has its adjoint, declared once, in `autodiff/<family>.py`:
+Each op has its adjoint, declared once, in `autodiff/<family>.py`, or in its row in `ops/elementwise.py`:
 
     @adjoint("multiply")
     def _(at):

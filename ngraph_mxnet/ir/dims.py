@@ -373,11 +373,6 @@ def _made(terms: Terms) -> Any:
     return kept[()] if len(kept) == 1 and () in kept else Dim(kept)
 
 
-def same(a: Any, b: Any) -> bool:
-    return a.terms == b.terms if isinstance(a, Dim) and isinstance(b, Dim) else a is b or (
-        not isinstance(a, Dim) and not isinstance(b, Dim) and a == b)
-
-
 def _is_zero(difference: Any) -> Any:
     """Compare a difference with 0: return a bool where the answer is known, else the condition that it is 0."""
     if not isinstance(difference, Dim):

@@ -23,6 +23,8 @@ Work = Callable[[Shapes, Shapes, Mapping[str, Any]], Rates]
 """From the shapes of operands and results, and the attributes, to the elementary operations by class: `simple`,
 `divide`, `transcendental`, `move`, `gather` and `sort`, one for each function applied to each element, as in a plain
 implementation."""
+Function = Callable[..., Any]
+Scalar = Callable[[Any], Function] | str
 Counts = Callable[[Shapes, Shapes, Mapping[str, Any]], tuple[int, int]]
 """From the same to multiply-adds and other operations, as `node_cost` counts them."""
 
@@ -78,6 +80,22 @@ class Facts:
     """A contraction of u8 and i8, with exact sums."""
     tolerant: bool = False
     """Operands rounded to 8 bits do little more harm than rounding the result so: means, bounds, sums."""
+    # Of the rows of `ops/elementwise.py` only.
+    domain: str = ""
+    """The kinds, in NumPy's letters, of the element types that the op takes."""
+    scalar: Scalar | None = None
+    """How the op computes an element. A formula takes a module that has other ops by their names, `select`, and the
+    numbers `zero`, `half`, `one` and `number(x)`. It returns a function of elements, then attributes. A text names a
+    function that each element type brings: mostly C's."""
+    adjoint: Function | None = None
+    """The operands' gradients, in the notation of autodiff's `Expression`, from the result's gradient, the result, the
+    operands and the attributes."""
+    float32: Literal["vector", "call", "wide"] = "vector"
+    """How float32 is computed: as vectors, by a call of libm for each element, or as float64."""
+    signed: bool = False
+    """Integers with a sign are computed in another way than those without."""
+    step: int | None = None
+    """The op's number in compiled chains of elementwise ops; None: it is in none."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

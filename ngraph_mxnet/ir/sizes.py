@@ -13,7 +13,7 @@ from math import isqrt
 from typing import Any, ParamSpec, TypeVar
 
 from ngraph_mxnet.errors import ConfigError, GraphError
-from ngraph_mxnet.ir.dims import IN_FORCE, MOST, Atom, Dim, UnknownSize, atom_of, bounds, call_of, negated, same
+from ngraph_mxnet.ir.dims import IN_FORCE, MOST, Atom, Dim, UnknownSize, atom_of, bounds, call_of, negated
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     low, high = condition.bounds
     if low > 0 or high < 0:
         return yes
-    if type(yes) is type(no) and same(yes, no):
+    if type(yes) is type(no) and are_same(yes, no):
         return yes
     (a, b), (c, d) = bounds(yes), bounds(no)
     return call_of("where", (condition, yes, no), min(a, c), max(b, d), f"where({condition}, {yes}, {no})")
@@ -96,9 +96,6 @@ def either(*conditions: Any) -> Any:
     """Return the disjunction of the conditions, as `or` does for bools."""
     return negated(both(*map(negated, conditions)))
 
-
-def ceil_divided(size: Any, by: Any) -> Any:
-    return -(-size // by)
 
 Binding = Mapping[str, int]
 """A value for each symbol, by name."""
@@ -179,11 +176,12 @@ def is_zero(size: Any) -> bool:
 
 
 def are_same(a: Any, b: Any) -> bool:
-    return same(a, b)
+    return a.terms == b.terms if isinstance(a, Dim) and isinstance(b, Dim) else a is b or (
+        not isinstance(a, Dim) and not isinstance(b, Dim) and a == b)
 
 
 def are_same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return a is b or (len(a) == len(b) and all(map(same, a, b)))
+    return a is b or (len(a) == len(b) and all(map(are_same, a, b)))
 
 
 def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:

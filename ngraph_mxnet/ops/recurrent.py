@@ -20,6 +20,7 @@ from ngraph_mxnet.ops.common import (
     require_rank,
     require_shape,
 )
+from ngraph_mxnet.ops.elementwise import arrays_of
 
 GATES = {"relu": 1, "tanh": 1, "lstm": 4, "gru": 3}
 """Gates of each kind of cell."""
@@ -89,7 +90,7 @@ def _(inputs, attrs):
 
 
 def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+    return arrays_of(x.dtype.type).sigmoid(x)
 
 
 def _lstm(x, product, c):

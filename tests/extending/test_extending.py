@@ -270,6 +270,43 @@ def test_an_op_is_one_block_and_a_rule_one_function() -> None:
     assert [len(blocks(f"toy_{bridge}_rule.py")) for bridge in ("mxnet", "onnx")] == [1, 1]
 
 
+def test_an_elementwise_op_is_one_row_and_its_rules() -> None:
+    package = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))
+               if re.search(r"\bacosh\b", path.read_text(encoding="utf-8"))]
+    assert package == [*(f"bridges/{name}/rules/elementwise.py" for name in ("mxnet", "onnx")), "ops/elementwise.py"]
+
+
+def test_a_row_makes_all_kernels_generated_code_and_gradient() -> None:
+    """The library that is there was built without the row: so the kernel is only compiled, and codegen runs it."""
+    run("""
+        from ngraph_mxnet.ops import elementwise as rows
+
+        rows._row("mish", "f", rows.TRANSCENDENTAL | {"step": 23}, "x tanh(log(1 + e^x))",
+                  lambda m: lambda x: x * m.tanh(m.softplus(x)),
+                  lambda x, y: y / x + x * x.sigmoid() * (1.0 - (y / x).square()))
+
+        from ngraph_mxnet.autodiff import differentiate
+        from ngraph_mxnet.targets.cpu.aot import emit_object
+        from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS, EXPRESSIONS, WIDE_CODES
+
+        assert CHAIN_STEPS["mish"] == 23 and EXPRESSIONS["mish"] == ("f32 f32", "")
+        assert WIDE_CODES["unary_f64"]["mish"] == 1 + WIDE_CODES["unary_f64"]["trunc"]
+        assert b"ng_mish__baseline" in emit_object("baseline", ["mish"])
+
+        x = np.linspace(-3, 3, 60).astype("f4")
+        wanted = x * np.tanh(np.logaddexp(x, 0))
+        b = Builder(name="net")
+        graph = b.results(b.add(b.mish(b.parameter("x", x.shape)), b.constant(1.0)))
+        made = ngraph_mxnet.compile(graph, "CPU", codegen=1)
+        assert "ng_generated_0" in str([*made.main.instructions]), made.main.instructions
+        close(made(x)[0], wanted + 1)
+        close(ngraph_mxnet.compile(graph, "INTERPRETER")(x)[0], wanted + 1)
+        gradient = ngraph_mxnet.compile(differentiate(graph, ["x"]).graph, "INTERPRETER")(x, np.ones_like(x))[1]
+        slope = np.gradient(wanted.astype(float), x.astype(float))
+        np.testing.assert_allclose(gradient[1:-1], slope[1:-1], atol=5e-3)
+    """)
+
+
 def test_toys_use_public_names_only() -> None:
     for path in HERE.rglob("toy_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -19,7 +19,6 @@ from ngraph_mxnet.ir.sizes import (
     because,
     both,
     cached,
-    ceil_divided,
     either,
     evaluate,
     greatest,
@@ -39,7 +38,7 @@ BINDINGS = st.fixed_dictionaries({"N": st.integers(1, 32), "H": st.integers(2, 4
 UNARY = {"negative": operator.neg, "absolute": lambda size: greatest(size, -size)}
 BINARY = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "least": least,
           "greatest": greatest}
-BY = {"quotient": operator.floordiv, "remainder": operator.mod, "ceil": ceil_divided}
+BY = {"quotient": operator.floordiv, "remainder": operator.mod, "ceil": lambda size, by: -(-size // by)}
 COMPARISONS = {"equal": operator.eq, "unequal": operator.ne, "less": operator.lt, "at_most": operator.le,
                "more": operator.gt, "at_least": operator.ge}
 

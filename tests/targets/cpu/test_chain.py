@@ -111,6 +111,20 @@ def test_images_and_bf16_are_not_chained_by_default() -> None:
     assert "chain" not in kernels(ngraph_mxnet.compile(graph, "CPU", codegen=0, precision="bf16"))
 
 
+def test_masks_are_no_bytes_that_readers_store() -> None:
+    """Ops before and behind a mask are chained by default; integers of a byte are quantised data, and prevent it."""
+    for chained in (True, False):
+        b = Builder()
+        x = b.parameter("x", (256, 256))
+        mask = b.greater(x, b.constant(np.float32(0)))
+        mask = mask if chained else b.square(b.convert(mask, element="u8"))
+        graph = b.results(b.multiply(b.exp(b.multiply(x, x)), b.convert(mask, element="f32")))
+        found, plain = (ngraph_mxnet.compile(graph, "CPU", codegen=0, threads=2, **options)
+                        for options in ({}, {"chains": 0}))
+        assert ("chain" in kernels(found)) == chained
+        np.testing.assert_array_equal(found.run(drawn(graph))[0], plain.run(drawn(graph))[0])
+
+
 def test_a_file_has_chains(tmp_path: Path) -> None:
     b = Builder()
     x = b.parameter("x", (256, 256))

@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
-from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES, STRIDED
+from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS, ELEMENT_BYTES, STRIDED, WIDE_CODES
 
 
 def test_every_kernel_is_declared() -> None:
@@ -66,6 +66,26 @@ def test_instructions_print_names() -> None:
     program = compile(b.results(pooled), "CPU")
     (text,) = (str(i) for i in program.main.instructions if i.name == "max_pool_blocked")
     assert "max_pool_blocked__" in text and " kernel_h=3 kernel_w=2 " in text and text.endswith(" tasks=3")
+
+
+def test_numbers_of_ops_in_compiled_files_never_move() -> None:
+    """A new op's number follows those of its kind."""
+    unary = ("abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh elu erf erfinv exp expm1 floor gamma gelu "
+             "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign silu sin sinh "
+             "softplus softsign sqrt square tan tanh trunc")
+    comparisons = "equal greater greater_equal less less_equal not_equal"
+    expected = {
+        "unary_f64": unary, "unary_i64": "abs bitwise_not negative relu sign square",
+        "binary_f64": "add atan2 divide gelu_gradient maximum minimum mod multiply power prelu subtract",
+        "binary_i64": "add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod mod_unsigned "
+                      "multiply power subtract",
+        "compare_f64": comparisons, "compare_i64": comparisons,
+        "chain": "identity abs negative sign sqrt square relu exp log sigmoid tanh silu gelu erf softplus rsqrt "
+                 "reciprocal add subtract multiply divide maximum minimum",
+    }
+    for kernel, codes in {**WIDE_CODES, "chain": CHAIN_STEPS}.items():
+        names = expected[kernel].split()
+        assert [*codes][:len(names)] == names and [*codes.values()] == [*range(len(codes))], kernel
 
 
 def test_declaring_twice_is_an_error() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kernel_library import made
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.ir.sizes import ceil_divided
 from ngraph_mxnet.ops.pooling import adaptive_taps, resize_taps
 from ngraph_mxnet.targets.cpu.microkernels.tables import (
     FirstRecipe,
@@ -72,7 +71,7 @@ def test_taps_of_a_resize(size, out, mode):
 
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_taps_of_means(size, out):
-    numbers = size, out, -1, ceil_divided(size, out) + 1
+    numbers = size, out, -1, -(-size // out) + 1
     first, weights = adaptive_taps(size, out)
     found = made(WeightRecipe(numbers), np.float32).reshape(out, -1)
     np.testing.assert_array_equal(made(FirstRecipe(numbers), np.int64), first)

@@ -109,6 +109,8 @@ def _sources() -> str:
 
     hasher = hashlib.sha256()
     folder = Path(__file__).parent.parent
-    for path in sorted((*folder.glob("codegen/*.py"), *folder.glob("kernels/*.py"), folder / "microkernels/target.py")):
+    ops = folder.parent.parent / "ops/elementwise.py"
+    for path in sorted((*folder.glob("codegen/*.py"), *folder.glob("kernels/*.py"), folder / "microkernels/target.py",
+                        ops)):
         hasher.update(path.read_bytes())
     return f"{hasher.hexdigest()} llvmlite {version('llvmlite')} numba {version('numba')}"

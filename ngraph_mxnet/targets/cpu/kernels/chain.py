@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from numba import float32
 
-from ngraph_mxnet.targets.cpu.kernels.elementwise import BINARY, UNARY
+from ngraph_mxnet.ops.elementwise import SCALARS
+from ngraph_mxnet.targets.cpu.kernels.elementwise import maths_f32
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.kernels.wide import among
 from ngraph_mxnet.targets.cpu.params.strided import (
     CHAIN,
     CHAIN_CHUNK,
@@ -30,11 +32,11 @@ _HEAD = len(CHAIN.ints)
 _COUNTS = _HEAD - CHAIN_INPUTS
 _ROOM = CHAIN_REGISTERS * CHAIN_CHUNK
 
-def _unary(name: str) -> Callable:
-    expression = UNARY[name][0]
 
+def _unary(expression: Callable) -> Callable:
     @inline
-    def run(o, x, repeats, count):
+    def run(operands, count):
+        o, x, repeats, _, _ = operands
         if repeats:
             value = expression(x[0])
             for i in range(count):
@@ -46,11 +48,10 @@ def _unary(name: str) -> Callable:
     return run
 
 
-def _binary(name: str) -> Callable:
-    expression = BINARY[name]
-
+def _binary(expression: Callable) -> Callable:
     @inline
-    def run(o, x, x_repeats, y, y_repeats, count):
+    def run(operands, count):
+        o, x, x_repeats, y, y_repeats = operands
         if y_repeats:
             value = y[0]
             if x_repeats:
@@ -71,29 +72,7 @@ def _binary(name: str) -> Callable:
     return run
 
 
-_IDENTITY, _identity = CHAIN_STEPS["identity"], _unary("identity")
-_ABS, _abs = CHAIN_STEPS["abs"], _unary("abs")
-_NEGATIVE, _negative = CHAIN_STEPS["negative"], _unary("negative")
-_SIGN, _sign = CHAIN_STEPS["sign"], _unary("sign")
-_SQRT, _sqrt = CHAIN_STEPS["sqrt"], _unary("sqrt")
-_SQUARE, _square = CHAIN_STEPS["square"], _unary("square")
-_RELU, _relu = CHAIN_STEPS["relu"], _unary("relu")
-_EXP, _exp = CHAIN_STEPS["exp"], _unary("exp")
-_LOG, _log = CHAIN_STEPS["log"], _unary("log")
-_SIGMOID, _sigmoid = CHAIN_STEPS["sigmoid"], _unary("sigmoid")
-_TANH, _tanh = CHAIN_STEPS["tanh"], _unary("tanh")
-_SILU, _silu = CHAIN_STEPS["silu"], _unary("silu")
-_GELU, _gelu = CHAIN_STEPS["gelu"], _unary("gelu")
-_ERF, _erf = CHAIN_STEPS["erf"], _unary("erf")
-_SOFTPLUS, _softplus = CHAIN_STEPS["softplus"], _unary("softplus")
-_RSQRT, _rsqrt = CHAIN_STEPS["rsqrt"], _unary("rsqrt")
-_RECIPROCAL, _reciprocal = CHAIN_STEPS["reciprocal"], _unary("reciprocal")
-_ADD, _add = CHAIN_STEPS["add"], _binary("add")
-_SUBTRACT, _subtract = CHAIN_STEPS["subtract"], _binary("subtract")
-_MULTIPLY, _multiply = CHAIN_STEPS["multiply"], _binary("multiply")
-_DIVIDE, _divide = CHAIN_STEPS["divide"], _binary("divide")
-_MAXIMUM, _maximum = CHAIN_STEPS["maximum"], _binary("maximum")
-_MINIMUM, _minimum = CHAIN_STEPS["minimum"], _binary("minimum")
+_run = among([(_unary if SCALARS[name].least == 1 else _binary)(getattr(maths_f32, name)) for name in CHAIN_STEPS])
 
 
 @inline
@@ -140,49 +119,4 @@ def chain(tensors, ints, floats, begin, end):
             x, x_repeats = _source(tensors, registers, ints, first, size, at), _repeats(ints, first, size)
             y, y_repeats = _source(tensors, registers, ints, second, size, at), _repeats(ints, second, size)
             o = _target(tensors, registers, numbers[3], outputs, at)
-            if op == _MULTIPLY:
-                _multiply(o, x, x_repeats, y, y_repeats, count)
-            elif op == _ADD:
-                _add(o, x, x_repeats, y, y_repeats, count)
-            elif op == _SUBTRACT:
-                _subtract(o, x, x_repeats, y, y_repeats, count)
-            elif op == _IDENTITY:
-                _identity(o, x, x_repeats, count)
-            elif op == _DIVIDE:
-                _divide(o, x, x_repeats, y, y_repeats, count)
-            elif op == _MAXIMUM:
-                _maximum(o, x, x_repeats, y, y_repeats, count)
-            elif op == _MINIMUM:
-                _minimum(o, x, x_repeats, y, y_repeats, count)
-            elif op == _SIGMOID:
-                _sigmoid(o, x, x_repeats, count)
-            elif op == _TANH:
-                _tanh(o, x, x_repeats, count)
-            elif op == _EXP:
-                _exp(o, x, x_repeats, count)
-            elif op == _LOG:
-                _log(o, x, x_repeats, count)
-            elif op == _RELU:
-                _relu(o, x, x_repeats, count)
-            elif op == _SILU:
-                _silu(o, x, x_repeats, count)
-            elif op == _GELU:
-                _gelu(o, x, x_repeats, count)
-            elif op == _ERF:
-                _erf(o, x, x_repeats, count)
-            elif op == _SOFTPLUS:
-                _softplus(o, x, x_repeats, count)
-            elif op == _RSQRT:
-                _rsqrt(o, x, x_repeats, count)
-            elif op == _RECIPROCAL:
-                _reciprocal(o, x, x_repeats, count)
-            elif op == _SQRT:
-                _sqrt(o, x, x_repeats, count)
-            elif op == _SQUARE:
-                _square(o, x, x_repeats, count)
-            elif op == _ABS:
-                _abs(o, x, x_repeats, count)
-            elif op == _NEGATIVE:
-                _negative(o, x, x_repeats, count)
-            elif op == _SIGN:
-                _sign(o, x, x_repeats, count)
+            _run(op, (o, x, x_repeats, y, y_repeats), count)

@@ -1,17 +1,20 @@
-"""Elementwise kernels as tables of scalar expressions, on the strided convention (`strided.py`).
+"""Elementwise kernels of float32 and bool, made of the formulas in the ops' rows, on the strided convention
+(`strided.py`).
 
-float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope;
-elu alpha; hard_swish slope, offset, scale, shift; fill_* value. `copy_N` and `fill_N` move elements of N bytes;
-`fill_1` and `fill_8` convert the value to int8 and int64, `fill_2` to int16.
+And those that move and convert elements. `copy_N` and `fill_N` move elements of N bytes; `fill_1` and `fill_8` convert
+the value to int8 and int64, `fill_2` to int16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import permutations
+from types import ModuleType
 
 import numpy as np
 from numba import types
 
+from ngraph_mxnet.ops.elementwise import SCALARS
 from ngraph_mxnet.targets.cpu.kernels import maths
 from ngraph_mxnet.targets.cpu.kernels.pointers import (
     absolute,
@@ -26,8 +29,9 @@ from ngraph_mxnet.targets.cpu.kernels.pointers import (
 )
 from ngraph_mxnet.targets.cpu.kernels.record import KernelRecord, register
 from ngraph_mxnet.targets.cpu.kernels.strided import binary_kernel, fill_kernel, ternary_kernel, unary_kernel
+from ngraph_mxnet.targets.cpu.params.strided import CONVERTED, STRIDED
 
-__all__ = ["BINARY", "COMPARISON", "CONVERTED", "LIBM", "LIBM_BINARY", "LOGICAL", "UNARY"]
+__all__ = ["maths_f32", "module_of"]
 
 ELEMENTS = {
     "f32": types.float32,
@@ -39,96 +43,37 @@ ELEMENTS = {
     "bool": types.uint8,
     "i16": types.int16,
     "bf16": types.uint16,
+    **{f"b{size}": types.Integer.from_bitwidth(8 * size) for size in (1, 2, 4, 8)},
 }
 """Numba's type for each element type that kernels handle; a bool is a byte of 0 or 1, a bf16 its bits."""
 
-CONVERTED = ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
-"""`convert_<from>_<to>` exists for every two different of these."""
-
-F = np.float32
-ZERO, HALF, ONE = F(0), F(0.5), F(1)
-SQRT_HALF = F(0.7071067811865476)
-DENSITY = F(0.3989422804014327)
-"""1 / sqrt(2 pi)."""
-YES, NO = np.uint8(1), np.uint8(0)
-
-_power, _modulo, _copy_sign = libm("powf", 2), libm("fmodf", 2), libm("copysignf", 2)
+NO = np.uint8(0)
 
 
-@inline
-def _relu(x):
-    return select(x < ZERO, ZERO, x)
+def module_of(number: Callable, own: Mapping[str, Callable], other: Callable[[str, int], Callable]) -> ModuleType:
+    """The module that the ops' formulas take, for one element type: the function of each op, and numbers.
+
+    Args:
+        own: functions by op, which go before formulas, or by the name that stands in place of a formula.
+        other: makes the function of such a name, of so many operands, that `own` lacks.
+    """
+    made = ModuleType("scalars")
+    vars(made).update(own, select=select, number=number, zero=number(0), half=number(0.5), one=number(1))
+    for name, op in SCALARS.items():
+        if name not in own:
+            scalar = op.scalar or name
+            setattr(made, name, inline(scalar(made)) if callable(scalar) else
+                    own.get(scalar) or other(scalar, op.least))
+    return made
 
 
-@inline
-def _clamp(x, lower, upper):
-    raised = select(x < lower, lower, x)
-    return select(raised > upper, upper, raised)
-
-
-@inline
-def _leaky_relu(x, slope):
-    return select(x > ZERO, x, x * slope)
-
-
-@inline
-def _elu(x, alpha):
-    return select(x > ZERO, x, alpha * maths.expm1(x))
-
-
-@inline
-def _hard_swish(x, slope, offset, scale, shift):
-    return x * _clamp(x * slope + offset, ZERO, ONE) * scale + shift
-
-
-@inline
-def _gelu(x):
-    return HALF * x * (ONE + maths.erf(x * SQRT_HALF))
-
-
-@inline
-def _silu(x):
-    return x / (ONE + maths.exp(-x))
-
-
-@inline
-def _prelu(x, slope):
-    return select(x > ZERO, x, x * slope)
-
-
-@inline
-def _gelu_gradient(x, head):
-    density = maths.exp(x * x * -HALF) * DENSITY
-    return head * (HALF * (ONE + maths.erf(x * SQRT_HALF)) + x * density)
-
-
-@inline
-def _sign(x):
-    return select(x > ZERO, ONE, select(x < ZERO, -ONE, x))
-
-
-@inline
-def _softsign(x):
-    return x / (ONE + absolute(x))
-
-
-@inline
-def _maximum(x, y):
-    return select((x > y) | (x != x), x, y)
-
-
-@inline
-def _minimum(x, y):
-    return select((x < y) | (x != x), x, y)
-
-
-@inline
-def _mod(x, y):
-    """The remainder with the divisor's sign; a zero has it too. x mod 0 is 0."""
-    rest = _modulo(x, y)
-    moved = select((rest < ZERO) != (y < ZERO), rest + y, rest)
-    return select((rest == ZERO) | (y == ZERO), _copy_sign(ZERO, y), moved)
-
+maths_f32 = module_of(np.float32, {
+    **{name: getattr(maths, name) for name in maths.__all__}, "fabs": absolute, "sqrt": square_root,
+    **{name: rounding(name) for name in ("ceil", "floor", "nearbyint", "trunc")},
+    "fmod": libm("fmodf", 2), "copysign": libm("copysignf", 2),
+}, lambda name, arity: libm(f"{name}f", arity))
+_maths_bool = module_of(np.uint8, {}, libm)
+"""A bool is a byte of 0 or 1."""
 
 _nearest = rounding("nearbyint")
 
@@ -151,90 +96,7 @@ def _dequantized(q, scale, zero_point):
     return (np.float32(q) - zero_point) * scale
 
 
-UNARY: dict[str, tuple[Callable, int]] = {
-    "abs": (absolute, 0),
-    "ceiling": (rounding("ceil"), 0),
-    "clamp": (_clamp, 2),
-    "elu": (_elu, 1),
-    "erf": (maths.erf, 0),
-    "exp": (maths.exp, 0),
-    "expm1": (maths.expm1, 0),
-    "floor": (rounding("floor"), 0),
-    "gelu": (_gelu, 0),
-    "hard_swish": (_hard_swish, 4),
-    "identity": (inline(lambda x: x), 0),
-    "leaky_relu": (_leaky_relu, 1),
-    "log": (maths.log, 0),
-    "log1p": (maths.log1p, 0),
-    "negative": (inline(lambda x: -x), 0),
-    "reciprocal": (inline(lambda x: ONE / x), 0),
-    "relu": (_relu, 0),
-    "round": (rounding("nearbyint"), 0),
-    "rsqrt": (inline(lambda x: ONE / square_root(x)), 0),
-    "sigmoid": (maths.sigmoid, 0),
-    "sign": (_sign, 0),
-    "silu": (_silu, 0),
-    "softplus": (maths.softplus, 0),
-    "softsign": (_softsign, 0),
-    "sqrt": (square_root, 0),
-    "square": (inline(lambda x: x * x), 0),
-    "tanh": (maths.tanh, 0),
-    "trunc": (rounding("trunc"), 0),
-}
-"""float32 to float32: expression and number of parameters."""
-
-LIBM: dict[str, str] = {
-    "acos": "acosf",
-    "acosh": "acoshf",
-    "asin": "asinf",
-    "asinh": "asinhf",
-    "atan": "atanf",
-    "atanh": "atanhf",
-    "cbrt": "cbrtf",
-    "cos": "cosf",
-    "cosh": "coshf",
-    "log10": "log10f",
-    "log2": "log2f",
-    "sin": "sinf",
-    "sinh": "sinhf",
-    "tan": "tanf",
-}
-"""float32 to float32 by a call of libm for every element: correct, not fast."""
-
-BINARY: dict[str, Callable] = {
-    "add": inline(lambda x, y: x + y),
-    "divide": inline(lambda x, y: x / y),
-    "gelu_gradient": _gelu_gradient,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "multiply": inline(lambda x, y: x * y),
-    "prelu": _prelu,
-    "subtract": inline(lambda x, y: x - y),
-}
-"""float32, float32 to float32."""
-
-LIBM_BINARY: dict[str, Callable] = {"mod": _mod, "power": _power}
-"""The same, with a call of libm for every element."""
-
-COMPARISON: dict[str, Callable] = {
-    "equal": inline(lambda x, y: x == y),
-    "greater": inline(lambda x, y: x > y),
-    "greater_equal": inline(lambda x, y: x >= y),
-    "less": inline(lambda x, y: x < y),
-    "less_equal": inline(lambda x, y: x <= y),
-    "not_equal": inline(lambda x, y: x != y),
-}
-"""float32, float32 to bool; of the rarer types, too (`wide.py`)."""
-
-LOGICAL: dict[str, Callable] = {
-    "logical_and": inline(lambda x, y: (x != NO) & (y != NO)),
-    "logical_or": inline(lambda x, y: (x != NO) | (y != NO)),
-    "logical_xor": inline(lambda x, y: (x != NO) ^ (y != NO)),
-}
-"""bool, bool to bool."""
-
-_identity = UNARY["identity"][0]
-_not = inline(lambda x: x == NO)
+_identity = maths_f32.identity
 _is_true = inline(lambda x: x != 0)
 _choose = inline(lambda condition, x, y: select(condition != NO, x, y))
 
@@ -268,50 +130,38 @@ def strided_function(expression: Callable, inputs: tuple, output: object, loops:
     return ternary_kernel(expression, inputs, output)
 
 
-def _add(
-    name: str, expression: Callable, inputs: str, output: str, parameters: int = 0, loops: str = "full"
-) -> None:
-    kinds = tuple(inputs.split())
-    bound = with_floats(expression, len(kinds), parameters)
+def _add(name: str, expression: Callable, loops: str = "full", output: str = "") -> None:
+    elements, floats = STRIDED[name]
+    *inputs, out = elements.split()
+    out = output or out
+    count = len(floats.split())
+    bound = with_floats(expression, len(inputs), count)
     register(
         KernelRecord(
             name=name,
-            function=strided_function(bound, tuple(ELEMENTS[k] for k in kinds), ELEMENTS[output], loops),
-            doc=f"Elementwise {name}: ({', '.join(kinds)}) -> {output}, on the strided convention.",
+            function=strided_function(bound, tuple(ELEMENTS[k] for k in inputs), ELEMENTS[out], loops),
+            doc=f"Elementwise {name}: ({', '.join(inputs)}) -> {out}, on the strided convention.",
             expression=expression,
-            inputs=kinds,
-            output=output,
-            parameters=parameters,
+            inputs=tuple(inputs),
+            output=out,
+            parameters=count,
             loops=loops,
         )
     )
 
 
-for _name, (_expression, _parameters) in UNARY.items():
-    _add(_name, _expression, "f32", "f32", _parameters)
-for _name, _function in LIBM.items():
-    _add(_name, libm(_function), "f32", "f32", loops="strided")
-for _name, _expression in LIBM_BINARY.items():
-    _add(_name, _expression, "f32 f32", "f32", loops="strided")
-for _name, _expression in BINARY.items():
-    _add(_name, _expression, "f32 f32", "f32")
-for _name, _expression in COMPARISON.items():
-    _add(_name, _expression, "f32 f32", "bool")
-for _name, _expression in LOGICAL.items():
-    _add(_name, _expression, "bool bool", "bool")
-_add("logical_not", _not, "bool", "bool")
-_add("select", _choose, "bool f32 f32", "f32")
-for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "i32"), (8, "i64")):
-    _add(f"copy_{_bytes}", _identity, _element, _element, loops="moving" if _bytes == 4 else "full")
-for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "f32"), (8, "i64")):
-    _add(f"fill_{_bytes}", _identity, "", _element, 1)
-for _from in CONVERTED:
-    for _to in CONVERTED:
-        if _from != _to:
-            _expression = _is_true if _to == "bool" else _identity
-            _add(f"convert_{_from}_{_to}", _expression, _from, _to, loops="contiguous")
+for _name, _op in SCALARS.items():
+    if _name in STRIDED:
+        _maths = _maths_bool if _op.kind == "logical" else maths_f32
+        _add(_name, getattr(_maths, _name), "full" if _op.float32 == "vector" else "strided")
+_add("select", _choose)
+for _size in (1, 2, 4, 8):
+    _add(f"copy_{_size}", _identity, "moving" if _size == 4 else "full")
+    _add(f"fill_{_size}", _identity, output="f32" if _size == 4 else "")
+for _from, _to in permutations(CONVERTED, 2):
+    _add(f"convert_{_from}_{_to}", _is_true if _to == "bool" else _identity, "contiguous")
 for _element, _bounds in (("u8", (0, 255)), ("i8", (-128, 127))):
-    _add(f"quantize_{_element}", _quantized(*_bounds), "f32", _element, 2, loops="contiguous")
-    _add(f"dequantize_{_element}", _dequantized, _element, "f32", 2, loops="contiguous")
-_add("convert_f32_bf16", round_bf16, "f32", "bf16", loops="contiguous")
-_add("convert_bf16_f32", widen_bf16, "bf16", "f32", loops="contiguous")
+    _add(f"quantize_{_element}", _quantized(*_bounds), "contiguous")
+    _add(f"dequantize_{_element}", _dequantized, "contiguous")
+_add("convert_f32_bf16", round_bf16, "contiguous")
+_add("convert_bf16_f32", widen_bf16, "contiguous")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import absolute, inline, log_exponent, log_mantissa, power_of_two, select
 
-__all__ = ["erf", "exp", "expm1", "gate_exp", "log", "log1p", "sigmoid", "softplus", "tanh", "tanh_ratio"]
+__all__ = ["erf", "exp", "expm1", "gate_exp", "log", "log1p", "tanh", "tanh_ratio"]
 
 F = np.float32
 ZERO, HALF, ONE, TWO = F(0), F(0.5), F(1), F(2)
@@ -118,18 +118,6 @@ def log1p(x):
     scaled = log(y) * (x / exact)
     # y == 1: x is its own logarithm; infinite y: x / exact is NaN.
     return select(exact == ZERO, x, select(y < INF, scaled, y))
-
-
-@inline
-def sigmoid(x):
-    """1 / (1 + e**-x)."""
-    return ONE / (ONE + exp(-x))
-
-
-@inline
-def softplus(x):
-    """log(1 + e**x) without overflow."""
-    return select(x > ZERO, x, select(x == x, ZERO, x)) + log1p(exp(-absolute(x)))
 
 
 @inline

@@ -9,24 +9,26 @@ bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngraph_mxnet.targets.cpu.kernels.elementwise import COMPARISON
+from ngraph_mxnet.ops.elementwise import SCALARS
+from ngraph_mxnet.targets.cpu.kernels.elementwise import module_of
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, select
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.kernels.strided import ternary_kernel, unary_kernel
 from ngraph_mxnet.targets.cpu.params.record import KERNELS
 from ngraph_mxnet.targets.cpu.params.strided import WIDE_CODES
 
-__all__ = ["BINARY_F64", "BINARY_I64", "UNARY_F64", "UNARY_I64", "narrow_f16", "widen_f16"]
+__all__ = ["among", "maths_f64", "maths_i64", "narrow_f16", "widen_f16"]
 
 F = np.float64
-ZERO, HALF, ONE = F(0), F(0.5), F(1)
+ZERO, ONE = F(0), F(1)
 NONE = np.int64(0)
 
 # ---- float64 ---------------------------------------------------------------------------------------------
@@ -46,26 +48,13 @@ def _double(name: str, arity: int = 1) -> Callable:
     return intrinsic(lambda typingctx, x, y: (types.float64(types.float64, types.float64), generate))
 
 
-_absolute, _floor, _ceiling = _double("llvm.fabs.f64"), _double("llvm.floor.f64"), _double("llvm.ceil.f64")
-_square_root, _copy_sign = _double("llvm.sqrt.f64"), _double("copysign", 2)
-_exp, _expm1, _log1p, _erf = _double("exp"), _double("expm1"), _double("log1p"), _double("erf")
-_log_gamma, _true_gamma, _log, _modulo = _double("lgamma"), _double("tgamma"), _double("log"), _double("fmod", 2)
-
-_SQRT_HALF, _TWO_OVER_ROOT_PI, _DENSITY = F(np.sqrt(0.5)), F(2 / np.sqrt(np.pi)), F(1 / np.sqrt(2 * np.pi))
+_absolute, _square_root = _double("llvm.fabs.f64"), _double("llvm.sqrt.f64")
+_exp, _expm1, _log, _erf = _double("exp"), _double("expm1"), _double("log"), _double("erf")
+_TWO_OVER_ROOT_PI = F(2 / np.sqrt(np.pi))
 
 
 @inline
-def _sign(x, p):
-    return select(x > ZERO, ONE, select(x < ZERO, -ONE, x))
-
-
-@inline
-def _softplus(x, p):
-    return select(x > ZERO, x, select(x == x, ZERO, x)) + _log1p(_exp(-_absolute(x)))
-
-
-@inline
-def _erfinv(x, p):
+def _erfinv(x):
     """Giles' approximation in single precision, then two steps of Newton's method on erf(y) = x."""
     w = -_log((ONE - x) * (ONE + x))
     small = w < F(5)
@@ -86,86 +75,12 @@ def _erfinv(x, p):
     return select(_absolute(x) < ONE, y, edge)
 
 
-def _libm(name: str) -> Callable:
-    function = _double(name)
-    return inline(lambda x, p: function(x))
-
-
-UNARY_F64: dict[str, Callable] = {
-    "abs": inline(lambda x, p: _absolute(x)),
-    "acos": _libm("acos"),
-    "acosh": _libm("acosh"),
-    "asin": _libm("asin"),
-    "asinh": _libm("asinh"),
-    "atan": _libm("atan"),
-    "atanh": _libm("atanh"),
-    "cbrt": _libm("cbrt"),
-    "ceiling": inline(lambda x, p: _ceiling(x)),
-    "cos": _libm("cos"),
-    "cosh": _libm("cosh"),
-    "elu": inline(lambda x, p: x if x > ZERO else p * _expm1(x)),
-    "erf": inline(lambda x, p: _erf(x)),
-    "erfinv": _erfinv,
-    "exp": inline(lambda x, p: _exp(x)),
-    "expm1": inline(lambda x, p: _expm1(x)),
-    "floor": inline(lambda x, p: _floor(x)),
-    "gamma": inline(lambda x, p: _true_gamma(x)),
-    "gelu": inline(lambda x, p: HALF * x * (ONE + _erf(x * _SQRT_HALF))),
-    "leaky_relu": inline(lambda x, p: select(x > ZERO, x, x * p)),
-    "lgamma": inline(lambda x, p: _log_gamma(x)),
-    "log": inline(lambda x, p: _log(x)),
-    "log10": _libm("log10"),
-    "log1p": inline(lambda x, p: _log1p(x)),
-    "log2": _libm("log2"),
-    "negative": inline(lambda x, p: -x),
-    "reciprocal": inline(lambda x, p: ONE / x),
-    "relu": inline(lambda x, p: select(x < ZERO, ZERO, x)),
-    "round": _libm("nearbyint"),
-    "rsqrt": inline(lambda x, p: ONE / _square_root(x)),
-    "sigmoid": inline(lambda x, p: ONE / (ONE + _exp(-x))),
-    "sign": _sign,
-    "silu": inline(lambda x, p: x / (ONE + _exp(-x))),
-    "sin": _libm("sin"),
-    "sinh": _libm("sinh"),
-    "softplus": _softplus,
-    "softsign": inline(lambda x, p: x / (ONE + _absolute(x))),
-    "sqrt": inline(lambda x, p: _square_root(x)),
-    "square": inline(lambda x, p: x * x),
-    "tan": _libm("tan"),
-    "tanh": _libm("tanh"),
-    "trunc": _libm("trunc"),
-}
-"""float64, parameter to float64."""
-
-
-@inline
-def _mod(x, y):
-    """The remainder with the divisor's sign; a zero has it too. x mod 0 is 0."""
-    rest = _modulo(x, y)
-    moved = select((rest < ZERO) != (y < ZERO), rest + y, rest)
-    return select((rest == ZERO) | (y == ZERO), _copy_sign(ZERO, y), moved)
-
-
-@inline
-def _gelu_gradient(x, head):
-    density = _exp(x * x * -HALF) * _DENSITY
-    return head * (HALF * (ONE + _erf(x * _SQRT_HALF)) + x * density)
-
-
-BINARY_F64: dict[str, Callable] = {
-    "add": inline(lambda x, y: x + y),
-    "atan2": _double("atan2", 2),
-    "divide": inline(lambda x, y: x / y),
-    "gelu_gradient": _gelu_gradient,
-    "maximum": inline(lambda x, y: select((x > y) | (x != x), x, y)),
-    "minimum": inline(lambda x, y: select((x < y) | (x != x), x, y)),
-    "mod": _mod,
-    "multiply": inline(lambda x, y: x * y),
-    "power": _double("pow", 2),
-    "prelu": inline(lambda x, y: select(x > ZERO, x, x * y)),
-    "subtract": inline(lambda x, y: x - y),
-}
-"""float64, float64 to float64."""
+maths_f64 = module_of(F, {
+    "fabs": _absolute, "sqrt": _square_root, "ceil": _double("llvm.ceil.f64"), "floor": _double("llvm.floor.f64"),
+    "exp": _exp, "expm1": _expm1, "log": _log, "erf": _erf, "erfinv": _erfinv,
+    "fmod": _double("fmod", 2), "copysign": _double("copysign", 2),
+    "elu": inline(lambda x, alpha: x if x > ZERO else alpha * _expm1(x)),  # a call of libm only where it is wanted
+}, _double)
 
 # ---- int64 -----------------------------------------------------------------------------------------------
 
@@ -235,32 +150,12 @@ def _integer_power(x, y):
     return result
 
 
-UNARY_I64: dict[str, Callable] = {
-    "abs": inline(lambda x, p: select(x < NONE, NONE - x, x)),
-    "bitwise_not": inline(lambda x, p: ~x),
-    "negative": inline(lambda x, p: NONE - x),
-    "relu": inline(lambda x, p: select(x < NONE, NONE, x)),
-    "sign": inline(lambda x, p: select(x > NONE, np.int64(1), select(x < NONE, np.int64(-1), NONE))),
-    "square": inline(lambda x, p: x * x),
-}
-"""int64 to int64; the parameter is not read."""
-
-BINARY_I64: dict[str, Callable] = {
-    "add": inline(lambda x, y: x + y),
-    "bitwise_and": inline(lambda x, y: x & y),
-    "bitwise_or": inline(lambda x, y: x | y),
-    "bitwise_xor": inline(lambda x, y: x ^ y),
-    "divide": _quotient,
-    "divide_unsigned": _quotient_unsigned,
-    "maximum": inline(lambda x, y: select(x > y, x, y)),
-    "minimum": inline(lambda x, y: select(x < y, x, y)),
-    "mod": _modulus,
-    "mod_unsigned": _modulus_unsigned,
-    "multiply": inline(lambda x, y: x * y),
-    "power": _integer_power,
-    "subtract": inline(lambda x, y: x - y),
-}
-"""int64, int64 to int64; sums, differences and products wrap. Those called unsigned take the bits as uint64."""
+maths_i64 = module_of(np.int64, {
+    "fabs": inline(lambda x: select(x < NONE, NONE - x, x)),
+    "divide": _quotient, "divide_unsigned": _quotient_unsigned, "mod": _modulus, "mod_unsigned": _modulus_unsigned,
+    "pow": _integer_power,
+}, _double)
+"""Sums, differences and products wrap. The functions called unsigned take the bits as uint64."""
 
 # ---- float16 ---------------------------------------------------------------------------------------------
 
@@ -309,21 +204,14 @@ def narrow_f16(x):
 # ---- the kernels -----------------------------------------------------------------------------------------
 
 
-def _choice(kind: str, table: Mapping[str, Callable]) -> Callable:
-    """`(code, x, y)` to the op's result; LLVM makes one jump of all the comparisons."""
-    names = WIDE_CODES[kind]
-    assert set(names) == set(table)
-    return _among([table[name] for name in names], 0)
-
-
-def _among(expressions: Sequence[Callable], first: int) -> Callable:
-    """The choice among those numbered from `first` on; a tree, as Numba compiles the callees inside the caller."""
+def among(expressions: Sequence[Callable], first: int = 0) -> Callable:
+    """`(code, x, y)` to the result of the expression of this number; a tree of comparisons, so few are made."""
     if len(expressions) == 1:
         (only,) = expressions
         return inline(lambda code, x, y: only(x, y))
     half = len(expressions) // 2
     middle = first + half
-    lower, upper = _among(expressions[:half], first), _among(expressions[half:], middle)
+    lower, upper = among(expressions[:half], first), among(expressions[half:], middle)
 
     @inline
     def choose(code, x, y):
@@ -344,25 +232,27 @@ def _register(name: str, loops: Callable, doc: str) -> None:
     kernel(name)(call)
 
 
-def _unary(kind: str, table: Mapping[str, Callable], element: types.Type) -> None:
-    choose = _choice(kind, table)
+def _unary(kind: str, of: ModuleType, element: types.Type) -> None:
+    choose = among([_with_parameter(getattr(of, name), len(SCALARS[name].schema)) for name in WIDE_CODES[kind]])
     code, parameter = map(KERNELS[kind].floats.index, ("code", "parameter"))
     expression = inline(lambda x, floats: choose(types.int64(floats[code]), x, floats[parameter]))
     _register(kind, unary_kernel(expression, element, element, "strided"), f"({element}) -> {element}")
 
 
-def _binary(kind: str, table: Mapping[str, Callable], element: types.Type, out: types.Type) -> None:
-    choose = _choice(kind, table)
+def _with_parameter(expression: Callable, count: int) -> Callable:
+    return expression if count else inline(lambda x, parameter: expression(x))
+
+
+def _binary(kind: str, of: ModuleType, element: types.Type, out: types.Type) -> None:
+    choose = among([getattr(of, name) for name in WIDE_CODES[kind]])
     loops = ternary_kernel(choose, (types.int64, element, element), out)
     _register(kind, loops, f"(op's number, {element}, {element}) -> {out}")
 
 
-_unary("unary_f64", UNARY_F64, types.float64)
-_unary("unary_i64", UNARY_I64, types.int64)
-_binary("binary_f64", BINARY_F64, types.float64, types.float64)
-_binary("binary_i64", BINARY_I64, types.int64, types.int64)
-_binary("compare_f64", COMPARISON, types.float64, types.uint8)
-_binary("compare_i64", COMPARISON, types.int64, types.uint8)
+for _kind, _of, _element in (("f64", maths_f64, types.float64), ("i64", maths_i64, types.int64)):
+    _unary(f"unary_{_kind}", _of, _element)
+    _binary(f"binary_{_kind}", _of, _element, _element)
+    _binary(f"compare_{_kind}", _of, _element, types.uint8)
 
 for _bytes, _element in ((1, types.int8), (2, types.int16), (4, types.int32), (8, types.int64)):
     _choose = inline(lambda condition, x, y: select(condition != np.uint8(0), x, y))

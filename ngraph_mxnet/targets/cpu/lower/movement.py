@@ -203,7 +203,6 @@ def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[
             at += count
 
 
-_UNSIGNED = {"divide": "divide_unsigned", "mod": "mod_unsigned"}
 _RARE = frozenset({i16, u16, u32})
 _SAME_BITS = {u64: i64, u32: i32, u16: i16}
 
@@ -308,7 +307,7 @@ def elementwise(ctx: Lowering, node: Node) -> None:
     elif name == "clamp":
         out = _clamp(ctx, node, views[0])
     elif len(views) == 2:
-        out = _binary(ctx, _UNSIGNED.get(name, name) if own is u64 else name, views, shape)
+        out = _binary(ctx, f"{name}_unsigned" if own is u64 and node.op.signed else name, views, shape)
     elif element is i64 and (node.op.rounds or (own is u64 and name in ("abs", "relu"))):
         out = views[0]
     elif own is u64 and name == "sign":

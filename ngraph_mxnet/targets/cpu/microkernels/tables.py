@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import cached, ceil_divided, is_symbolic, least
+from ngraph_mxnet.ir.sizes import cached, is_symbolic, least
 from ngraph_mxnet.ops.pooling import adaptive_taps, resize_taps
 
 __all__ = [
@@ -195,7 +195,7 @@ def taps_of_means(size: int, out: int) -> AxisTaps:
     """Return the taps that `adaptive_avg_pool` reads."""
     if not is_symbolic(size) and not is_symbolic(out):
         return of_arrays(*adaptive_taps(size, out))
-    numbers = size, out, -1, ceil_divided(size, out) + 1
+    numbers = size, out, -1, -(-size // out) + 1
     return AxisTaps(FirstRecipe(numbers), WeightRecipe(numbers), numbers[3])
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, greatest, is_one, least, where
+from ngraph_mxnet.ops.elementwise import SCALARS
 from ngraph_mxnet.targets.cpu.params.record import (
     BLOCK,
     GRAIN,
@@ -26,46 +28,45 @@ Shape = tuple[int, ...]
 SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
-_COMPARISONS = numbered("equal greater greater_equal less less_equal not_equal")
+
+def _elements(op: OpDef) -> str:
+    """The element types of the op's float32 kernel, the output's last."""
+    taken = "bool" if op.kind == "logical" else "f32"
+    return " ".join((*(taken,) * op.least, "bool" if op.kind == "comparison" else taken))
+
+
+def _wide(kind: str, count: int, element: str) -> dict[str, int]:
+    """The numbers of the ops of a kernel in `kernels/wide.py`: their order is that of their rows."""
+    own = [op for op in SCALARS.values()
+           if op.kind == kind and op.least == count and element[0] in op.domain and len(op.schema) < 3 - count
+           and not (op.rounds and element == "i64")]
+    return numbered(" ".join(f"{op.name} {op.name}_unsigned" if op.signed and element == "i64" else op.name
+                             for op in own))
+
+
 WIDE_CODES: dict[str, dict[str, int]] = {
-    "unary_f64": numbered(
-        "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh elu erf erfinv exp expm1 floor gamma gelu "
-        "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign silu sin sinh "
-        "softplus softsign sqrt square tan tanh trunc"
-    ),
-    "unary_i64": numbered("abs bitwise_not negative relu sign square"),
-    "binary_f64": numbered("add atan2 divide gelu_gradient maximum minimum mod multiply power prelu "
-                           "subtract"),
-    "binary_i64": numbered("add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod "
-                            "mod_unsigned multiply power subtract"),
-    "compare_f64": _COMPARISONS,
-    "compare_i64": _COMPARISONS,
+    f"{name}_{element}": _wide(kind, count, element)
+    for name, kind, count in (("unary", "arithmetic", 1), ("binary", "arithmetic", 2), ("compare", "comparison", 2))
+    for element in ("f64", "i64")
 }
 """The kernels in `kernels/wide.py` that compute several ops: for each the ops, and the number that chooses one."""
 
+_FLOAT32 = {op.name: (_elements(op), " ".join(op.schema)) for op in SCALARS.values()
+            if op.float32 != "wide" and ("f" in op.domain or op.kind == "logical")}
 EXPRESSIONS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(
-        "abs ceiling erf exp expm1 floor gelu log log1p negative reciprocal relu round rsqrt sigmoid sign silu "
-        "softplus softsign sqrt square tanh trunc".split(), ("f32 f32", "")),
-    "elu": ("f32 f32", "alpha"),
-    "leaky_relu": ("f32 f32", "slope"),
-    "clamp": ("f32 f32", "lower upper"),
-    "hard_swish": ("f32 f32", "slope offset scale shift"),
-    **dict.fromkeys("add divide gelu_gradient maximum minimum multiply prelu subtract".split(), ("f32 f32 f32", "")),
-    **dict.fromkeys(WIDE_CODES["compare_f64"], ("f32 f32 bool", "")),
-    **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool bool bool", "")),
-    "logical_not": ("bool bool", ""),
+    **{name: row for name, row in _FLOAT32.items() if SCALARS[name].float32 == "vector" and name != "identity"},
     "select": ("bool f32 f32 f32", ""),
 }
 """The kernels that are named as their ops and do not call libm: LLVM makes no vector code of a loop that calls it.
 
 Each has the element types of its operands, the output's last, and the names of its floats."""
 
+CONVERTED = ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
+"""`convert_<from>_<to>` exists for every two different of these."""
+
 STRIDED: dict[str, tuple[str, str]] = {
     **EXPRESSIONS,
-    **dict.fromkeys("acos acosh asin asinh atan atanh cbrt cos cosh log10 log2 sin sinh tan identity".split(),
-                    ("f32 f32", "")),
-    **dict.fromkeys(("mod", "power"), ("f32 f32 f32", "")),
+    **_FLOAT32,
     "unary_f64": ("f64 f64", "code parameter"),
     "unary_i64": ("i64 i64", "code parameter"),
     "binary_f64": ("i64 f64 f64 f64", ""),
@@ -77,9 +78,7 @@ STRIDED: dict[str, tuple[str, str]] = {
        for kind, elements, floats in (("copy", "b b", ""), ("fill", "b", "value"), ("select", "? b b b", ""))},
     **{f"quantize_{element}": (f"f32 {element}", "scale zero_point") for element in ("u8", "i8")},
     **{f"dequantize_{element}": (f"{element} f32", "scale zero_point") for element in ("u8", "i8")},
-    **{f"convert_{a}_{b}": (f"{a} {b}", "")
-       for a in ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
-       for b in ("f32", "f64", "i32", "i64", "i8", "u8", "bool") if a != b},
+    **{f"convert_{a}_{b}": (f"{a} {b}", "") for a, b in permutations(CONVERTED, 2)},
     **{f"convert_{pair}": (pair.replace("_", " "), "")
        for pair in ("f32_bf16 bf16_f32 f16_f32 f32_f16 i16_i64 u16_i64 u32_i64 i64_i16 u64_f64 u64_f32 "
                     "f64_u64").split()},
@@ -188,9 +187,8 @@ def strided(kernel: str, shape: Ints, *strides: Ints, floats: Sequence[float] = 
     return record(**loops(tuple(shape), *map(tuple, strides), grain=grain), **by_name(record.floats, floats))
 
 
-CHAIN_STEPS = numbered("identity abs negative sign sqrt square relu exp log sigmoid tanh silu gelu erf softplus rsqrt "
-                       "reciprocal add subtract multiply divide maximum minimum")
-"""The ops that a step may be, and the number of each; those from `add` on have two operands."""
+CHAIN_STEPS = {op.name: op.step for op in sorted(SCALARS.values(), key=lambda op: op.step or 0) if op.step is not None}
+"""The ops that a step may be, and the number of each."""
 CHAIN_CHUNK = 512
 """Elements that go through all steps before the next ones do: all registers fit in a core's first cache."""
 CHAIN_REGISTERS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.ir.types import f32
+from ngraph_mxnet.ir.types import boolean, f32
 from ngraph_mxnet.passes.clusters import MAIN, Clusters, split_prepare
 from ngraph_mxnet.targets.cpu.options import Options
 from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS
@@ -18,7 +18,7 @@ def chained(graph: Graph, wanted: Options) -> Module:
     """The module of a graph. In the main part elementwise ops of float32 that follow each other are `fused` nodes.
 
     Those are all of them, or none, as the option `chains` says. By default they are the large ones, unless convolutions
-    compute what follows them, or producers store bytes or bf16 for their readers.
+    compute what follows them, or producers store bytes or bf16 for their readers. Masks are no such bytes.
     """
     module = split_prepare(graph)
     main = module.graphs[MAIN]
@@ -29,8 +29,8 @@ def chained(graph: Graph, wanted: Options) -> Module:
 
 
 def _has_images_or_bytes(graph: Graph) -> bool:
-    return any(node.op.kind in ("convolution", "pool") or any(v.type.element.size == 1 for v in node.outputs)
-               for node in graph.nodes)
+    return any(node.op.kind in ("convolution", "pool") or any(
+        v.type.element.size == 1 and v.type.element is not boolean for v in node.outputs) for node in graph.nodes)
 
 
 def _is_step(node: Node) -> bool:
