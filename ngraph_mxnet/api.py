@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.forks import collector_paused
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.sizes import has_ranges, some_shapes, symbolic_shapes, symbols_in
@@ -17,13 +18,12 @@ from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, lo
 from ngraph_mxnet.runtime.compile import bind_weights, compile_range
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, as_array
-from ngraph_mxnet.runtime.garbage import collector_paused
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.mxnet.explain import Explanation, TrainingExplanation
     from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
     from ngraph_mxnet.bridges.onnx.explain import OnnxExplanation
-    from ngraph_mxnet.runtime.range_report import RangeExplanation
+    from ngraph_mxnet.runtime.ranges import RangeExplanation
 
 
 Shapes = Mapping[str, Sequence[int | str]]

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache.store import Store, UnsafeError, opened_folder, wanted_folder
+from ngraph_mxnet.cache import Store, UnsafeError, opened_folder, wanted_folder
 from ngraph_mxnet.config import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.installation import missing_part, settings_in, version_of

@@ -10,7 +10,7 @@ from typing import Any
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.package import Package, is_package
-from ngraph_mxnet.package.artefact_reader import is_artefact
+from ngraph_mxnet.package.artefact import is_artefact
 
 SYMBOL_FILE, IR_FILE = "-symbol.json", ".ngraph"
 """How the names of files usually end; that of IR is also the ending of compiled files."""

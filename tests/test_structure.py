@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "package": {"ir", "errors", "version", "_core"},
     "distributed": {"_core", *_BASE},
     "auditing": {"append_only", "debug", "installation", "ir", "version", "_core", *_BASE},
-    "runtime": {"auditing", "ir", "package", *_BASE},
+    "runtime": {"auditing", "cache", "ir", "package", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {
         "cache", "ir", "ops", "package", "passes", "quantisation", "runtime", "_core",

@@ -22,7 +22,7 @@ from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.exporting import export_sets
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
 from ngraph_mxnet.package.artefact import ISAS, Summary
-from ngraph_mxnet.package.artefact_programs import SetSummary
+from ngraph_mxnet.package.program import SetSummary
 from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import default_isas
 from ngraph_mxnet.runtime.feeds import SEED

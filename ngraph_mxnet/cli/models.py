@@ -30,15 +30,14 @@ from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, Kind, is_symbol_file, kind_of
-from ngraph_mxnet.package.artefact_reader import is_artefact
-from ngraph_mxnet.package.artefact_reader import load as load_artefact
+from ngraph_mxnet.package.artefact import is_artefact
+from ngraph_mxnet.package.artefact import load as load_artefact
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+from ngraph_mxnet.runtime.feeds import Draw, draws_of, fitting_inputs, named_shapes
 
 
 def load_model(model: str, shapes: Shapes, params: str | None, backend: str | None,

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and the numbers and texts in them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import errno
 import io
 import os
 import secrets
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 _TEMPORARY = ".tmp"
 
@@ -89,3 +92,50 @@ def write_file(path: str | Path, parts: Iterable[bytes]) -> None:
     """Write `parts` one after the other as `new_file` does. Raises OSError where it can't be written."""
     with new_file(path) as file:
         file.writelines(parts)
+
+
+ALIGNMENT = 64
+"""The alignment, in bytes, of sections and of constants in DATA."""
+
+
+def text_field(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack("<I", len(encoded)) + encoded
+
+
+class FieldReader:
+    """Reads them; what is missing raises struct.error or ValueError."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._position = content, 0
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize("<" + form)
+        return struct.unpack("<" + form, self.bytes(size))
+
+    def number(self, form: str = "I") -> int:
+        (found,) = self.numbers(form)
+        return int(found)
+
+    def many(self, least: int) -> int:
+        """How many of something follow that takes at least so many bytes each."""
+        found = self.number()
+        if found * least > len(self._content) - self._position:
+            raise ValueError(f"{found} of {least} bytes or more at {self._position} of {len(self._content)}")
+        return found
+
+    def bytes(self, size: int) -> memoryview:
+        if size > len(self._content) - self._position:
+            raise ValueError(f"it ends at {len(self._content)}, {size} bytes at {self._position} are missing")
+        self._position += size
+        return self._content[self._position - size:self._position]
+
+    def text(self) -> str:
+        return str(self.bytes(self.number()), "utf-8")
+
+
+def constant_at(offset: int, size: int, data: memoryview) -> np.ndarray:
+    """The bytes of a constant in DATA; ValueError if it lies outside."""
+    if offset % ALIGNMENT or size > len(data) or offset > len(data) - size:
+        raise ValueError(f"a constant of {size} bytes at {offset} of {len(data)}")
+    return np.frombuffer(data, np.uint8, size, offset) if size else np.empty(0, np.uint8)

@@ -12,8 +12,7 @@ from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, neighbou
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.placement.search import HOST, Item, Problem, Region, Tensor
-from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.backend import Backend, DeviceCosts
 
 Reasons = tuple[str | None, ...]
 """Why each device does not run something; None where it does."""

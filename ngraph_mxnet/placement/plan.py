@@ -12,7 +12,7 @@ from ngraph_mxnet.drawing import MARGIN, Box, Edge, Look, picture, svg, text
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir.graph import Cost, count_ops, node_cost
 from ngraph_mxnet.package import decode_graph, encode_graph
-from ngraph_mxnet.package.pack import count
+from ngraph_mxnet.package.package import count
 from ngraph_mxnet.placement.extraction import Outline
 from ngraph_mxnet.placement.search import Crossing, Item, Placement, Problem, Region, Schedule, Seconds, Span, Tensor
 from ngraph_mxnet.placement.verdicts import short
@@ -401,7 +401,7 @@ class Plan(Rendered, PlanData):
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:
-    """Plain data (see `package.pack`)."""
+    """Plain data (see `package.package.pack`)."""
     outline = plan.outline
     nodes = {node: number for number, node in enumerate(outline.graph.nodes)}
     values = {value: number for number, value in enumerate(outline.graph.values())}

@@ -24,8 +24,7 @@ from ngraph_mxnet.rendered import pieces
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.lowered import Lowered
+from ngraph_mxnet.runtime.executable import Executable, Lowered
 from ngraph_mxnet.verifying.report import DEFAULTS, Tolerance, compare
 from ngraph_mxnet.version import __version__
 

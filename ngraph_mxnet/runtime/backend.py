@@ -1,4 +1,4 @@
-"""The base class of backends, and the table of all backends."""
+"""The base class of backends, what they state of their costs and read of their options, and the table of all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -16,12 +17,99 @@ from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.program import IsaProgram
-from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.options import require_known
 from ngraph_mxnet.runtime.ranges import Template
+from ngraph_mxnet.variables import FileSetting
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """The costs of one device.
+
+    `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
+    host's memory to the device's or back, None where it computes in the host's. `kind` says what they are, for people:
+    `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
+    """
+
+    seconds: Callable[[Node], float]
+    launch: float
+    transfer: Callable[[TensorType], float] | None
+    kind: str
+    shares_memory: bool = False
+
+
+_LONGEST_PATH = 4096
+
+
+def require_known(backend: str, options: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Refuse options that the backend does not know; `known` maps each name to a line of help.
+
+    Raises:
+        ConfigError: naming the unknown ones and the known.
+    """
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        texts = "; ".join(f"{name}: {text}" for name, text in known.items()) or "none"
+        raise ConfigError(f"backend {backend} has no option {', '.join(unknown)}; its options: {texts}")
+
+
+def file_digests(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the content digests of the files that options name, by option. A compiled graph depends on the contents as
+    on the names."""
+    return {name: FileSetting.of(value).digest for name, value in sorted(options.items())
+            if isinstance(value, str) and len(value) < _LONGEST_PATH and os.path.isfile(value)}
+
+
+def read_switch(options: Mapping[str, Any], name: str) -> bool | None:
+    """An option that is on or off; None where it is not given.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    value = options.get(name)
+    if value is None:
+        return None
+    if str(value) not in ("0", "1", "False", "True"):
+        raise ConfigError(f"option {name}: found {value!r}, expected 0 or 1")
+    return str(value) in ("1", "True")
+
+
+def read_count(options: Mapping[str, Any], name: str, most: int) -> int | None:
+    """An option that is a number from 1 to `most`; None where it is not given.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    value = options.get(name)
+    if value is None:
+        return None
+    try:
+        count = int(str(value))
+    except ValueError:
+        count = 0
+    if not 1 <= count <= most:
+        raise ConfigError(f"option {name}: found {value!r}, expected 1 to {most}")
+    return count
+
+
+def read_samples(options: Mapping[str, Any]) -> tuple[Sequence[np.ndarray], ...]:
+    """The option `calibration`: one sample, or a list of samples, each an array for each input; none by default.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    given = options.get("calibration") or ()
+    if isinstance(given, (list, tuple)) and given and all(isinstance(array, np.ndarray) for array in given):
+        given = [given]
+    for found in (given, *given) if isinstance(given, (list, tuple)) else (given,):
+        if not isinstance(found, (list, tuple)):
+            raise ConfigError(f"option calibration: found {type(found).__name__}, expected a list of arrays, one for "
+                              "each input, or a list of such lists")
+    return tuple(given)
+
 
 PRECISIONS = ("f32", "f16", "bf16", "int8")
 """From the finest to the coarsest."""

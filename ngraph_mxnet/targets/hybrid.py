@@ -16,19 +16,34 @@ from ngraph_mxnet.errors import ConfigError, GraphError, PackageError, Unsupport
 from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.package import Package, decode_graph, encode_graph
-from ngraph_mxnet.package.pack import count
+from ngraph_mxnet.package.package import count
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.placement.extraction import Regions, extract_regions, origins, outline, pin_on, whole_region
 from ngraph_mxnet.placement.plan import Plan, decode_plan, encode_plan
 from ngraph_mxnet.placement.search import HOST, place
-from ngraph_mxnet.runtime.backend import PRECISIONS, Backend, canonical_name, get_backend, load
+from ngraph_mxnet.runtime.backend import (
+    PRECISIONS,
+    Backend,
+    DeviceCosts,
+    canonical_name,
+    get_backend,
+    load,
+    read_samples,
+    read_switch,
+    require_known,
+)
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, input_ports, ports_of
-from ngraph_mxnet.runtime.options import read_samples, read_switch, require_known
-from ngraph_mxnet.runtime.session import MOST_LANES, Session
+from ngraph_mxnet.runtime.executable import (
+    MOST_LANES,
+    Executable,
+    InputError,
+    Session,
+    checked_array,
+    input_ports,
+    ports_of,
+)
 from ngraph_mxnet.runtime.trace import span
 
 OPTIONS = {
@@ -36,7 +51,7 @@ OPTIONS = {
     "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
     "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
     "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
-    "costs": "{device: runtime.costs.DeviceCosts}, in place of what the devices state",
+    "costs": "{device: runtime.backend.DeviceCosts}, in place of what the devices state",
     "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
     "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
@@ -73,7 +88,8 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...
     require_known(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
     overlap, costs = read_switch(own, "overlap"), own.get("costs", {})
     if not isinstance(costs, Mapping):
-        raise ConfigError(f"option costs: found {type(costs).__name__}, expected {{device: runtime.costs.DeviceCosts}}")
+        raise ConfigError(f"option costs: found {type(costs).__name__}, expected "
+                          "{device: runtime.backend.DeviceCosts}")
     return Options(devices, _pins(own.get("pins", {})), overlap is not False, read_switch(own, "shared_memory"),
                    costs, read_samples(own), own.get("threads"), passed)
 

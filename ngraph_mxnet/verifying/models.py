@@ -17,9 +17,8 @@ from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, format_n
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port, checked_array
-from ngraph_mxnet.runtime.feeds import fitting_inputs
+from ngraph_mxnet.runtime.feeds import Draw, draws_of, fitting_inputs
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
-from ngraph_mxnet.package.artefact import Artefact, Reference
-from ngraph_mxnet.package.artefact_programs import ProgramSet
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import Artefact, Reference, load
+from ngraph_mxnet.package.program import ProgramSet
 from ngraph_mxnet.rendered import progress
 from ngraph_mxnet.runtime.artefact import origin_of
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, get_backend, load_file

@@ -22,7 +22,7 @@ Place = tuple[Any, Any]
 
 
 def fields(content: bytes) -> list[Any]:
-    """What a package says of its arrays, and its data (see `package.pack`)."""
+    """What a package says of its arrays, and its data (see `package.package.pack`)."""
     return [json.loads(line) for line in _parts(content)[:2]]
 
 

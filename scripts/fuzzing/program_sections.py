@@ -14,8 +14,7 @@ from ngraph_mxnet.errors import GraphError
 from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.package.artefact import ISAS
-from ngraph_mxnet.package.artefact_programs import ProgramSet, read_programs, section_bytes
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.package.program import Program, ProgramSet, read_programs, section_bytes
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 
 _NUMBERS = (0, 1, 2, 3, 4, 7, 8, 16, 63, 64, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)

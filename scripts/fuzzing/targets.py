@@ -19,7 +19,7 @@ from ngraph_mxnet.bridges.onnx.inputs import ModelPort
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.errors import NGraphError, PackageError
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact_reader import read
+from ngraph_mxnet.package.artefact import read
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import NativeExecutable
 

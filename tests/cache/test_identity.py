@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import ngraph_mxnet
-from ngraph_mxnet.cache import open_store, package_identity
-from ngraph_mxnet.cache.places import digest_of_files
+from ngraph_mxnet.cache import digest_of_files, open_store, package_identity
 
 
 @pytest.fixture

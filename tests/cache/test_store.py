@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ngraph_mxnet.cache import Store, get_or_make, open_store, places
+from ngraph_mxnet.cache import MOST_SMALL, Store, get_or_make, open_store, place_for, small_made
 from ngraph_mxnet.cli.commands import main
 
 
@@ -352,12 +352,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that binds hundreds of small graphs does not fill the folder with them."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setitem(places.small_made, "code", 0)
-    for number in range(places.MOST_SMALL + 5):
-        place = places.place_for("code", str(number), small=True)
-        assert (place is not None) == (number < places.MOST_SMALL)
+    monkeypatch.setitem(small_made, "code", 0)
+    for number in range(MOST_SMALL + 5):
+        place = place_for("code", str(number), small=True)
+        assert (place is not None) == (number < MOST_SMALL)
         if place is not None:
             place.put(b"made")
     store = open_store()
-    assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == places.MOST_SMALL
-    assert places.place_for("code", "large") is not None
+    assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == MOST_SMALL
+    assert place_for("code", "large") is not None

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from ngraph_mxnet.cli.commands import main
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import load
 
 GRAPH = """
 graph @small(%x: f32[2,3,5,6]) -> (f32[2,3,5,6]) {

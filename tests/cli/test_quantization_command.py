@@ -18,7 +18,7 @@ from onnx_models import network
 
 import ngraph_mxnet
 from ngraph_mxnet.cli.commands import main
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import load
 from ngraph_mxnet.quantisation.apply import Recipe
 
 RNG = np.random.default_rng(5)

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package.artefact import Artefact, Meta, Reference
-from ngraph_mxnet.package.artefact_programs import ProgramSet
-from ngraph_mxnet.package.artefact_writer import to_bytes
-from ngraph_mxnet.package.format_1 import program_of_levels
+from ngraph_mxnet.package.artefact import Artefact, Meta, Reference, to_bytes
+from ngraph_mxnet.package.program import ProgramSet, program_of_levels
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,16 @@ from ngraph_mxnet.package.artefact import (
     Meta,
     check,
     check_key,
+    is_artefact,
+    load,
+    read,
+    to_bytes,
+    write_artefact,
 )
 from ngraph_mxnet.package.artefact import (
     checks as checks_of,
 )
-from ngraph_mxnet.package.artefact_programs import ProgramSet
-from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
-from ngraph_mxnet.package.artefact_writer import to_bytes, write_artefact
+from ngraph_mxnet.package.program import ProgramSet
 from ngraph_mxnet.passes.clusters import split_prepare
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph

@@ -18,9 +18,7 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.ir.sizes import symbol
-from ngraph_mxnet.package.artefact import Artefact, Kind
-from ngraph_mxnet.package.artefact_reader import load, read
-from ngraph_mxnet.package.artefact_writer import to_bytes
+from ngraph_mxnet.package.artefact import Artefact, Kind, load, read, to_bytes
 
 N, H, T = symbol("N", 1, 32), symbol("H", 2, 90), symbol("T", 1)
 rng = np.random.default_rng(0)

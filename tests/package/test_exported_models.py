@@ -18,8 +18,7 @@ from onnx_models import network
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.package.artefact import Artefact
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import Artefact, load
 
 TEAMS = (1, 2, 5)
 

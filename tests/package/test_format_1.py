@@ -15,9 +15,7 @@ import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.package.artefact import FORMAT, HEADER
-from ngraph_mxnet.package.artefact_reader import load, read
-from ngraph_mxnet.package.artefact_writer import to_bytes
+from ngraph_mxnet.package.artefact import FORMAT, HEADER, load, read, to_bytes
 from ngraph_mxnet.runtime.executable import InputError
 
 FOLDER = Path(__file__).with_name("format_1")

@@ -17,8 +17,7 @@ from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.module import single_step
 from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph
-from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.package.package import FORMAT, HEADER_BYTES, seal
+from ngraph_mxnet.package.package import FORMAT, HEADER_BYTES, pack, seal, unpack
 
 ARRAYS = st.builds(
     lambda dtype, shape: np.arange(np.prod(shape)).astype(dtype).reshape(shape),
@@ -155,7 +154,6 @@ def test_a_package_comes_back(tmp_path: Path):
     assert Package.load(path).flow == made.flow
     assert [file.name for file in tmp_path.iterdir()] == ["net.package"]
     assert not path.stat().st_mode & stat.S_IXUSR
-    assert len(list(made.arrays())) == 1
 
 
 def test_what_can_not_be_written_leaves_nothing(tmp_path: Path):

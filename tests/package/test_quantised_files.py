@@ -15,7 +15,7 @@ import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import ConfigError, PackageError
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import load
 from ngraph_mxnet.quantisation.apply import Recipe, Scale
 from ngraph_mxnet.runtime.backend import unlike
 from ngraph_mxnet.targets.cpu.machine.isa import available

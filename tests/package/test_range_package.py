@@ -13,8 +13,7 @@ from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.pack import pack
-from ngraph_mxnet.package.package import seal
+from ngraph_mxnet.package.package import pack, seal
 from ngraph_mxnet.runtime.backend import get_backend, load_template
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.version import __version__

@@ -22,9 +22,8 @@ from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.graph import Node, node_cost
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.backend import DeviceCosts, load
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.hybrid import HybridBackend, HybridExecutable
 from ngraph_mxnet.targets.interpreter import InterpreterBackend, InterpreterExecutable
 

@@ -12,9 +12,8 @@ from random_graphs import graphs
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.backend import DeviceCosts, get_backend
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.targets.hybrid import HybridBackend
 

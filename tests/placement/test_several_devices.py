@@ -27,8 +27,8 @@ from ngraph_mxnet.placement.search import (
     schedule,
     serial_placement,
 )
+from ngraph_mxnet.runtime.backend import DeviceCosts
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 several = st.sampled_from((3, 4)).flatmap(lambda devices: problems(most=5, devices=devices))

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.runtime.changing import ChangingShapes, told_by_place
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ngraph_mxnet.ir.sizes import Guard, symbol
+from ngraph_mxnet.runtime.ranges import (
+    MOST_RANGES,
+    Binding,
+    ChangingShapes,
+    RangePrograms,
+    Shapes,
+    Template,
+    told_by_place,
+)
 
 
 def test_what_has_changed_becomes_a_symbol() -> None:
@@ -24,20 +36,47 @@ def test_sizes_that_change_together_are_one_symbol() -> None:
     assert str(shapes) == "((N, T), (N2, 9), (1, T))" and hint == {"N": 6, "N2": 7, "T": 8}
 
 
+class Once(Template):
+    """Holds for the shapes for which it was made, or for none."""
+
+    def __init__(self, shapes: Shapes, guards: Sequence[Guard] = ()) -> None:
+        self.shapes, self.guards = shapes, guards
+
+    def bind(self, shapes: Shapes) -> Any:
+        return "bound" if shapes == self.shapes else None
+
+
+def asked(sizes: Iterable[int], made: Callable[[Shapes], Template | None], *, are_told: bool = False) -> list[int]:
+    """The sizes for which it is compiled for a range."""
+    found: list[int] = []
+
+    def make(symbolic: Shapes, hint: Binding) -> Template | None:
+        found.extend(hint.values())
+        return made(((*hint.values(), 3),))
+
+    ranges = RangePrograms(ChangingShapes().symbolic, are_told=are_told)
+    for size in sizes:
+        bound = ranges.bind(((size, 3),), make, "a test")
+        assert bound is None or found[-1] == size
+        assert bound is None or ranges.bind(((size, 3),), make, "a test") == "bound", "it is kept"
+    return found
+
+
 def test_few_ranges_are_compiled() -> None:
-    changing = ChangingShapes()
-    found = [changing.symbolic(((size, 3, size + 7, 8),)) for size in range(1, 2000)]
-    assert sum(each is not None for each in found) == 8
+    assert asked(range(1, 2000), Once) == list(range(2, 2 + MOST_RANGES))
 
 
 def test_after_two_failures_it_is_left() -> None:
-    changing = ChangingShapes()
-    changing.symbolic(((1,),))
-    assert changing.symbolic(((2,),)) is not None
-    changing.failed()
-    assert changing.symbolic(((3,),)) is not None
-    changing.failed()
-    assert changing.symbolic(((4,),)) is None
+    for fails in (lambda shapes: None, lambda shapes: Once(())):
+        assert asked(range(1, 9), fails) == [2, 3]
+
+
+def test_a_range_of_one_size_is_a_failure_unless_it_is_wanted() -> None:
+    def narrow(shapes: Shapes) -> Template:
+        return Once(shapes, [Guard(symbol("N", 1), shapes[0][0])])
+
+    assert asked(range(1, 20), narrow) == [2, 3]
+    assert len(asked(range(1, 20), narrow, are_told=True)) == MOST_RANGES
 
 
 def test_what_is_told_is_a_symbol_at_once() -> None:

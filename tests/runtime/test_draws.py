@@ -12,9 +12,8 @@ from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.runtime.draws import MASK, Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port
-from ngraph_mxnet.runtime.feeds import fitting_inputs, random_inputs
+from ngraph_mxnet.runtime.feeds import MASK, Draw, draws_of, fitting_inputs, random_inputs
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 DATA, OTHER, TABLE = (mx.sym.var(name) for name in ("data", "other", "table"))

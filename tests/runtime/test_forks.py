@@ -21,9 +21,8 @@ from test_core import F32, forked, run
 
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool
+from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool, collector_paused
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.targets.cpu.codegen import generator
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

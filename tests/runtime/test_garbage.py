@@ -10,9 +10,9 @@ import pytest
 
 import ngraph_mxnet
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.forks import collector_paused
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 

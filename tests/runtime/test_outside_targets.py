@@ -14,7 +14,7 @@ import ngraph_mxnet
 
 TOY = """
     from ngraph_mxnet.targets.interpreter import InterpreterBackend
-    from ngraph_mxnet.runtime.costs import DeviceCosts
+    from ngraph_mxnet.runtime.backend import DeviceCosts
 
     class Toy(InterpreterBackend):
         '''Runs products in no time, and nothing else but sums.'''

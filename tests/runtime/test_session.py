@@ -12,8 +12,7 @@ from ngraph_mxnet.ir import Builder, TensorType, element_type
 from ngraph_mxnet.ir.module import Flow, Shared, Step
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.executable import Executable, Port
-from ngraph_mxnet.runtime.session import Session
+from ngraph_mxnet.runtime.executable import Executable, Port, Session
 
 PAIR = TensorType(element_type("f32"), (2,))
 

@@ -18,7 +18,7 @@ from ngraph_mxnet.bridges.onnx import model
 from ngraph_mxnet.bridges.onnx.rules.registry import all_rules
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.package.artefact import FORMAT, HEADER, ISAS, Kind
-from ngraph_mxnet.package.artefact_programs import read_programs, section_bytes
+from ngraph_mxnet.package.program import read_programs, section_bytes
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
 MODELS = (

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ngraph_mxnet import config
@@ -23,22 +22,20 @@ from ngraph_mxnet.bridges.mxnet.regions import (
     STRUCTURE,
     Region,
     backend_options,
-    cached_for_range,
-    cached_programs,
     chosen_backend,
     is_small,
 )
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
-from ngraph_mxnet.cache import cpu_features, place_for
+from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.forks import Recent
+from ngraph_mxnet.forks import Recent, collector_paused
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.sizes import described
-from ngraph_mxnet.registry import build_of
+from ngraph_mxnet.runtime import program_cache
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
-from ngraph_mxnet.runtime.garbage import collector_paused
-from ngraph_mxnet.runtime.ranges import Template, for_range, require_fixed_weights
+from ngraph_mxnet.runtime.program_cache import Made, program_key
+from ngraph_mxnet.runtime.ranges import Binding, Shapes, Template, require_fixed_weights
 from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")
@@ -70,9 +67,8 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         _finish_before_exit()
 
     def compiled() -> Any:
-        types = regions.types_of(subgraph_json, in_shapes, in_types, attrs)
-        found = None if types is None else _for_range(subgraph_json, in_shapes, in_types, types, attrs)
-        return found or _cached_or_compiled(subgraph_json, in_shapes, in_types, attrs)
+        return (_for_range(subgraph_json, in_shapes, in_types, attrs)
+                or _cached_or_compiled(subgraph_json, in_shapes, in_types, attrs))
 
     if regions.is_wanted():
         region = _region(subgraph_json, in_shapes, in_types, attrs)
@@ -92,54 +88,63 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
 
 def _region(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
             attrs: Mapping[str, str]) -> Region:
-    place = place_for("region", repr((subgraph_json, sorted(attrs.items()), in_shapes, in_types)),
-                      small=is_small(subgraph_json))
-    content = place.get() if place is not None else None
-    if content is not None:
-        return Region.from_bytes(content)
-    region = Region.of(region_graph(subgraph_json, in_shapes, in_types, attrs))
-    if place is not None:
-        place.put(region.to_bytes())
-    return region
+    key = repr((subgraph_json, sorted(attrs.items()), in_shapes, in_types))
+    return Region.from_bytes(get_or_make(
+        "region", key, lambda: Region.of(region_graph(subgraph_json, in_shapes, in_types, attrs)).to_bytes(),
+        small=is_small(subgraph_json), of_build=True))
 
 
 def _key(subgraph_json: str, shapes: Any, in_types: Sequence[int], attrs: Mapping[str, str]) -> str:
-    """All that what is compiled depends on, beside this package."""
+    """The key of a region's programs. The structure among its attributes tells graphs apart, names of nodes beside."""
     backend = chosen_backend(attrs)
-    named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
-    build = build_of(backend, backend_options(attrs).get("devices", ""))
-    return repr((backend, named, build, sorted(attrs.items()), shapes, in_types, cpu_features()))
+    by_text = names_matter(backend) or STRUCTURE not in attrs
+    named = hashlib.sha256(subgraph_json.encode()).hexdigest() if by_text else ""
+    return program_key(("region", named, sorted(attrs.items()), shapes, in_types), backend, backend_options(attrs))
 
 
 def _cached_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                         attrs: Mapping[str, str]) -> Any:
-    backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
-    programs = cached_programs(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
-                               small=is_small(subgraph_json))[1]
-    regions.remember(subgraph_json, attrs, regions.told_of(programs[0]))
-    return _native(programs[0])
+    made = program_cache.get_or_make(
+        lambda: _key(subgraph_json, in_shapes, in_types, attrs),
+        lambda: Made([_compile(subgraph_json, in_shapes, in_types, chosen_backend(attrs), attrs)]),
+        small=is_small(subgraph_json))
+    regions.remember(subgraph_json, attrs, regions.told_of(made.programs[0]))
+    return _native(made.programs[0])
 
 
 def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
-               types: regions.Types, attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
+               attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
     """Compile a region for a range of shapes. Return the program for these shapes and the template for all that are
-    alike, or None where that is impossible."""
-    backend = get_backend(chosen_backend(attrs))
-
-    def template() -> Template | None:
-        graph = _lowered(subgraph_json, types.types, attrs)
-        require_fixed_weights(graph)
-        return backend.template(graph, backend_options(attrs))
-
-    shapes = described({str(place): type_.shape for place, type_ in enumerate(types.types)})
-    key = _key(subgraph_json, shapes, in_types, attrs)
-    cached = partial(cached_for_range, key, types.hint, template, small=is_small(subgraph_json))
-    made, found = for_range(types.hint, cached, lambda _: in_shapes, "a region", types.changing)
-    regions.add(subgraph_json, types, made)
-    if made.template is None or made.template.native is None or found is None:
+    alike. Return None for the first shapes that the region comes with, and where that is impossible."""
+    ranges = regions.ranges_of(
+        "region", (attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items()))),
+        tuple(map(len, in_shapes)), lambda: [node.argument for node in parse_symbol(subgraph_json).arguments()])
+    if ranges is None:
         return None
-    regions.remember(subgraph_json, attrs, regions.told_of(found))
-    return _native(found), made.template.native
+
+    def types_of(shapes: Shapes) -> list[TensorType]:
+        return [TensorType(mxnet_element(number), tuple(shape))
+                for number, shape in zip(in_types, shapes, strict=True)]
+
+    def compiled(shapes: Shapes) -> Made | None:
+        graph = _lowered(subgraph_json, types_of(shapes), attrs)
+        require_fixed_weights(graph)
+        template = get_backend(chosen_backend(attrs)).template(graph, backend_options(attrs))
+        return None if template is None else Made([template])
+
+    def template(shapes: Shapes, hint: Binding) -> Template | None:
+        told = described({str(place): shape for place, shape in enumerate(shapes)})
+        made = program_cache.get_or_make(lambda: _key(subgraph_json, told, in_types, attrs), lambda: compiled(shapes),
+                                         hint=hint, small=is_small(subgraph_json))
+        found: Template | None = None if made is None else made.programs[0]
+        return found
+
+    found, bound = ranges.compile(tuple(map(tuple, in_shapes)), template, "a region",
+                                  lambda made: regions.add(subgraph_json, types_of(made.shapes), made))
+    if found is None or found.native is None:
+        return None
+    regions.remember(subgraph_json, attrs, regions.told_of(bound))
+    return _native(bound), found.native
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

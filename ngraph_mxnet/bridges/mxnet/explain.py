@@ -36,9 +36,15 @@ from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.placement.verdicts import Partition, Verdict, render
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes
-from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
-from ngraph_mxnet.runtime.ranges import Template, attempt, require_fixed_weights
+from ngraph_mxnet.runtime.ranges import (
+    ChangingShapes,
+    RangeExplanation,
+    RangeVerdict,
+    Template,
+    attempt,
+    check_axes,
+    require_fixed_weights,
+)
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol

@@ -1,4 +1,4 @@
-"""Regions: their options, and their programs from a compiled file, from the cache, and for shapes that change.
+"""Regions: their options, their programs from a compiled file, and what is compiled for shapes that change.
 
 `optimize_for` and `hybridize` pass options through to us, and a region has them as attributes: `ngraph_backend`, by
 default NGRAPH_BACKEND, and `ngraph_<option>` for an option of that backend. MXNet's own mean nothing here, and there
@@ -18,28 +18,25 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ngraph_mxnet import config
-from ngraph_mxnet.auditing.audit import active
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
-from ngraph_mxnet.cache import place_for
-from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.graph import Graph, fingerprint
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import Origin
-from ngraph_mxnet.package.artefact_reader import origins_of
-from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.runtime.backend import canonical_name, load, load_template, unlike
+from ngraph_mxnet.package.artefact import Origin, origins_of
+from ngraph_mxnet.runtime.backend import canonical_name, file_digests, unlike
 from ngraph_mxnet.runtime.backend import check_options as check_backend_options
-from ngraph_mxnet.runtime.changing import ChangingShapes, Told, told_by_place
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.options import file_digests
-from ngraph_mxnet.runtime.range_report import RangeVerdict
-from ngraph_mxnet.runtime.ranges import Attempt, Template, cached_template
-from ngraph_mxnet.runtime.trace import recorder, span
+from ngraph_mxnet.runtime.ranges import (
+    Attempt,
+    ChangingShapes,
+    RangePrograms,
+    RangeVerdict,
+    Told,
+    are_wanted,
+    told_by_place,
+)
 
 PREFIX = "ngraph_"
 _MXNETS_OPTIONS = frozenset({"dedup_subgraph"})
@@ -51,15 +48,10 @@ DATA = "ngraph_data"
 slot. A region's attribute of that name lists places among its inputs."""
 
 
-def settings_of(options: Mapping[str, str]) -> str:
-    """Return what decides, beside the options, how graphs are compiled: the CPU settings, and digests of the files that
-    options name."""
-    return f"{config.compile_settings()} {file_digests(options) or ''}".rstrip()
-
-
 def settings_key(structure: str, options: Mapping[str, str]) -> str:
-    """Return what a compiled region depends on, beside shapes, types and options: its structure and `settings_of`."""
-    return f"{structure} {settings_of(options)}"
+    """Return what a compiled region depends on, beside shapes, types and options: its structure, the CPU settings, and
+    digests of the files that options name."""
+    return f"{structure} {config.compile_settings()} {file_digests(options) or ''}".rstrip()
 
 
 def chosen_backend(options: Mapping[str, str]) -> str:
@@ -248,54 +240,6 @@ def _shapes(inputs: list[tuple[str, str, tuple[int, ...]]]) -> str:
     return ", ".join(f"{name} {element}{list(shape)}" for name, element, shape in inputs)
 
 
-Made = tuple[dict[str, Any], list[Executable]]
-"""Facts, which are plain data of JSON, and programs."""
-
-
-def cached_programs(key: str, make: Callable[[], Made], *, small: bool) -> Made:
-    """Return the result of `make`, made once for `key`. The key holds all that the result depends on.
-
-    Args:
-        small: making takes no time.
-    """
-    place = None if recorder() or active() else place_for("program", key, small=small)
-    content = place.get() if place is not None else None
-    if content is not None:
-        try:
-            with span("load", "compile"):
-                found = unpack(content)
-                return found["facts"], [load(Package.from_bytes(each.tobytes())) for each in found["programs"]]
-        except Exception as error:  # whatever is in the folder, the model runs
-            logger.warning("a cached program does not load, it is compiled anew: %r", error)
-    facts, programs = make()
-    if place is not None:
-        place.put(_packed(facts, programs))
-    return json.loads(json.dumps(facts)), programs
-
-
-def cached_for_range(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *, small: bool,
-                     decode: Callable[[bytes], Any] = Package.from_bytes,
-                     load: Callable[[Any], Template] = load_template) -> Template | None:
-    """The template that the cache has for `key` and these sizes, else what `make` gives, which goes to the cache.
-
-    Args:
-        key: holds all that it depends on, beside the sizes that it is compiled for.
-        small: making takes no time.
-        decode, load: as of `cached_template`.
-    """
-    return cached_template(lambda number: place_for("template", f"{key} {number}", small=small), hint, make,
-                           lambda template: bytes(template.package().to_bytes()), decode, load)
-
-
-def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:
-    try:
-        packages = [np.frombuffer(program.package().to_bytes(), np.uint8) for program in programs]
-        return b"".join(pack({"facts": facts, "programs": packages}))
-    except PackageError as error:
-        logger.info("not cached: %s", error)
-        return None
-
-
 _SMALL_NODES = 16
 
 
@@ -307,59 +251,33 @@ def is_small(symbol_json: str) -> bool:
     return symbol_json.count('"op"') <= _SMALL_NODES
 
 
-@dataclass(frozen=True)
-class Types:
-    """The types of a region's inputs, with symbols for the sizes that have changed. `hint`: the symbols' values now."""
-
-    types: tuple[TensorType, ...]
-    hint: dict[str, int]
-    changing: ChangingShapes
-
-
-_changing = Recent(256)
+_ranges = {"region": Recent(256), "step": Recent(32)}
+"""`RangePrograms` by kind, and by what tells graphs of this kind apart. C++ keeps the templates of regions."""
 _verdicts = Recent(64)
 _lock = ForkSafeLock()
 
 
-def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequence[int],
-             attrs: Mapping[str, str]) -> Types | None:
-    """Return the types of a region that comes with these shapes, and came with others before. Return None for the first
-    shapes, and where `changing_of` returns None."""
-    ranks = tuple(map(len, shapes))
-    names = [node.argument for node in parse_symbol(subgraph_json).arguments()] if config.told_axes() else []
-    changing = changing_of((attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items()))),
-                           ranks, names)
-    found = changing.symbolic(tuple(map(tuple, shapes))) if changing is not None else None
-    if changing is None or found is None:
-        return None
-    types = (TensorType(mxnet_element(number), shape) for number, shape in zip(in_types, found[0], strict=True))
-    return Types(tuple(types), found[1], changing)
-
-
-def changing_of(key: Hashable, ranks: tuple[int, ...], names: Sequence[str]) -> ChangingShapes | None:
-    """Which sizes change of what `key` tells apart, with arrays of these ranks; None where NGRAPH_DYNAMIC is off, and
-    while there is an audit.
-
-    Args:
-        names: of the arrays; none where no sizes are told.
-    """
-    if config.get("NGRAPH_DYNAMIC") == "off" or active():
+def ranges_of(kind: str, key: Hashable, ranks: tuple[int, ...],
+              names: Callable[[], Sequence[str]]) -> RangePrograms | None:
+    """What is compiled for ranges of sizes of what `key` tells apart, with arrays of these ranks and names. None where
+    NGRAPH_DYNAMIC is off, and while there is an audit."""
+    if not are_wanted():
         return None
     axes = config.told_axes()
-    told: Told = told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names, ranks, strict=True)]) \
+    told: Told = told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names(), ranks, strict=True)]) \
         if axes else {}
     whole = (key, ranks, tuple(told))
     with _lock:
-        changing: ChangingShapes = _changing.get(whole) or ChangingShapes(told, at_once=True)
-        _changing.put(whole, changing)
-    return changing
+        found: RangePrograms = _ranges[kind].get(whole) or RangePrograms(ChangingShapes(told, at_once=True).symbolic)
+        _ranges[kind].put(whole, found)
+    return found
 
 
-def add(subgraph_json: str, types: Types, made: Attempt) -> None:
+def add(subgraph_json: str, types: Sequence[TensorType], made: Attempt) -> None:
     """Put what became of a region with these types into the log that `report` reads."""
     symbol = parse_symbol(subgraph_json)
     names = [node.argument for node in symbol.arguments()]
-    add_named(symbol.nodes[symbol.heads[0].node].name, dict(zip(names, types.types, strict=True)), made)
+    add_named(symbol.nodes[symbol.heads[0].node].name, dict(zip(names, types, strict=True)), made)
 
 
 def add_named(name: str, types: Mapping[str, TensorType], made: Attempt) -> None:
@@ -376,5 +294,5 @@ def range_verdicts() -> list[RangeVerdict]:
 
 def forget() -> None:
     """Forget all shapes and verdicts so far, for tests."""
-    _changing.clear()
-    _verdicts.clear()
+    for table in (*_ranges.values(), _verdicts):
+        table.clear()

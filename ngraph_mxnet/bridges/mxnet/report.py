@@ -17,7 +17,7 @@ from ngraph_mxnet.bridges.mxnet.training.program import PlannedStep, planned_ste
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.placement.verdicts import left_table, operators_text
 from ngraph_mxnet.rendered import Rendered
-from ngraph_mxnet.runtime.range_report import RangeVerdict, range_table
+from ngraph_mxnet.runtime.ranges import RangeVerdict, range_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

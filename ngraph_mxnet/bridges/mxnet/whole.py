@@ -25,8 +25,7 @@ from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, Unsupporte
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import has_ranges
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.draws import Draw, draws_of
-from ngraph_mxnet.runtime.feeds import SEED, random_array
+from ngraph_mxnet.runtime.feeds import SEED, Draw, draws_of, random_array
 
 if TYPE_CHECKING:
     from mxnet.executor import Executor

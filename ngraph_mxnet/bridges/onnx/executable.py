@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from ngraph_mxnet.bridges.onnx.inputs import (
     shape_of,
 )
 from ngraph_mxnet.bridges.onnx.model import MOST_DECLARED_BYTES, Model, require_type
-from ngraph_mxnet.bridges.onnx.ranges import CachedPrograms, Made, ModelRanges
+from ngraph_mxnet.bridges.onnx.ranges import ModelPrograms, ModelRanges
 from ngraph_mxnet.bridges.onnx.values import (
     Between,
     CutError,
@@ -50,6 +49,7 @@ from ngraph_mxnet.runtime.executable import (
     described,
     in_order,
 )
+from ngraph_mxnet.runtime.program_cache import Made
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.importer import Imported
@@ -84,12 +84,12 @@ class ModelExecutable(Submitting):
         self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
         check_options(self._backend, options)
         self._model, self._options = model, dict(options)
-        self._cache = CachedPrograms(model, self._backend, options)
+        self._cache = ModelPrograms(model, self._backend, options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(input_ports(model, fixed))
         self.outputs = tuple(output_port(value) for value in model.proto.graph.output)
-        self._programs: OrderedDict[Key, _Stage | DividedModel] = OrderedDict()
+        self._programs = Recent(MOST_PROGRAMS)
         self._divided = Recent(MOST_PROGRAMS)
         self._always: DividedModel | None = None
         """The divided model that runs all shapes, once the model was divided for all of them."""
@@ -240,18 +240,14 @@ class ModelExecutable(Submitting):
 
     def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
         with self._lock:
-            key = self._key(shapes, values)
-            found = self._programs.get(key)
+            found: _Stage | DividedModel | None = self._programs.get(self._key(shapes, values))
             if found is not None:
-                self._programs.move_to_end(key)
                 return found
             try:
                 stage = self._made(shapes, values)
             except CutError as cut:
                 stage = self._divide(cut)
-            self._programs[self._key(shapes, values)] = stage
-            while len(self._programs) > MOST_PROGRAMS:
-                self._programs.popitem(last=False)
+            self._programs.put(self._key(shapes, values), stage)
             return stage
 
     def _made(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
@@ -299,14 +295,14 @@ class ModelExecutable(Submitting):
             made, imported = self._compiled(shapes, values)
             self._specialised.update(imported.specialised)
             whole = made.rest is None and all(isinstance(item, Value) for _, item in made.outputs)
-            return (made.program, imported.weights) if whole and not imported.specialised else None
+            return Made([made.program], {}, imported.weights) if whole and not imported.specialised else None
 
         shaped = [(port.name, hashable(shapes[port.name])) for port in self.inputs]
-        program = self._cache.get_or_make(repr((config.compile_settings(), shaped)), make)
-        if made is None:
-            assert program is not None
-            return self._whole_stage(program)
-        return made
+        found = self._cache.get_or_make(repr(shaped), make)
+        if made is not None:
+            return made
+        assert found is not None
+        return self._whole_stage(found.programs[0])
 
     def _compiled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> tuple[_Stage, Imported]:
         # Without elements nothing is cut off: with them it may turn out that nothing need be.

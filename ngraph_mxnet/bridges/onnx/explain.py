@@ -26,10 +26,16 @@ from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.placement.verdicts import short
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes, told_by_place
 from ngraph_mxnet.runtime.compile import bind_weights
-from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
-from ngraph_mxnet.runtime.ranges import Template, attempt
+from ngraph_mxnet.runtime.ranges import (
+    ChangingShapes,
+    RangeExplanation,
+    RangeVerdict,
+    Template,
+    attempt,
+    check_axes,
+    told_by_place,
+)
 
 
 @dataclass(frozen=True, repr=False)

@@ -49,7 +49,7 @@ from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, Unsuppor
 from ngraph_mxnet.ir import Graph, Value
 from ngraph_mxnet.ir.sizes import at_hand, because
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.runtime.draws import Draw, draws_of
+from ngraph_mxnet.runtime.feeds import Draw, draws_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from ngraph_mxnet.bridges.onnx.model import Model, element_of, require_type, typ
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.sizes import because, checked_shape, number
 from ngraph_mxnet.ir.types import ElementType, TensorType
-from ngraph_mxnet.runtime.changing import Dimensions
+from ngraph_mxnet.runtime.ranges import Dimensions
 
 Shapes = Mapping[str, Any]
 """Each input's shape by name: a list of shapes for a sequence, None for an optional that is empty."""

@@ -20,7 +20,7 @@ from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.sizes import Guards, assuming, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
-from ngraph_mxnet.package.fields import ALIGNMENT
+from ngraph_mxnet.package.files import ALIGNMENT
 from ngraph_mxnet.package.program import IsaProgram, Program
 from ngraph_mxnet.passes.clusters import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings

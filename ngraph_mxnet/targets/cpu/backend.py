@@ -28,10 +28,8 @@ from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.clusters import MAIN, split_prepare
 from ngraph_mxnet.quantisation.apply import Fit
-from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage, input_ports, output_ports
-from ngraph_mxnet.runtime.lowered import Lowered
+from ngraph_mxnet.runtime.backend import Backend, DeviceCosts
+from ngraph_mxnet.runtime.executable import Executable, Lowered, NativeExecutable, Usage, input_ports, output_ports
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import Event, recorder, span
 from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas
@@ -129,7 +127,7 @@ class CPUExecutable(NativeExecutable):
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
                                "NGRAPH_CODEGEN and the option codegen")
         try:  # else each process would find what it can't load
-            self.programs.check(self.native)
+            self.programs.check(self.native.prepare_program, self.native.program)
         except ValueError as error:
             raise PackageError(f"graph {self.programs.name} can't be kept: {error}") from error
         return self.programs.package(CPUBackend.name)

@@ -16,8 +16,7 @@ import numpy as np
 from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost
-from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.backend import DeviceCosts, get_backend
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.feeds import SEED, random_inputs
 from ngraph_mxnet.runtime.trace import recorder

@@ -23,9 +23,7 @@ from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.runtime.options import read_count, read_samples
+from ngraph_mxnet.runtime.backend import Backend, DeviceCosts, read_count, read_samples
 from ngraph_mxnet.targets.nnp.access import full, read, ways
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import PART, NNPExecutable, NNPReplicas

@@ -20,7 +20,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
 from ngraph_mxnet.ir.types import Role, Shape
 from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph
-from ngraph_mxnet.package.pack import count, text
+from ngraph_mxnet.package.package import count, text
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
@@ -40,8 +40,8 @@ Result = TypeVar("Result")
 
 
 def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, Any]:
-    """Plain data (see `package.pack`), with these samples. Raises PackageError: a number of the device, or of lowering,
-    is not the usual one."""
+    """Plain data (see `package.package.pack`), with these samples. Raises PackageError: a number of the device, or of
+    lowering, is not the usual one."""
     device, resources = settings.resources.device, settings.resources
     usual = resources_of(load_device(device.name), resources.element).with_engines(len(resources.engines))
     if usual.device.numbers != device.numbers or replace(resources, device=usual.device) != usual:

@@ -12,7 +12,7 @@ import ngraph_mxnet
 from fuzzing.values.kinds import KINDS, Kind
 from fuzzing.values.trials import Trial
 from ngraph_mxnet import _core
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import load
 from ngraph_mxnet.runtime.artefact import compile_to_file
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 

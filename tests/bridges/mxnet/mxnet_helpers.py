@@ -17,10 +17,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
-from ngraph_mxnet.bridges.mxnet.training.program import StepPackage
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.package import unpack
+from ngraph_mxnet.runtime import program_cache
+from ngraph_mxnet.runtime.backend import load, load_template
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -58,15 +60,14 @@ def check_that_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on what is compiled for training must be such as the folder keeps and another process loads."""
     def put(kind: str, content: bytes | None) -> None:
         assert content is not None
-        if kind == "template":
-            for half in StepPackage.from_bytes(content).halves:
-                regions.load_template(half)
-        else:
-            for each in regions.unpack(content)["programs"]:
-                regions.load(regions.Package.from_bytes(each.tobytes()))
+        for plain in unpack(content)["programs"]:
+            (load_template if kind == "template" else load)(Package.from_plain(plain))
 
-    monkeypatch.setattr(regions, "place_for",
-                        lambda kind, key, small: SimpleNamespace(get=lambda: None, put=partial(put, kind)))
+    def place(kind: str, key: str, *, small: bool) -> SimpleNamespace:
+        return SimpleNamespace(get=lambda: None, put=partial(put, kind))
+
+    monkeypatch.setattr(program_cache, "open_store", lambda: True)
+    monkeypatch.setattr(program_cache, "place_for", place)
 
 
 def conv_net(dropout: float = 0.0) -> mx.sym.Symbol:

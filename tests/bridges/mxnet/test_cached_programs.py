@@ -16,7 +16,7 @@ from native_runs import mx
 
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.cache.places import small_made
+from ngraph_mxnet.cache import small_made
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 SCRIPT = """
@@ -104,6 +104,21 @@ def test_a_program_that_does_not_load_is_compiled(own_backend: Callable[..., Non
         (entry,) = (tmp_path / "program").iterdir()
         entries.append((entry.name, entry.stat().st_ino))
     assert entries[0][0] == entries[1][0] and entries[0] != entries[1], "it was kept again"
+    _core.clear_compile_cache()
+
+
+@needs_library
+def test_a_partitioned_graph_under_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that was saved: it tells the settings of its partitioning."""
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    small_made.clear()
+    arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
+    net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)
+    for winograd, count in (("1", 1), ("0", 2), ("1", 2)):
+        monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", winograd)
+        _core.clear_compile_cache()
+        assert (net.bind(mx.cpu(), arrays, grad_req="null").forward()[0].asnumpy() == 65).all()
+        assert len(list((tmp_path / "program").iterdir())) == count
     _core.clear_compile_cache()
 
 

@@ -12,7 +12,6 @@ from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding import gluon_patch
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
@@ -210,14 +209,14 @@ def test_a_shape_that_does_not_compile_runs_natively(own_backend, monkeypatch, c
     assert caplog.text.count("no sevens") == 1
 
 
-def test_signatures_are_bounded(monkeypatch):
+def test_shapes_of_a_kind_take_no_room(monkeypatch):
     monkeypatch.setenv("NGRAPH_DIRECT", "0")  # else the first is taken for all
-    net, most = make_net(), gluon_patch.MOST_SIGNATURES
+    net = make_net()
     with backend("NGRAPH"):
         net.hybridize()
-        for n in range(1, most + 4):
+        for n in range(1, 20):
             net(batch(n))
-        assert len(gluon_blocks.of_block(net).bodies._by_signature) == 3, "all were forgotten, and three are new"
+        assert len(gluon_blocks.of_block(net).bodies.found.values()) == 1, "one body serves them all"
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
 
-from ngraph_mxnet import _core
+from ngraph_mxnet import _core, forks
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, interrupts
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.runtime import garbage
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = needs_library
@@ -136,7 +135,7 @@ def test_the_program_gets_it_and_may_go_on(run, place, arrives, meanwhile):
 
 
 #: What calls libmxnet, holds locks or turns things off, and what such things are made with.
-MOMENTS_IN = {module.__file__ for module in (environment, interrupts, garbage, compiled_bind, contextlib, signal)}
+MOMENTS_IN = {module.__file__ for module in (environment, interrupts, forks, compiled_bind, contextlib, signal)}
 
 
 def alarm_at(moment: int) -> Callable[[Any, str, Any], None]:

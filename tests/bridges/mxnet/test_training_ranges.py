@@ -15,7 +15,7 @@ from mxnet_helpers import check_that_all_is_kept
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import of_block
-from ngraph_mxnet.cache.places import small_made
+from ngraph_mxnet.cache import small_made
 
 losses = gluon.loss
 

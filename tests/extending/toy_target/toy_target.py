@@ -14,8 +14,7 @@ from ngraph_mxnet.ir.module import single_step
 from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.pipelines import simplifying
-from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.backend import Backend, DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
 
 STEP = "toy"

@@ -20,7 +20,7 @@ from onnx_models import network
 
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.package.artefact import load
 from ngraph_mxnet.quantisation.apply import Recipe
 from ngraph_mxnet.quantisation.session import quantized as session
 from ngraph_mxnet.quantisation.session.quantized import Quantized

@@ -17,10 +17,9 @@ from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
 from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.runtime.ranges import RangeExecutable, Shapes, Template
+from ngraph_mxnet.runtime.ranges import MOST_FAILURES, MOST_RANGES, RangeExecutable, Shapes, Template
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
 rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from ngraph_mxnet.bridges.mxnet.binding import environment, interrupts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.judging.partitioner import SUBGRAPH_OP, json_of
-from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.forks import collector_paused
 
 
 class Wiring(NamedTuple):

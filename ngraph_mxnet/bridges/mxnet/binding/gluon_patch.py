@@ -43,6 +43,7 @@ from ngraph_mxnet.bridges.mxnet.binding.gluon_blocks import HeldCachedOp, blocks
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.regions import DATA, PREFIX, check_options
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.forks import Recent
 
 stock_hybridize = HybridBlock.hybridize
 stock_build_cache = HybridBlock._build_cache
@@ -50,7 +51,7 @@ stock_call_cached_op = HybridBlock._call_cached_op
 stock_export = HybridBlock.export
 
 #: A model fed with shapes that never repeat must not grow without bound.
-MOST_SIGNATURES = 256
+MOST_FOUND = 256
 #: So many sets of shapes are tried that MXNet can run and that end in an error of ours.
 MOST_FAILURES = 8
 
@@ -179,26 +180,25 @@ class CompiledBodies:
     def __init__(self, block: HybridBlock) -> None:
         self.cached_op = block._cached_op
         self.latest: CompiledBody | None = None
-        self._by_signature: dict[Signature, CompiledBody | Refusal] = {}
-        self._by_kind: dict[Signature, CompiledBody | Refusal] = {}
+        self.found = Recent(MOST_FOUND)
+        """By kind; by signature those bodies and refusals that are for one set of shapes alone."""
         self._failures = 0
 
     def find(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         """The body to run for these inputs, made if need be; or why MXNet's own."""
         signature = _signature(args)
-        try:
-            return self._by_signature[signature]
-        except KeyError:
-            pass
+        kind = _kind(signature)
+        found: CompiledBody | Refusal | None = self.found.get(signature) or self.found.get(kind)
+        if found is not None:
+            return found
         with environment.lock:
-            kind = tuple((of_type, dtype, len(shape)) for of_type, dtype, shape in signature)
-            found = self._by_kind.get(kind)
+            found = self.found.get(kind)
             if found is None:
                 found = self.build(block, args)
                 if isinstance(found, Refusal) and found.failed and self._failures < MOST_FAILURES:
                     return found  # MXNet's own, which may well refuse these inputs; if not, `refuse` is next
-                self._by_kind[kind] = found
-            return self._remember(signature, found)
+                self.found.put(kind, found)
+            return found
 
     def after_failure(
         self, block: HybridBlock, args: list[Any], failed: CompiledBody, error: Exception
@@ -208,25 +208,22 @@ class CompiledBodies:
             signature = _signature(args)
             if failed.made_for == signature:
                 return Refusal(block.name, reason_of(error))
-            return self._remember(signature, self.build(block, args))
+            found = self.build(block, args)
+            self.found.put(signature, found)
+            return found
 
     def refuse(self, args: list[Any], refusal: Refusal) -> None:
         """MXNet's own has run these inputs, and is to run their like."""
         signature = _signature(args)
         with environment.lock:
-            self._failures += signature not in self._by_signature
-            self._remember(signature, refusal)
+            if self.found.get(_kind(signature)) is not refusal:
+                self._failures += self.found.get(signature) is None
+                self.found.put(signature, refusal)
 
     def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         found = built(block, block.name, args)
         if isinstance(found, CompiledBody):
             self.latest = found
-        return found
-
-    def _remember(self, signature: Signature, found: CompiledBody | Refusal) -> CompiledBody | Refusal:
-        if len(self._by_signature) >= MOST_SIGNATURES:
-            self._by_signature.clear()
-        self._by_signature[signature] = found
         return found
 
 
@@ -374,6 +371,10 @@ def _flat(args: tuple[Any, ...]) -> list[Any]:
 
 def _signature(args: list[Any]) -> Signature:
     return tuple((type(arg), arg.dtype, arg.shape) for arg in args)
+
+
+def _kind(signature: Signature) -> Signature:
+    return tuple((of_type, dtype, len(shape)) for of_type, dtype, shape in signature)
 
 
 def _reason_for_native(parameters: dict[str, _Known], args: list[Any]) -> str | None:

@@ -28,7 +28,7 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 from mxnet.util import is_np_shape
 
-from ngraph_mxnet import config
+from ngraph_mxnet import cache, config
 from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, interrupts
 from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
@@ -46,16 +46,14 @@ from ngraph_mxnet.bridges.mxnet.judging.judgement import (
 from ngraph_mxnet.bridges.mxnet.regions import DATA, STRUCTURE, is_small, settings_key
 from ngraph_mxnet.bridges.mxnet.symbols.inlining import Inlined, inline
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode, graph_of
-from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.forks import Recent
+from ngraph_mxnet.forks import Recent, collector_paused
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Cost
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.placement.verdicts import Partition, Region, Verdict
-from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.runtime.program_cache import program_key
 
 #: On both sides of a node's place. It stands for itself in JSON.
 _MARK = "\x7f"
@@ -378,18 +376,15 @@ def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> M
 
     `facts` are what the partitioning depends on beside the graph.
     """
+    def made() -> bytes:
+        partition, symbol = make()
+        return f"{dump(_record(partition))}\n{symbol or ''}".encode()
+
     key = f"{facts}\n{graph.text}"
     content = recent.get(key)
     if content is None:
-        place = place_for("partition", key, small=is_small(graph.text))
-        entry = place.get() if place is not None else None
-        if entry is None:
-            partition, symbol = make()
-            content = dump(_record(partition)) + "\n" + (symbol or "")
-            if place is not None:
-                place.put(content.encode())
-        else:
-            content = entry.decode()
+        found = cache.get_or_make("partition", key, made, small=is_small(graph.text), of_build=True)
+        content = found.decode()
         recent.put(key, content)
     record, _, text = graph.with_names(content).partition("\n")
     return _partition(json.loads(record)), text or None
@@ -450,8 +445,7 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
     own = regions.own_options(given or {})
     own[regions.BACKEND] = regions.chosen_backend(own)
     data = own.pop(regions.DATA, "[]")
-    facts = repr((sorted(own.items()), build_of(own[regions.BACKEND]), regions.settings_of(own), cpu_features(),
-                  is_np_shape()))
+    facts = program_key(is_np_shape(), own[regions.BACKEND], own)
     key = text, facts, data, tuple((name, shape and tuple(shape), dtype and np.dtype(dtype).num)
                              for name, (shape, dtype) in types.items())
     found = latest.get(key)

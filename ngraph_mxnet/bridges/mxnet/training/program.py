@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 import mxnet as mx
-import numpy as np
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import regions
-from ngraph_mxnet.bridges.mxnet.regions import Made, cached_for_range, cached_programs, is_small
+from ngraph_mxnet.bridges.mxnet.regions import is_small
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.rules import Statistic
-from ngraph_mxnet.cache import cpu_features
-from ngraph_mxnet.errors import PackageError, UnsupportedError
-from ngraph_mxnet.forks import ForkSafeLock, Recent
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.sizes import described
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.pack import pack, unpack
-from ngraph_mxnet.runtime.backend import load_template
-from ngraph_mxnet.runtime.changing import ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, Port
-from ngraph_mxnet.runtime.ranges import Shapes, Template, for_range
+from ngraph_mxnet.runtime.program_cache import Made, get_or_make, program_key
+from ngraph_mxnet.runtime.ranges import Binding, Shapes, Template
 
 
 @dataclass(frozen=True)
@@ -100,46 +93,13 @@ class StepTemplate(Template):
         backward = _bound(self._backward, types | read_of_forward(self.facts, forward.outputs))
         return None if backward is None else (self.facts, [forward, backward])
 
-    def package(self) -> StepPackage:
-        return StepPackage(self.facts, [half.package() for half in (self._forward, self._backward)])
-
 
 def _bound(half: Template, types: Types) -> Executable | None:
     found: Executable | None = half.bind([types.get(port.name, port.type).shape for port in half.inputs])
     return found
 
 
-@dataclass(frozen=True)
-class StepPackage:
-    """A `StepTemplate` as plain data, but for its inputs."""
-
-    facts: Facts
-    halves: Sequence[Package]
-
-    def holds(self, binding: Mapping[str, int]) -> bool:
-        return all(half.holds(binding) for half in self.halves)
-
-    def to_bytes(self) -> bytes:
-        halves = [np.frombuffer(half.to_bytes(), np.uint8) for half in self.halves]
-        return b"".join(pack({"facts": self.facts, "halves": halves}))
-
-    @staticmethod
-    def from_bytes(content: bytes) -> StepPackage:
-        found = unpack(content)
-        try:
-            return StepPackage(found["facts"], [Package.from_bytes(half.tobytes()) for half in found["halves"]])
-        except (AttributeError, LookupError, TypeError) as error:
-            raise PackageError(f"this is no training step for a range of sizes: {error!r}") from error
-
-
-MOST_KEPT = 32
-"""The number of trained symbols whose templates are kept. Those used longest ago go first."""
-_templates = Recent(MOST_KEPT)
-"""Lists of them by what found out which sizes change."""
-_lock = ForkSafeLock()
-
-
-def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Facts, Sequence[Template]]], *,
+def step_for_range(key: str, types: Types, make: Callable[[Types], tuple[Facts, Sequence[Template]]], *,
                    small: bool) -> tuple[Facts, list[Executable]] | None:
     """The facts and halves of a step on arrays of these types, of what is compiled for a range; None for the first
     ones, and where that can't be.
@@ -150,41 +110,27 @@ def step_for_range(key: Hashable, types: Types, make: Callable[[Types], tuple[Fa
         make: compiles both halves for types with symbols among their sizes, under guards.
         small: making takes no time.
     """
-    elements, shapes = [[type_.element.name for type_ in types.values()], [type_.shape for type_ in types.values()]]
-    changing = regions.changing_of((key, tuple(elements)), tuple(map(len, shapes)), list(types))
-    if changing is None:
+    elements, shapes = [type_.element.name for type_ in types.values()], tuple(type_.shape for type_ in types.values())
+    ranges = regions.ranges_of("step", (key, tuple(elements)), tuple(map(len, shapes)), lambda: list(types))
+    if ranges is None:
         return None
-    found = _bound_to(changing, shapes)
-    if found is not None:
-        return found
-    with _lock:
-        found = _bound_to(changing, shapes)  # another thread may have made one
-        symbolic = changing.symbolic(tuple(shapes)) if found is None else None
-        if symbolic is None:
-            return found
-        sizes, hint = symbolic
-        named = {name: type_.with_shape(size) for (name, type_), size in zip(types.items(), sizes, strict=True)}
-        inputs = [Port(*each) for each in named.items()]
 
-        def made() -> StepTemplate:
-            facts, halves = make(named)
-            return StepTemplate(json.loads(json.dumps(facts)), halves, inputs)
+    def named(sizes: Shapes) -> dict[str, TensorType]:
+        return {name: type_.with_shape(tuple(size)) for (name, type_), size in zip(types.items(), sizes, strict=True)}
 
-        def load(package: StepPackage) -> StepTemplate:
-            return StepTemplate(package.facts, list(map(load_template, package.halves)), inputs)
+    def made(sizes: Shapes) -> Made:
+        facts, halves = make(named(sizes))
+        return Made(halves, facts)
 
-        whole = repr((key, elements, described({name: type_.shape for name, type_ in named.items()})))
-        cached = partial(cached_for_range, whole, hint, made, small=small, decode=StepPackage.from_bytes, load=load)
-        attempt, found = for_range(hint, cached, lambda _: shapes, "a training step", changing)
-        regions.add_named("a training step", named, attempt)
-        if isinstance(attempt.template, StepTemplate) and found is not None:
-            _templates.put(changing, [*(_templates.get(changing) or ()), attempt.template])
-        return found
+    def template(sizes: Shapes, hint: Binding) -> StepTemplate:
+        whole = f"{key} {elements} {described(dict(zip(types, sizes, strict=True)))}"
+        found = get_or_make(lambda: whole, lambda: made(sizes), hint=hint, small=small)
+        return StepTemplate(found.facts, found.programs, [Port(*each) for each in named(sizes).items()])
 
-
-def _bound_to(changing: ChangingShapes, shapes: Shapes) -> tuple[Facts, list[Executable]] | None:
-    bound = (template.bind(shapes) for template in _templates.get(changing) or ())
-    return next((found for found in bound if found is not None), None)
+    found: tuple[Facts, list[Executable]] | None = ranges.bind(
+        shapes, template, "a training step",
+        lambda made: regions.add_named("a training step", named(made.shapes), made))
+    return found
 
 
 class Half:
@@ -292,18 +238,18 @@ def new(type_: TensorType) -> NDArray:
     return array
 
 
-def _for_range(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
-               recorded: bool) -> Made | None:
+def _for_range(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
+               recorded: bool) -> tuple[Facts, list[Executable]] | None:
     """None of a part of a symbol, too: the types of what it computes are those that were inferred for these sizes."""
     if not isinstance(symbol, str):
         return None
 
-    def compiled(symbolic: Mapping[str, TensorType]) -> tuple[dict[str, Any], list[Template]]:
+    def compiled(symbolic: Types) -> tuple[Facts, list[Template]]:
         from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
         return compile_step(symbol, symbolic, wanted, recorded=recorded, for_range=True)
 
-    key = (*_kind(recorded), symbol, tuple(wanted), config.compile_settings(), cpu_features())
+    key = program_key((*_kind(recorded), symbol, tuple(wanted)), "CPU", {})
     return step_for_range(key, types, compiled, small=is_small(symbol))
 
 
@@ -311,9 +257,9 @@ def _kind(recorded: bool) -> tuple[Any, ...]:
     return "training", "halves", recorded, config.get("NGRAPH_REMATERIALIZE")
 
 
-def _cached_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
-                        recorded: bool) -> Made:
-    def compiled() -> Made:
+def _cached_or_compiled(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
+                        recorded: bool) -> tuple[Facts, Sequence[Executable]]:
+    def compiled() -> tuple[Facts, Sequence[Executable]]:
         from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
         return compile_step(symbol, types, wanted, recorded=recorded)
@@ -321,8 +267,9 @@ def _cached_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorTyp
     return _cached_or_made(_kind(recorded), symbol, types, wanted, compiled)
 
 
-def _cached_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
-    def compiled() -> Made:
+def _cached_or_predicting(symbol: SymbolGraph | str, types: Types,
+                          wanted: Sequence[str]) -> tuple[Facts, Sequence[Executable]]:
+    def compiled() -> tuple[Facts, Sequence[Executable]]:
         from ngraph_mxnet.bridges.mxnet.training.graph import compile_predicting
 
         return compile_predicting(symbol, types, wanted)
@@ -330,10 +277,18 @@ def _cached_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorT
     return _cached_or_made(("training", "predicting"), symbol, types, wanted, compiled)
 
 
-def _cached_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mapping[str, TensorType],
-                    wanted: Sequence[str], compiled: Callable[[], Made]) -> Made:
+def _cached_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
+                    compiled: Callable[[], tuple[Facts, Sequence[Executable]]]) -> tuple[Facts, Sequence[Executable]]:
     text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
     inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
-    told = sorted((name, str(type_)) for name, type_ in types.items())
-    key = repr((*kind, text, inferred, told, list(wanted), config.compile_settings(), cpu_features()))
-    return cached_programs(key, compiled, small=is_small(text))
+
+    def key() -> str:
+        told = sorted((name, str(type_)) for name, type_ in types.items())
+        return program_key((*kind, text, inferred, told, list(wanted)), "CPU", {})
+
+    def made() -> Made:
+        facts, programs = compiled()
+        return Made(programs, facts)
+
+    found = get_or_make(key, made, small=is_small(text))
+    return found.facts, found.programs

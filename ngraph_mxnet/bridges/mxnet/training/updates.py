@@ -18,11 +18,9 @@ from mxnet import optimizer as mx_optimizer
 from mxnet.ndarray import NDArray
 from mxnet.optimizer import Optimizer
 
-from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.regions import cached_programs
-from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.runtime.program_cache import Made, get_or_make, program_key
 
 Values = Mapping[str, Value]
 Flags = Collection[str]
@@ -415,9 +413,9 @@ def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence
     from ngraph_mxnet import _core
 
     shapes = [row[0].shape for row in arrays]
-    key = repr(("update", kind, flags, shapes, list(shared), list(own), config.compile_settings(), cpu_features()))
-    program: Any
-    _, (program,) = cached_programs(key, lambda: ({}, [_compiled(rule, flags, shapes, shared, own)]), small=True)
+    (program,) = get_or_make(
+        lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), "CPU", {}),
+        lambda: Made([_compiled(rule, flags, shapes, shared, own)]), small=True).programs
     rows = [[array.handle.value for array in row] for row in arrays]
     inputs = [handle for row in rows for handle in row]
     outputs = [handle for weight, _, *states in rows for handle in (weight, *states)]

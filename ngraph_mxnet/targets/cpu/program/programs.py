@@ -6,13 +6,10 @@ It names kernels of the kernel library; nothing in it is code. Importing this mo
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
@@ -22,7 +19,7 @@ from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
 from ngraph_mxnet.ir.sizes import Guard
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.pack import count, text
+from ngraph_mxnet.package.package import count, pack, text
 from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.executable import NativeExecutable, Port, ports_of
 from ngraph_mxnet.runtime.ranges import Shapes, Template
@@ -91,13 +88,14 @@ class Programs:
             self.prepared_bytes, self._weights, inputs, outputs, self.threads, self.name,
             None if generated else self._cached_weights())
 
-    def check(self, executable: Any) -> None:
-        """Raises ValueError for an instruction of what `bind` gave that is not such as its kernel declares."""
-        inputs, outputs = ([value.type.bytes for value in values]
-                           for values in (self.flow.inputs, self.flow.results))
-        executable.program.check(inputs, outputs, self.prepared_bytes)
-        if executable.prepare_program is not None:
-            executable.prepare_program.check(inputs, [], self.prepared_bytes)
+    def check(self, prepare: Any, main: Any = None) -> None:
+        """Raises ValueError for an instruction of the bound Programs that is not such as its kernel declares. `main` is
+        None if its sizes are symbols."""
+        inputs = [0 if value.type.is_symbolic else value.type.bytes for value in self.flow.inputs]
+        if main is not None:
+            main.check(inputs, [value.type.bytes for value in self.flow.results], self.prepared_bytes)
+        if prepare is not None:
+            prepare.check(inputs, [], self.prepared_bytes)
 
     def binder(self, address: Address, owner: Any = None, *, of_file: bool = False) -> Any:
         """The `_core.Binder` of Programs with symbols. Of what is `of_file`, all instructions are checked.
@@ -108,13 +106,13 @@ class Programs:
         """
         from ngraph_mxnet import _core
 
-        places, prepare = self._weights, self._bound_prepare(address, owner, of_file)
-        sizes = [value.type.bytes if value.role is Role.WEIGHT else 0 for value in self.flow.inputs]
-        if of_file and prepare is not None:
-            prepare.check(sizes, [], self.prepared_bytes)
+        prepare, weights = self._bound_prepare(address, owner, of_file), self._weights
+        if of_file:
+            self.check(prepare)
         return _core.Binder(
-            self.main.native(address, owner), prepare, self.prepared_bytes, places, [sizes[place] for place in places],
-            self.threads, self.name, self._cached_weights(), of_file)
+            self.main.native(address, owner), prepare, self.prepared_bytes, weights,
+            [self.flow.inputs[place].type.bytes for place in weights], self.threads, self.name, self._cached_weights(),
+            of_file)
 
     def _bound_prepare(self, address: Address, owner: Any, of_file: bool) -> Any:
         return self.prepare.native(address, owner).bind(of_file=of_file) if self.prepare is not None else None
@@ -163,13 +161,9 @@ class Programs:
         store = open_store() if config.get("NGRAPH_CACHE_WEIGHTS") and self.prepare else None
         if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
             return None
-        assert self.prepare is not None
-        arrays = [each for each in self.prepare.constants if isinstance(each, np.ndarray)]
-        tables = [None if isinstance(each, np.ndarray) else each for each in self.prepare.constants]
-        plain = {**vars(self.prepare), "steps": self.prepare.steps.tolist(), "constants": tables}
-        hasher = hashlib.sha256(json.dumps([package_identity(), plain, self.prepared_bytes]).encode())
-        for array in arrays:
-            hasher.update(array.nbytes.to_bytes(8, "little") + array.tobytes())
+        hasher = hashlib.sha256(f"{package_identity()} {self.prepared_bytes}\n".encode())
+        for part in pack(vars(self.prepare)):
+            hasher.update(part)
         return cached_weights(store, hasher.hexdigest())
 
 
@@ -267,7 +261,7 @@ def load(package: Package) -> NativeExecutable | CPURange:
         if programs.symbols:
             return CPURange(programs, programs.binder(_core.kernel_address, of_file=True), is_kept=False)
         native = programs.bind(_core.kernel_address, of_file=True)
-        programs.check(native)
+        programs.check(native.prepare_program, native.program)
     except _DAMAGES as error:
         raise _refused(package, error) from error
     found = NativeExecutable(*ports_of(package.flow), native)

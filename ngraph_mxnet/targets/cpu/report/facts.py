@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ngraph_mxnet.ir.module import Flow
-from ngraph_mxnet.runtime.lowered import KernelCall, Lowered, PlannedBuffer
+from ngraph_mxnet.runtime.executable import KernelCall, Lowered, PlannedBuffer
 from ngraph_mxnet.targets.cpu.lower import Lowering
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, DEPTHWISE, ORDER_PIXELS, STRIDES, depthwise_symbol

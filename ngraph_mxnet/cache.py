@@ -1,8 +1,13 @@
-"""Folders and files that nobody but the user can write to, opened without following links."""
+"""The cache that outlives the process: programs, generated code and measurements, in files of a bounded folder.
+
+Folders and files are such as nobody but the user can write to, and opened without following links. A key holds all
+that an entry's content depends on; `place_for` adds what tells this build of the package from others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import logging
@@ -17,12 +22,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ngraph_mxnet import config
+from ngraph_mxnet import config, registry
 from ngraph_mxnet.version import __version__
+
+logger = config.logger(__name__)
 
 TEMPORARY = ".tmp"
 """How the names of files end that are being written."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MAGIC = b"ngraph_mxnet cache 2\n"
+_DIGEST_BYTES = 32
+_KEY, _SIZES = "key", "sizes"
+_KEY_BYTES = 32
+_NAME = re.compile(rf"[0-9a-f]{{64}}[-0-9A-Za-z]*({re.escape(TEMPORARY)})?")
+"""Names of entries and of their temporary files. Nothing else in the folder is ours to remove."""
+_STALE_SECONDS = 3600
+"""Older temporary files are those of processes that died."""
+_MOST_ENTRIES = 8192
+_REFILL = 0.9
+"""Share of the bounds that a clean-up leaves."""
+
+_Made = TypeVar("_Made", bound="bytes | None")
 
 
 class UnsafeError(OSError):
@@ -122,23 +142,6 @@ def _check(status: os.stat_result, path: Path) -> None:
     if status.st_mode & _OTHERS_WRITE:
         raise UnsafeError(f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):o}); make it your own: "
                           f"remove what is in it, and chmod go-w")
-
-
-logger = config.logger(__name__)
-
-_MAGIC = b"ngraph_mxnet cache 2\n"
-_DIGEST_BYTES = 32
-_KEY, _SIZES = "key", "sizes"
-_KEY_BYTES = 32
-_NAME = re.compile(rf"[0-9a-f]{{64}}[-0-9A-Za-z]*({re.escape(TEMPORARY)})?")
-"""Names of entries and of their temporary files. Nothing else in the folder is ours to remove."""
-_STALE_SECONDS = 3600
-"""Older temporary files are those of processes that died."""
-_MOST_ENTRIES = 8192
-_REFILL = 0.9
-"""Share of the bounds that a clean-up leaves."""
-
-_Made = TypeVar("_Made", bound="bytes | None")
 
 
 @dataclass(frozen=True)
@@ -377,6 +380,11 @@ def wanted_folder() -> Path | None:
     return Path(wanted).expanduser() if wanted else _default_root()
 
 
+def _default_root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "ngraph_mxnet"
+
+
 def open_store() -> Store | None:
     """The store of NGRAPH_CACHE_DIR and NGRAPH_CACHE_MB; None when it is off, not safe to read code from, or below a
     home folder that this user does not have."""
@@ -389,21 +397,101 @@ def open_store() -> Store | None:
     return store if store is not None and store.is_safe() else None
 
 
-def get_or_make(kind: str, key: str, make: Callable[[], _Made]) -> bytes | _Made:
+PACKAGE = Path(__file__).parent
+
+
+def package_identity() -> str:
+    """Return a text that tells this build of the package, with what was added to the package, from others."""
+    return digest_of_files() + registry.outside_build()
+
+
+@functools.cache
+def digest_of_files(package: Path = PACKAGE) -> str:
+    """A digest of the content of every module, library and table of the package, which is in this folder.
+
+    To read all of them takes as long as binding a small model, so the store keeps what was read. It is found by size,
+    inode and the times of the last change to content and to the inode, the latter of which no program can set: files
+    of equal size and modification time, as reproducible builds and unpacked archives have them, are told apart.
+    """
+    root = str(package)
+    files, statuses = [], []
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith((".py", ".so", ".json")):
+                path = os.path.join(folder, name)
+                status = os.stat(path)
+                files.append(path)
+                statuses.append((path, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns,
+                                 status.st_ctime_ns))
+
+    def read() -> bytes:
+        hasher = hashlib.blake2b(digest_size=32)
+        for path in files:
+            content = Path(path).read_bytes()
+            hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode() + content)
+        return hasher.hexdigest().encode()
+
+    return get_or_make("identity", repr(statuses), read).decode()
+
+
+@functools.cache
+def cpu_features() -> tuple[str, ...]:
+    """Return the names of the features that this machine's CPU has."""
+    import ngraph_mxnet._core as _core
+
+    return tuple(sorted(name for name, there in _core.cpu_features().items() if there))
+
+
+MOST_SMALL = 64
+"""Small entries of a kind that one process keeps. To look one up and keep it takes as long as making it: it pays where
+the next process need not load the compiler, and not in a process that makes hundreds."""
+
+small_made: dict[str, int] = {}
+"""How many small entries of each kind this process has made."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place in the folder where one thing is kept, or may be kept. `small` says that the thing takes no time to
+    make."""
+
+    store: Store
+    kind: str
+    key: str
+    small: bool
+
+    def get(self) -> bytes | None:
+        return self.store.get(self.kind, self.key)
+
+    def put(self, content: bytes | None) -> None:
+        """Keep the content, unless it is None."""
+        if content is not None:
+            if self.small:
+                small_made[self.kind] = small_made.get(self.kind, 0) + 1
+            self.store.put(self.kind, self.key, content)
+
+
+def place_for(kind: str, key: str, *, small: bool = False, of_build: bool = True) -> Place | None:
+    """The place of what is made for a `kind` and `key`; None where nothing is kept. `of_build`: it depends on this
+    build of the package, too."""
+    store = open_store() if not small or small_made.get(kind, 0) < MOST_SMALL else None
+    if store is None:
+        return None
+    return Place(store, kind, f"{package_identity()}\n{key}" if of_build else key, small)
+
+
+def get_or_make(kind: str, key: str, make: Callable[[], _Made], *, small: bool = False,
+                of_build: bool = False) -> bytes | _Made:
     """The entry of a `kind` and `key`, which hold all that its content depends on, or what `make` gives.
 
     What was made is put, unless it is None. Where there is no store it is made in every process.
     """
-    store = open_store()
-    entry = store.get(kind, key) if store else None
+    place = place_for(kind, key, small=small, of_build=of_build)
+    entry = place.get() if place is not None else None
     if entry is not None:
         return entry
     made = make()
-    if store and made is not None:
-        store.put(kind, key, made)
+    if place is not None:
+        place.put(made)
     return made
-
-
-def _default_root() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "ngraph_mxnet"
