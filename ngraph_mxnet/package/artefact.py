@@ -17,7 +17,7 @@ import numpy as np
 from ngraph_mxnet.errors import GraphError, PackageError
 from ngraph_mxnet.ir.types import ElementType, TensorType
 from ngraph_mxnet.package.files import ALIGNMENT, FieldReader, new_file
-from ngraph_mxnet.package.package import content_key
+from ngraph_mxnet.package.package import content_key, hash_key_bytes
 from ngraph_mxnet.package.program import ProgramSet, SetSummary, read_levels, read_programs, section_bytes
 from ngraph_mxnet.version import __version__
 
@@ -128,10 +128,8 @@ class Artefact:
 @cache
 def check_key() -> bytes:
     """The first outputs of splitmix64 from state 0."""
-    import ngraph_mxnet._core as _core
-
     mask, state, words = (1 << 64) - 1, 0, []
-    for _ in range(_core.hash_key_bytes // 8):
+    for _ in range(hash_key_bytes() // 8):
         state = state + 0x9E3779B97F4A7C15 & mask
         word = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & mask
         word = (word ^ word >> 27) * 0x94D049BB133111EB & mask
@@ -151,10 +149,7 @@ def checks(content: bytes | memoryview) -> bytes:
 
 def hash_of(content: bytes | memoryview) -> bytes:
     """Return the hash of a piece, or of the hashes of all pieces."""
-    import ngraph_mxnet._core as _core
-
-    found: bytes = _core.content_hash128(np.frombuffer(content, np.uint8), check_key())
-    return found
+    return content_key(np.frombuffer(content, np.uint8), check_key())[2]
 
 
 def round_up(size: int, alignment: int = ALIGNMENT) -> int:

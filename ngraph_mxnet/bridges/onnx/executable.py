@@ -89,7 +89,7 @@ class ModelExecutable(Submitting):
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(input_ports(model, fixed))
         self.outputs = tuple(output_port(value) for value in model.proto.graph.output)
-        self._programs = Recent(MOST_PROGRAMS)
+        self.stages = Recent(MOST_PROGRAMS)
         self._divided = Recent(MOST_PROGRAMS)
         self._always: DividedModel | None = None
         """The divided model that runs all shapes, once the model was divided for all of them."""
@@ -203,7 +203,7 @@ class ModelExecutable(Submitting):
 
         with self._lock:
             called = [dict(zip((port.name for port in self.inputs), shaped, strict=True)) for shaped, _ in
-                      self._programs]
+                      self.stages]
         fixed = [{port.name: port.shape for port in self.inputs if not port.is_open}]
         sets: Sequence[Shapes] = shapes or called or fixed
         graphs = [partial(import_whole, self._model, each) for each in sets]
@@ -240,14 +240,14 @@ class ModelExecutable(Submitting):
 
     def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
         with self._lock:
-            found: _Stage | DividedModel | None = self._programs.get(self._key(shapes, values))
+            found: _Stage | DividedModel | None = self.stages.get(self._key(shapes, values))
             if found is not None:
                 return found
             try:
                 stage = self._made(shapes, values)
             except CutError as cut:
                 stage = self._divide(cut)
-            self._programs.put(self._key(shapes, values), stage)
+            self.stages.put(self._key(shapes, values), stage)
             return stage
 
     def _made(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
@@ -275,7 +275,7 @@ class ModelExecutable(Submitting):
             self._divided.put(key, found)
         if cut.is_fixed:
             self._always, self._quick = found, None
-            self._programs.clear()
+            self.stages.clear()
             self._specialised.clear()
         self._specialised.update(() if cut.is_fixed else cut.specialised)
         return found

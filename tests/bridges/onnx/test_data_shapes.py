@@ -93,7 +93,7 @@ def test_a_trip_count_that_is_computed(backend: str) -> None:
     for most in (1, 3, 3):
         x = np.random.default_rng(0).integers(0, most + 1, 5000)
         np.testing.assert_array_equal(exe(x)[0], x * 2**most)
-    assert len(list(exe._programs)) == 1  # its first part is for all elements
+    assert len(list(exe.stages)) == 1  # its first part is for all elements
 
 
 def doubling() -> onnx.GraphProto:

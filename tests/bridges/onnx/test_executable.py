@@ -105,7 +105,7 @@ def test_a_shape_that_is_an_input(backend: str) -> None:
     for shape, factor in [((2, 3), 1), ((3, 2), 2), ((2, 3), 3), ((-1, 1), 4)]:
         (result,) = exe(x, np.array(shape), np.array([factor], np.float32))
         np.testing.assert_array_equal(result, x.reshape(shape) * factor)
-    assert len(list(exe._programs)) == 3
+    assert len(list(exe.stages)) == 3
 
 
 def test_wrong_inputs_are_named() -> None:

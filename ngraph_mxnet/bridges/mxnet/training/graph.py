@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.autodiff import differentiate, split
@@ -36,6 +35,7 @@ from ngraph_mxnet.passes.simplify import DeadCode
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.program_cache import Made
 from ngraph_mxnet.runtime.ranges import Template
 
 _MOMENTUM = 0.9
@@ -165,8 +165,8 @@ _BLOCKS = 16
 
 
 def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *, recorded: bool,
-                 for_range: bool = False) -> tuple[dict[str, Any], list[Any]]:
-    """Compile the content of a `TrainingProgram`: its attributes as plain data, and the forward and backward programs.
+                 for_range: bool = False) -> Made:
+    """Compile the content of a `TrainingProgram`: the forward and backward programs, and its attributes as facts.
 
     Args:
         for_range: the types have symbols among their sizes, of which guards are in force: templates are compiled.
@@ -198,12 +198,11 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
         "repeated": repeated,
         "gone_back": sorted(joint.passed),
     }
-    return facts, list(map(_template if for_range else _compiled, (halves.forward, halves.backward)))
+    return Made(list(map(_template if for_range else _compiled, (halves.forward, halves.backward))), facts)
 
 
-def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType],
-                       wanted: Sequence[str]) -> tuple[dict[str, Any], list[Executable]]:
-    """The program of a backward pass in predict mode, which computes forward, too; its attributes are the heads that it
+def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
+    """The program of a backward pass in predict mode, which computes forward, too; its facts are the heads that it
     reads, as those of `compile_step`. Its results are the gradients.
 
     Raises:
@@ -218,7 +217,8 @@ def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.results)
     graph.parameters = [parameter for parameter in graph.parameters if parameter in read]
     names = {parameter.name for parameter in graph.parameters}
-    return {"heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in names]}, [_compiled(graph)]
+    heads = [(number, name) for number in floats if (name := f"{HEAD}{number}") in names]
+    return Made([_compiled(graph)], {"heads": heads})
 
 
 def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[int]]:

@@ -77,59 +77,25 @@ def read_of_forward(facts: Facts, results: Sequence[Port]) -> dict[str, TensorTy
 
 
 class StepTemplate(Template):
-    """Both halves of a step, and what `compile_step` says of them. `inputs` are the symbol's variables."""
+    """Both halves of a step, as `compile_step` makes them for a range. `inputs` are the symbol's variables."""
 
-    def __init__(self, facts: Facts, halves: Sequence[Template], inputs: Sequence[Port]) -> None:
-        self.facts, self.inputs = facts, inputs
-        self._forward, self._backward = halves
-        self.guards = list(dict.fromkeys(guard for half in halves for guard in half.guards))
+    def __init__(self, made: Made, inputs: Sequence[Port]) -> None:
+        self.inputs, self._facts = inputs, made.facts
+        self._forward, self._backward = made.programs
+        self.guards = list(dict.fromkeys(guard for half in made.programs for guard in half.guards))
 
-    def bind(self, shapes: Shapes) -> tuple[Facts, list[Executable]] | None:
+    def bind(self, shapes: Shapes) -> Made | None:
         types = {port.name: port.type.with_shape(tuple(shape))
                  for port, shape in zip(self.inputs, shapes, strict=True)}
         forward = _bound(self._forward, types)
         if forward is None:
             return None
-        backward = _bound(self._backward, types | read_of_forward(self.facts, forward.outputs))
-        return None if backward is None else (self.facts, [forward, backward])
+        backward = _bound(self._backward, types | read_of_forward(self._facts, forward.outputs))
+        return None if backward is None else Made([forward, backward], self._facts)
 
 
 def _bound(half: Template, types: Types) -> Executable | None:
     found: Executable | None = half.bind([types.get(port.name, port.type).shape for port in half.inputs])
-    return found
-
-
-def step_for_range(key: str, types: Types, make: Callable[[Types], tuple[Facts, Sequence[Template]]], *,
-                   small: bool) -> tuple[Facts, list[Executable]] | None:
-    """The facts and halves of a step on arrays of these types, of what is compiled for a range; None for the first
-    ones, and where that can't be.
-
-    Args:
-        key: what is compiled depends on, beside the types.
-        types: of the symbol's variables, by name.
-        make: compiles both halves for types with symbols among their sizes, under guards.
-        small: making takes no time.
-    """
-    elements, shapes = [type_.element.name for type_ in types.values()], tuple(type_.shape for type_ in types.values())
-    ranges = regions.ranges_of("step", (key, tuple(elements)), tuple(map(len, shapes)), lambda: list(types))
-    if ranges is None:
-        return None
-
-    def named(sizes: Shapes) -> dict[str, TensorType]:
-        return {name: type_.with_shape(tuple(size)) for (name, type_), size in zip(types.items(), sizes, strict=True)}
-
-    def made(sizes: Shapes) -> Made:
-        facts, halves = make(named(sizes))
-        return Made(halves, facts)
-
-    def template(sizes: Shapes, hint: Binding) -> StepTemplate:
-        whole = f"{key} {elements} {described(dict(zip(types, sizes, strict=True)))}"
-        found = get_or_make(lambda: whole, lambda: made(sizes), hint=hint, small=small)
-        return StepTemplate(found.facts, found.programs, [Port(*each) for each in named(sizes).items()])
-
-    found: tuple[Facts, list[Executable]] | None = ranges.bind(
-        shapes, template, "a training step",
-        lambda made: regions.add_named("a training step", named(made.shapes), made))
     return found
 
 
@@ -193,7 +159,8 @@ class TrainingProgram:
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool = False) -> None:
         found = _for_range(symbol, types, wanted, recorded)
-        facts, (forward, backward) = found or _cached_or_compiled(symbol, types, wanted, recorded)
+        made = found or _cached_or_compiled(symbol, types, wanted, recorded)
+        facts, (forward, backward) = made.facts, made.programs
         self.was_compiled = found is None
         self._predicting = lambda: _cached_or_predicting(symbol, types, wanted)
         self.forward, self.backward = Half(forward), Half(backward)
@@ -217,8 +184,8 @@ class TrainingProgram:
         Raises:
             UnsupportedError: it can't be compiled.
         """
-        facts, (program,) = self._predicting()
-        return Half(program), dict(facts["heads"])
+        made = self._predicting()
+        return Half(made.programs[0]), dict(made.facts["heads"])
 
     def new_statistics(self) -> list[NDArray]:
         """Arrays for the batch's values."""
@@ -238,28 +205,43 @@ def new(type_: TensorType) -> NDArray:
     return array
 
 
-def _for_range(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
-               recorded: bool) -> tuple[Facts, list[Executable]] | None:
-    """None of a part of a symbol, too: the types of what it computes are those that were inferred for these sizes."""
+def _for_range(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str], recorded: bool) -> Made | None:
+    """Both halves, of what is compiled for a range; None for the first shapes, and where that can't be. None of a part
+    of a symbol, too: the types of what it computes are those that were inferred for these sizes."""
     if not isinstance(symbol, str):
         return None
+    shapes, elements = zip(*((type_.shape, type_.element.name) for type_ in types.values()), strict=True)
+    what = (*_kind(recorded), symbol, tuple(wanted), elements)
+    ranges = regions.ranges_of("step", (what, config.compile_settings()), tuple(map(len, shapes)), lambda: list(types))
+    if ranges is None:
+        return None
 
-    def compiled(symbolic: Types) -> tuple[Facts, list[Template]]:
-        from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
+    def named(sizes: Shapes) -> dict[str, TensorType]:
+        return {name: type_.with_shape(tuple(size)) for (name, type_), size in zip(types.items(), sizes, strict=True)}
 
-        return compile_step(symbol, symbolic, wanted, recorded=recorded, for_range=True)
+    def template(sizes: Shapes, hint: Binding) -> StepTemplate:
+        def compiled() -> Made:
+            from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
-    key = program_key((*_kind(recorded), symbol, tuple(wanted)), "CPU", {})
-    return step_for_range(key, types, compiled, small=is_small(symbol))
+            return compile_step(symbol, named(sizes), wanted, recorded=recorded, for_range=True)
+
+        def key() -> str:
+            return program_key((what, described(dict(zip(types, sizes, strict=True)))), "CPU", {})
+
+        made = get_or_make(key, compiled, hint=hint, small=is_small(symbol))
+        return StepTemplate(made, [Port(*each) for each in named(sizes).items()])
+
+    found: Made | None = ranges.bind(shapes, template, "a training step", lambda made: regions.add_named(
+        "a training step", named(made.shapes), made))
+    return found
 
 
 def _kind(recorded: bool) -> tuple[Any, ...]:
     return "training", "halves", recorded, config.get("NGRAPH_REMATERIALIZE")
 
 
-def _cached_or_compiled(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
-                        recorded: bool) -> tuple[Facts, Sequence[Executable]]:
-    def compiled() -> tuple[Facts, Sequence[Executable]]:
+def _cached_or_compiled(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str], recorded: bool) -> Made:
+    def compiled() -> Made:
         from ngraph_mxnet.bridges.mxnet.training.graph import compile_step
 
         return compile_step(symbol, types, wanted, recorded=recorded)
@@ -267,9 +249,8 @@ def _cached_or_compiled(symbol: SymbolGraph | str, types: Types, wanted: Sequenc
     return _cached_or_made(_kind(recorded), symbol, types, wanted, compiled)
 
 
-def _cached_or_predicting(symbol: SymbolGraph | str, types: Types,
-                          wanted: Sequence[str]) -> tuple[Facts, Sequence[Executable]]:
-    def compiled() -> tuple[Facts, Sequence[Executable]]:
+def _cached_or_predicting(symbol: SymbolGraph | str, types: Types, wanted: Sequence[str]) -> Made:
+    def compiled() -> Made:
         from ngraph_mxnet.bridges.mxnet.training.graph import compile_predicting
 
         return compile_predicting(symbol, types, wanted)
@@ -278,17 +259,12 @@ def _cached_or_predicting(symbol: SymbolGraph | str, types: Types,
 
 
 def _cached_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Types, wanted: Sequence[str],
-                    compiled: Callable[[], tuple[Facts, Sequence[Executable]]]) -> tuple[Facts, Sequence[Executable]]:
+                    compiled: Callable[[], Made]) -> Made:
     text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
-    inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
 
     def key() -> str:
+        inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
         told = sorted((name, str(type_)) for name, type_ in types.items())
         return program_key((*kind, text, inferred, told, list(wanted)), "CPU", {})
 
-    def made() -> Made:
-        facts, programs = compiled()
-        return Made(programs, facts)
-
-    found = get_or_make(key, made, small=is_small(text))
-    return found.facts, found.programs
+    return get_or_make(key, compiled, small=is_small(text))
