@@ -78,6 +78,7 @@ def same(found, expected) -> None:
         np.testing.assert_allclose(ours.asnumpy(), stock.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:The .-th input to HybridBlock is not used:UserWarning")  # as nets are drawn
 @pytest.mark.parametrize("flags", STATIC)
 @given(net=nets)
 def test_hybridized_nets_of_floats_and_bools(flags, net):

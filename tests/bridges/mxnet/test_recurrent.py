@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def unrolled(cell: mx.rnn.BaseRNNCell, layout: str = "NTC") -> tuple[mx.sym.Symb
 @pytest.mark.parametrize("layout", ["NTC", "TNC"])
 @pytest.mark.parametrize("name", CELLS)
 def test_unrolled_cells(name, layout):
-    symbol, shapes = unrolled(CELLS[name](), layout)
+    is_slow = name == "fused" and layout == "NTC"
+    with pytest.warns(UserWarning, match="NTC layout detected") if is_slow else nullcontext():
+        symbol, shapes = unrolled(CELLS[name](), layout)
     executors = {}
     for value in ("NGRAPH", "MKLDNN"):
         with backend(value):

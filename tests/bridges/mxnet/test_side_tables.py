@@ -69,6 +69,8 @@ def test_classes() -> None:
     assert (call.__module__, call.__qualname__) == ("mxnet.gluon.block", "Block.__call__")
 
 
+# MXNet's CachedOp, which no copy can hold, is left half made.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function CachedOp:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_copies_and_pickles(how: Callable[[Any], Any]) -> None:
     def look(value: Any) -> Any:
@@ -82,6 +84,7 @@ def test_copies_and_pickles(how: Callable[[Any], Any]) -> None:
         return type(found), sorted(vars(found))
 
     both(look, ("layer", "loss", "trainer", "parameter", "parameters", "updater", "optimizer"))
+    gc.collect()  # of what no copy could be made of, here
 
 
 @pytest.mark.parametrize("how", [lambda net: pickle.loads(pickle.dumps(net)), copy.copy, copy.deepcopy])

@@ -145,10 +145,9 @@ def test_a_module_learns_the_same_with_the_same_seed() -> None:
         with backend("NGRAPH"):
             module = mx.mod.Module(symbol)
             module.bind([("data", (16, 10))], [("softmax_label", (16,))])
-            module.init_params(mx.init.One())
             mx.random.seed(seed)
             module.fit(mx.io.NDArrayIter(x, y, batch_size=16, label_name="softmax_label"), num_epoch=4,
-                       optimizer_params={"learning_rate": 0.05})
+                       initializer=mx.init.One(), optimizer_params={"learning_rate": 0.05})
             assert module._exec_group.execs[0].training.ran
             return [array.asnumpy().tobytes() for array in module.get_params()[0].values()]
 

@@ -104,8 +104,8 @@ def test_float32_is_rounded_to_the_nearest_float16(isa: str) -> None:
     around = [np.nextafter(exact, np.float32(side)) for side in (-np.inf, np.inf)]
     ties = [np.nextafter(between.astype(np.float32), np.float32(side)) for side in (-np.inf, np.inf)]
     some = np.random.default_rng(0).integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    x = np.concatenate([exact, between, *around, *ties, some, [65519.99, 65520, 1e9, np.inf, -np.inf, np.nan]])
-    x = x.astype(np.float32)
+    ends = [65519.99, 65520, 1e9, np.inf, -np.inf, np.nan]
+    x = np.concatenate([np.asarray(part, np.float32) for part in (exact, between, *around, *ties, some, ends)])
     out = np.zeros(x.shape, np.float16)
     elementwise(isa, "convert_f32_f16", [x], out, [], [1000])
     with np.errstate(all="ignore"):
