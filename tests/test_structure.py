@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -114,14 +115,22 @@ def _part(module: Path) -> str:
     return _part_of(module.relative_to(PACKAGE).with_suffix("").parts)
 
 
-def _imports(module: Path) -> Iterator[str]:
+@cache
+def _tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
+@cache
+def _imports(module: Path) -> list[str]:
     """Full names of everything that the module imports, inside functions too."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    found = []
+    for node in ast.walk(_tree(module)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
 
 
 def _id(module: Path) -> str:
@@ -164,7 +173,7 @@ def test_the_runtime_needs_only_numpy(module: Path):
 
 @pytest.mark.parametrize("module", [*MODULES, *RUNTIME_MODULES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_say_what_they_are_for(module: Path):
-    tree = ast.parse(module.read_text())
+    tree = _tree(module)
     assert ast.get_docstring(tree) or len(tree.body) <= 1  # a package's __init__ may be empty
 
 
@@ -181,13 +190,13 @@ def _circles(imports: Iterable[tuple[str, str]]) -> list[list[str]]:
     return sorted(sorted(part) for part in parts if len(part) > 1)
 
 
-def _python_imports(sources: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _python_imports(sources: Mapping[str, ast.AST]) -> Iterator[tuple[str, str]]:
     """Who imports whom among these modules: also in functions, and for types only.
 
     That a package is imported with each of its modules does not count, nor what a table names to be loaded when asked.
     """
     for module, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(source):
             if isinstance(node, ast.Import):
                 yield from ((module, alias.name) for alias in node.names if alias.name in sources)
             elif isinstance(node, ast.ImportFrom) and node.module in sources:
@@ -207,7 +216,7 @@ def _includes(sources: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def test_no_circle_of_imports():
     modules = {_module_name(path): path for path in (*MODULES, *sorted(AUTOLOAD.glob("*.py")))}
     modules.update((_module_name(path).partition(".")[2], path) for path in RUNTIME_MODULES)
-    circles = _circles(_python_imports({name: path.read_text() for name, path in modules.items()}))
+    circles = _circles(_python_imports({name: _tree(path) for name, path in modules.items()}))
     assert not circles, f"each needs the others: move what they share to a module of its own: {circles}"
 
 
@@ -225,7 +234,7 @@ def test_folders_of_sources_include_one_way(source: Path):
 
 def test_circles_of_imports_are_found():
     types_only = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import A"
-    sources = {
+    texts = {
         "p": "from p.a import A",
         "p.a": "def f():\n    import p.b",
         "p.b": "from p import c",
@@ -233,8 +242,10 @@ def test_circles_of_imports_are_found():
         "p.d": "from p import A\nfrom p import _core",
         "p.e": "from p.d import D\nimport os",
     }
+    sources = {name: ast.parse(text) for name, text in texts.items()}
     assert _circles(_python_imports(sources)) == [["p.a", "p.b", "p.c"]]
-    assert _circles(_python_imports({**sources, "p.c": "import p.e"})) == [["p", "p.a", "p.b", "p.c", "p.d", "p.e"]]
+    sources["p.c"] = ast.parse("import p.e")
+    assert _circles(_python_imports(sources)) == [["p", "p.a", "p.b", "p.c", "p.d", "p.e"]]
 
 
 def test_circles_of_includes_are_found():
@@ -245,6 +256,7 @@ def test_circles_of_includes_are_found():
 
 # ---- no lists of ops ---------------------------------------------------------------------------------------
 
+OPS = all_ops().keys()
 # What bridges name are the frameworks' operators, many of them spelled as ops are.
 FRAMEWORKS = ("bridges/mxnet/symbols/attrs.py", "bridges/mxnet/rules/", "bridges/onnx/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
@@ -255,9 +267,13 @@ TABLES = {
 }
 
 
+@cache
+def _lists_of(module: Path) -> list[tuple[int, str, set[str]]]:
+    return list(_lists(_tree(module)))
+
+
 def _names(elements: Iterable[ast.expr | None]) -> set[str]:
-    known = all_ops().keys()
-    return {e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)} & known
+    return {e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)} & OPS
 
 
 def _implements(value: ast.expr) -> bool:
@@ -298,7 +314,7 @@ def test_facts_about_ops_stand_with_the_ops(module: Path):
         return
     found = [
         f"{_id(module)}:{line}: {place} lists {', '.join(sorted(names))}: ask for a fact of these ops (ir/opdef.py)"
-        for line, place, names in _lists(ast.parse(module.read_text())) if (_id(module), place) not in TABLES
+        for line, place, names in _lists_of(module) if (_id(module), place) not in TABLES
     ]
     assert not found, "\n".join(found)
 
@@ -379,7 +395,7 @@ def _told_apart(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("module", [m for m in MODULES if _part(m) not in TARGETS], ids=_id)
 def test_targets_are_asked_and_not_told_apart(module: Path):
     """What others need to know of a target stands in the contract (runtime/backend.py)."""
-    found = [] if _id(module) in TOLD_APART else list(_told_apart(ast.parse(module.read_text())))
+    found = [] if _id(module) in TOLD_APART else list(_told_apart(_tree(module)))
     assert not found, f"{_id(module)} tells targets apart; ask the backend:\n" + "\n".join(found)
 
 
@@ -422,7 +438,7 @@ def test_asking_a_target_is_not_telling_it_apart(source: str):
 
 
 def test_every_module_that_may_tell_targets_apart_does():
-    assert all(list(_told_apart(ast.parse((PACKAGE / name).read_text()))) for name in TOLD_APART)
+    assert all(list(_told_apart(_tree(PACKAGE / name))) for name in TOLD_APART)
 
 
 # ---- parameters by name ------------------------------------------------------------------------------------
@@ -439,7 +455,7 @@ def _numbered(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if _id(m).startswith("targets/cpu/")], ids=_id)
 def test_kernels_read_their_parameters_by_name(module: Path):
-    found = list(_numbered(ast.parse(module.read_text())))
+    found = list(_numbered(_tree(module)))
     assert not found, f"{_id(module)} reads {', '.join(found)}: use the names of its record (targets/cpu/params)"
 
 
@@ -449,7 +465,7 @@ def test_numbered_parameters_are_found():
 
 
 def test_every_table_that_may_name_ops_does():
-    found = {(_id(module), place) for module in MODULES for _, place, _ in _lists(ast.parse(module.read_text()))}
+    found = {(_id(module), place) for module in MODULES for _, place, _ in _lists_of(module)}
     assert TABLES.keys() <= found
 
 
