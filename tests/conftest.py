@@ -62,6 +62,9 @@ LEGITIMATE_SKIPS = {
 os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
 os.environ.setdefault("NGRAPH_CHECK_LOCKS", "1")
 os.environ.setdefault("NGRAPH_SHARE_CORES", "0")  # tests that run side by side would change each other's teams
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # nor do MXNet's idle threads keep the others' cores
+sys.path.append(str(Path(__file__).parent / "quick_start"))  # also for processes that get this list of folders
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[-1], os.environ.get("PYTHONPATH")]))
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(

@@ -29,7 +29,8 @@ def command(*arguments: str) -> Result:
 
 
 def as_a_user(*arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), **variables}
+    path = os.pathsep.join([str(PACKAGE.parent), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
     return subprocess.run([sys.executable, "-m", "ngraph_mxnet", *arguments], capture_output=True, text=True,
                           check=False, cwd=folder, env=environment, timeout=120)
 

@@ -25,6 +25,7 @@ import ngraph_mxnet
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
+FOLDERS = os.pathsep.join([str(Path(ngraph_mxnet.__file__).parents[1]), os.environ["PYTHONPATH"]])
 SYMBOL = ("net-symbol.json", "--params", "net-0000.params", "--shape", "data=2,3,8,8")
 
 
@@ -204,7 +205,7 @@ def test_a_fault_of_ours_is_no_difference(folder: Path, own_backend: Callable[..
 
 
 def as_a_user(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(ngraph_mxnet.__file__).parents[1]), **variables}
+    environment = {**os.environ, "PYTHONPATH": FOLDERS, **variables}
     return subprocess.run([sys.executable, "-m", "ngraph_mxnet", "verify", *arguments], capture_output=True, text=True,
                           check=False, cwd=folder, env=environment, timeout=120)
 
@@ -222,8 +223,7 @@ def test_no_color_is_respected(folder: Path) -> None:
     """On a terminal: with colours, and with NO_COLOR without."""
     def shown(**variables: str) -> str:
         terminal, inner = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "150",
-                       "PYTHONPATH": str(Path(ngraph_mxnet.__file__).parents[1]), **variables}
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "PYTHONPATH": FOLDERS, **variables}
         process = subprocess.Popen([sys.executable, "-m", "ngraph_mxnet", "verify", "net.onnx", "--against",
                                     "interpreter", "--reference-params", "other.onnx"], stdout=inner, stderr=inner,
                                    cwd=folder, env=environment)

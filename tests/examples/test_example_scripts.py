@@ -72,18 +72,25 @@ def test_latency_example() -> None:
     assert result["bind_to_first_result_ms"] > 0
 
 
-def test_backends_agree() -> None:
-    report = run_json(COMPARE, "--rounds", "2", "--burst", "2")
+@pytest.fixture(scope="module")
+def compared() -> subprocess.CompletedProcess[str]:
+    """A comparison that allows no difference, not even none."""
+    return run(COMPARE, *SMALL, "--json", "--rounds", "2", "--burst", "2", "--tolerance", "-1")
+
+
+def test_backends_agree(compared: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    report = json.loads(compared.stdout)
     results = {result["backend"]: result for result in report["results"]}
     assert list(results) == ["NGRAPH", "NONE", "MKLDNN"]
     assert results["NGRAPH"]["subgraphs"] == 1
     assert all(result["relative_error"] < 1e-4 for result in results.values())
+    monkeypatch.syspath_prepend(str(COMPARE.parent))
+    assert importlib.import_module("compare_backends").problems(report, 1e-3) == []
 
 
-def test_comparison_fails_when_outputs_differ() -> None:
-    process = run(COMPARE, *SMALL, "--rounds", "1", "--burst", "1", "--tolerance", "-1")
-    assert process.returncode == 1
-    assert "relative error" in process.stderr
+def test_comparison_fails_when_outputs_differ(compared: subprocess.CompletedProcess[str]) -> None:
+    assert compared.returncode == 1
+    assert compared.stderr.count("relative error") == 3
 
 
 @pytest.mark.skipif(

@@ -67,7 +67,7 @@ with autograd.record():
 
 
 def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = str(Path(ngraph_mxnet.__file__).parents[1])
+    path = os.pathsep.join([str(Path(ngraph_mxnet.__file__).parents[1]), os.environ["PYTHONPATH"]])
     environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "PYTHONPATH": path, **variables}
     return subprocess.run([sys.executable, "-c", NET + script], capture_output=True, text=True, check=False,
                           env=environment, timeout=300)

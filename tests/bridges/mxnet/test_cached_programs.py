@@ -49,10 +49,10 @@ def run(tmp_path: Path, prefix: str = "a", **environment: str) -> tuple[str, np.
     script, out = tmp_path / "script.py", tmp_path / "out"
     script.write_text(SCRIPT)
     settings = {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_CACHE_DIR": str(tmp_path / "cache")}
-    root = str(Path(ngraph_mxnet.__file__).parents[1])
+    path = os.pathsep.join([str(Path(ngraph_mxnet.__file__).parents[1]), os.environ["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, str(script), prefix, str(out)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": root, **settings, **environment},
+        env={**os.environ, "PYTHONPATH": path, **settings, **environment},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), np.fromfile(out, np.float32), done.stderr

@@ -205,7 +205,7 @@ tell(weights=[weight.asnumpy().tolist() for weight in weights.values()])
     assert [each["weights"] for each in told] == [[[[2.0] * 3] * 2, [-2.0] * 4]] * 2
 
 
-@pytest.mark.parametrize(("script", "message"), [
+BAD_CALLS = [
     ("""kv.broadcast("a", mx.nd.zeros(3 + kv.rank), mx.nd.zeros(3 + kv.rank))""", "the shape of a is not the same"),
     ("""[kv.init(key, mx.nd.zeros(3)) for key in "ab"]; kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",
      "the shape of a is not the same on all ranks: (3) on rank 0, nothing on rank 1"),
@@ -217,7 +217,33 @@ tell(weights=[weight.asnumpy().tolist() for weight in weights.values()])
     ("""kv.set_optimizer(mx.optimizer.SGD()); kv.pushpull("a", mx.nd.ones(3), mx.nd.zeros(3))""",
      "the key a has not been initialised"),
     ("""kv.broadcast("a", mx.nd.zeros(3), mx.nd.zeros(3)); kv.pull("a", mx.nd.zeros(3))""", "keeps no array of a"),
-])
-def test_bad_calls_have_clear_errors(tmp_path: Path, script: str, message: str):
+]
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What each rank is told, of each of the calls in a store of its own."""
+    told = jobs.job(tmp_path_factory.mktemp("errors"), f"""
+errors = []
+for script in {[script for script, _ in BAD_CALLS]!r}:
+    kv = mx.kv.create("dist_sync_ngraph")
+    try:
+        exec(script)
+    except mx.base.MXNetError as error:
+        errors.append(str(error))
+    else:
+        errors.append("no error")
+tell(errors=errors)
+""", 2)
+    return [each["errors"] for each in told]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_CALLS)))
+def test_bad_calls_have_clear_errors(errors: list[list[str]], number: int):
+    assert all(BAD_CALLS[number][1] in each[number] for each in errors), [each[number] for each in errors]
+
+
+def test_a_bad_call_ends_the_job(tmp_path: Path):
+    script, message = BAD_CALLS[1]
     done, _ = jobs.run_job(tmp_path, f"kv = mx.kv.create('dist_sync_ngraph')\n{script}\n", 2)
     assert done.returncode != 0 and message in done.stderr

@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])}
     line = [sys.executable, "-m", "ngraph_mxnet", "profile", *map(str, arguments)]
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
 
