@@ -14,8 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,8 +65,12 @@ os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
 os.environ.setdefault("NGRAPH_CHECK_LOCKS", "1")
 os.environ.setdefault("NGRAPH_SHARE_CORES", "0")  # tests that run side by side would change each other's teams
 os.environ.setdefault("GOMP_SPINCOUNT", "0")  # nor do MXNet's idle threads keep the others' cores
-sys.path.append(str(Path(__file__).parent / "quick_start"))  # also for processes that get this list of folders
+
+# Processes that tests start import MXNet sooner, and share what they compile.
+sys.path.append(str(Path(__file__).parent / "quick_start"))  # also for those that get this list of folders
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[-1], os.environ.get("PYTHONPATH")]))
+_COMPILED = None if "TESTS_COMPILED" in os.environ else tempfile.mkdtemp()
+os.environ.setdefault("TESTS_COMPILED", str(_COMPILED))
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(
@@ -179,6 +185,11 @@ def pytest_sessionstart() -> None:
         problem = f"there is no {pth}: the package is not installed, so nothing activates it"
     if problem is not None:
         pytest.exit(f"{REQUIRED} is set, and {problem}", returncode=1)
+
+
+def pytest_unconfigure() -> None:
+    if _COMPILED is not None:
+        shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,9 +65,14 @@ def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:
     return module
 
 
-def emit_object(isa: Isa) -> bytes:
-    """One relocatable ELF object with all kernels of an ISA; it needs no other symbol."""
-    return target_machine(isa).emit_object(_module(isa, isa))
+def emit_object(isa: Isa, *, compiled_for: Isa | None = None) -> bytes:
+    """One relocatable ELF object with all kernels of an ISA; it needs no other symbol.
+
+    `compiled_for` compiles them for another instruction set, which the 16-wide IR allows: AVX-512's
+    tiles can be checked on a machine without it.
+    """
+    other = compiled_for or isa
+    return target_machine(other).emit_object(_module(isa, other))
 
 
 def emit_assembly(isa: Isa) -> str:
@@ -76,17 +81,13 @@ def emit_assembly(isa: Isa) -> str:
 
 
 @functools.cache
-def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
-    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True))
+def _engine(isa: Isa) -> llvm.ExecutionEngine:
+    engine = llvm.create_mcjit_compiler(_module(isa, isa), target_machine(isa, jit=True))
     engine.finalize_object()
     return engine
 
 
-def load(isa: Isa, *, compiled_for: Isa | None = None) -> dict[str, int]:
-    """Compiles an ISA's kernels into this process: symbol to address.
-
-    `compiled_for` compiles them for another instruction set, which the 16-wide IR allows: AVX-512's
-    tiles can be checked on a machine without it. The code lives as long as the process.
-    """
-    engine = _engine(isa, compiled_for or isa)
+def load(isa: Isa) -> dict[str, int]:
+    """Compiles an ISA's kernels into this process: symbol to address. The code lives as long as the process."""
+    engine = _engine(isa)
     return {name: engine.get_function_address(name) for name in (symbol(v, isa) for v in variants(isa))}
