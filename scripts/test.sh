@@ -56,7 +56,7 @@ if ! $has_path; then
     # Files in turns on several processes: most tests keep one core busy, compiling. Threads of graphs want the others.
     processes=$(nproc)
     arguments=(--numprocesses "$((processes < 4 ? processes : 4))" --dist loadfile --max-worker-restart 0
-        "${arguments[@]}" "$root/tests")
+        --durations 40 "${arguments[@]}" "$root/tests")
 fi
 cd "$root/tests"
 # What the build made must work here: what only its lack would skip fails (tests/conftest.py). -rs tells what is skipped

@@ -19,7 +19,7 @@ class Finder:
         if name not in ("mxnet.ndarray.register", "mxnet.symbol.register") or not FOLDER:
             return None
         spec = path_finder.find_spec(name, path, target)
-        stock, compiled = spec.loader.exec_module, Compiled(f"{FOLDER}/{name}")
+        stock, compiled = spec.loader.exec_module, Compiled(f"{FOLDER}/{name}.{sys.implementation.cache_tag}")
 
         def exec_module(module):
             module.exec = compiled.exec
