@@ -21,12 +21,18 @@ ISAS = [isa for isa in supported(FEATURES) if isa != "baseline"]
 IMAGES = np.random.default_rng(2).standard_normal((4, 3, 64, 64)).astype(np.float32)
 
 
+def small_resnet() -> mx.gluon.HybridBlock:
+    """ResNet-18 with one block of each size, where it has two."""
+    mx.random.seed(1)
+    block = vision.ResNetV1(vision.BasicBlockV1, [1, 1, 1, 1], [64, 64, 128, 256, 512], classes=20)
+    block.initialize(mx.init.Xavier())
+    return block
+
+
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory):
     """The model and its file."""
-    mx.random.seed(1)
-    block = vision.resnet18_v1(classes=20)
-    block.initialize(mx.init.Xavier())
+    block = small_resnet()
     found = ngraph_mxnet.quantize(block, IMAGES, method="minmax", only_faster=False)
     path = tmp_path_factory.mktemp("quantised") / "model.ngraph"
     found.save(path, with_references=True)
@@ -63,11 +69,8 @@ def test_the_file_is_for_avx2_and_better(quantised, real_library: str, monkeypat
 
 
 def test_the_size(quantised, tmp_path: Path) -> None:
-    """In float32 ResNet-18 has Winograd's weights, too."""
-    mx.random.seed(1)
-    block = vision.resnet18_v1(classes=20)
-    block.initialize(mx.init.Xavier())
-    ngraph_mxnet.export(block, tmp_path / "float.ngraph", data=(1, 3, 64, 64), isas=["avx2"])
+    """In float32 a ResNet has Winograd's weights, too."""
+    ngraph_mxnet.export(small_resnet(), tmp_path / "float.ngraph", data=(1, 3, 64, 64), isas=["avx2"])
     quantised[0].save(tmp_path / "int8.ngraph", isas=["avx2"])
     floats, bytes_ = ((tmp_path / f"{name}.ngraph").stat().st_size for name in ("float", "int8"))
     assert bytes_ < 0.27 * floats
