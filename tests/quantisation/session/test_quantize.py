@@ -254,11 +254,19 @@ SAMPLES: dict[str, Callable[[], Any]] = {
 }
 
 
+IN_FOURS = {"shapes": {"data": (4, 3, 10, 10)}, "method": "minmax"}
+
+
+@pytest.fixture(scope="module")
+def scales(net: nn.HybridSequential) -> Any:
+    return quantized(net, IMAGES, **IN_FOURS).recipe.scales
+
+
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples(name: str, net: nn.HybridSequential) -> None:
-    found = quantized(net, SAMPLES[name](), shapes={"data": (4, 3, 10, 10)}, method="minmax")
+def test_samples(name: str, net: nn.HybridSequential, scales: Any) -> None:
+    found = quantized(net, SAMPLES[name](), **IN_FOURS)
     assert found.report.samples == 12
-    assert found.recipe.scales == quantized(net, IMAGES, shapes={"data": (4, 3, 10, 10)}, method="minmax").recipe.scales
+    assert found.recipe.scales == scales
     labelled = name in ("a tuple", "pairs", "dicts", "a DataLoader", "a DataIter")
     assert found.report.metric == ("top1" if labelled else "agreement with float")
     if labelled:
