@@ -58,8 +58,8 @@ endfunction()
 
 # A source with the table of these objects' kernels (csrc/core/kernel_table.h).
 function(add_kernel_table result)
-  file(GLOB_RECURSE records CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/checks/*.py
-       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/params/*.py ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*params.py
+  file(GLOB_RECURSE records CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/params/*.py
+       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*params.py
        ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*variants.py)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/kernel_names.cc")
   add_custom_command(
@@ -67,6 +67,7 @@ function(add_kernel_table result)
     COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.kernel_table --nm "${CMAKE_NM}" --output "${table}"
             ${ARGN}
     DEPENDS ${ARGN} ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/kernel_table.py
+            ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/checks.py
             ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/machine/isa.py
             ${records}
     WORKING_DIRECTORY "${NGRAPH_ROOT}"

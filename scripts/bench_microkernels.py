@@ -21,10 +21,9 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 import numpy as np
 
-from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.microkernels import target
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, TableRecipe, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa, Kind
 
@@ -52,11 +51,6 @@ class Layer:
         """Two per multiply-add."""
         ic = 1 if self.kind == "depthwise" else self.ic
         return 2 * ic * self.oc * self.size**2 * self.kernel**2
-
-
-def table(recipe: TableRecipe) -> np.ndarray:
-    """The offsets that binding would make."""
-    return _core.table(recipe.kind, list(recipe.numbers)).view(np.int32)
 
 
 def zoo_layers() -> list[Layer]:
@@ -105,23 +99,22 @@ def prepare(
     channels = out_blocks if depthwise else blocks
     plane = Plane(width * pixel, pixel, channels * channel_stride)
     output = Plane.blocked(size, size, out_blocks)
-    steps = table(step_table(
+    steps = step_table(
         plane, channels=1 if depthwise else blocks, channel_stride=channel_stride, kernel=(layer.kernel,) * 2
-    ))
+    ).table()
     groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
     contraction = ContractionSize(
         batch, size, size, group_blocks, steps=steps.size, groups=groups, stride=layer.stride**2,
         flat_input=layer.kernel == 1 and layer.stride == 1, pixel_bytes=blocks * pixel,
     )
     choice = choose_tiles(isa, layer.kind, contraction, threads=threads)
-    pixels = table(pixel_table(
+    pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=choice.table_images,
-    ))
+    ).table()
     params = contraction_params(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
-        in_image_stride=plane.image, in_group_stride=channel_stride, out_image_stride=output.image,
-        out_block_stride=size * size * 64, lower=0.0,
+        input=(plane.image, channel_stride), output=(output.image, size * size * 64), lower=0.0,
     )
     image = aligned(batch * plane.image // 4, rng)
     panel = steps.size * (16 if layer.kind == "k16" else 1) * choice.oc_tile

@@ -460,7 +460,7 @@ def test_kernels_read_their_parameters_by_name(module: Path):
 
 
 def test_numbered_parameters_are_found():
-    source = "def kernel(ints, floats):\n    return ints[3] + ints[4 + axis] + floats[0] + ints[axis] + p.kernel_h"
+    source = "def kernel(ints, floats):\n    return ints[3] + ints[4 + axis] + floats[0] + ints[axis] + p.kernel.h"
     assert len(list(_numbered(ast.parse(source)))) == 3
 
 

@@ -26,7 +26,7 @@ struct Check {
   std::uint32_t code;           // its first byte in kCheckCode
 };
 
-// The steps of kCheckCode: each is its number, and a byte for each of its operands (targets/cpu/checks/symbols.py).
+// The steps of kCheckCode: each is its number, and a byte for each of its operands (targets/cpu/checks.py).
 enum class Step : std::uint8_t {
   kEnd, kNumber, kAdd, kSubtract, kMultiply, kDivide, kModulo, kAnd, kLess, kAtMost, kEqual, kTable, kExtremes, kTiles,
   kTasks, kMore, kAligned, kSpan, kRefuseIf, kRefuseUnless, kSkipUnless

@@ -34,7 +34,7 @@ _MOST_WORK = 1 << 25
 """About how many elements an instruction may look at: not each number that is absurd must take years."""
 _LOOPS = ("reduced", "inner", "columns", "samples", "count", "steps", "size", "axes")
 """Beginnings of the names of numbers that make a call longer, beside its sizes."""
-_CLIPPED = ("chunk", "columns", "kernel_", "points", "rows", "stride_", "dilation_", "tile_rows")
+_CLIPPED = ("chunk", "columns", "kernel.", "points", "rows", "stride.", "dilation.", "tile_rows")
 """Of sizes that alone make no call long."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

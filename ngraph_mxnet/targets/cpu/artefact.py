@@ -123,12 +123,9 @@ def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarra
 
 def _made(constant: np.ndarray | TableRecipe) -> np.ndarray | TableRecipe:
     """A table whose numbers are known as an array: it is in the file, and processes share its memory."""
-    from ngraph_mxnet import _core
-
     if isinstance(constant, np.ndarray) or any(map(is_symbolic, constant.numbers)):
         return constant
-    table: np.ndarray = _core.table(constant.kind, constant.numbers)
-    return table
+    return constant.table().view(np.uint8)
 
 
 def _require_kernels(name: str, *builders: ProgramBuilder) -> None:

@@ -55,7 +55,7 @@ from ngraph_mxnet.targets.cpu.planning.chains import chained
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
-from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
+from ngraph_mxnet.targets.cpu.program.instruction import in_the_way
 from ngraph_mxnet.targets.cpu.program.programs import CPURange, Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.targets.cpu.program.stored import StoredValues
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ngraph_mxnet.package.artefact import isa_number
-from ngraph_mxnet.targets.cpu.checks.code import Check, made
-from ngraph_mxnet.targets.cpu.checks.symbols import Op
+from ngraph_mxnet.targets.cpu.checks import Check, Op, made
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 from ngraph_mxnet.targets.cpu.params import KERNELS
 

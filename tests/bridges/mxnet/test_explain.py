@@ -231,6 +231,7 @@ def test_kernels_on_the_command_line(tmp_path: Path) -> None:
     assert "Contractions" in CliRunner().invoke(main, arguments).output
     ((first, *_),) = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)["kernels"]
     assert "images=1 " in first["parameters"] and "lower=0.0" in first["parameters"]
+    assert f"{first['tasks']} tasks\nfor " in first["loops"] and "for tile in " in first["loops"]
 
 
 def two_layers(cut: bool) -> mx.sym.Symbol:

@@ -40,16 +40,16 @@ _SIZES = (1, 1, 1, 2, 2, 3, 4, 5, 7, 16, 17, 33)
 _OTHERS = (0, 0, 1, 1, 1, 2, 3, 5, 7, 16, 20, 48, 80, -1, -2, -16, -48)
 _ABSURD = (1 << 20, 1 << 33, MOST, MOST - 1, -(1 << 20), -(1 << 33), -MOST, 4096, -4096)
 _FLOATS = (0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 12.0, -1.0, nan, inf, 1e30)
-_USUAL = {**{f"pad_{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top", "left", "back", "bottom", "right")},
+_USUAL = {**{f"pad.{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top", "left", "back", "bottom", "right")},
           "lanes": (1, 4, 16), "oc_tile": (8, 16, 32, 48), "flags": range(64), "tile_rows": (1, 2, 3),
           "code": range(40),
-          "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6),
+          "in_place": (0, 1), "first_row": (0, 1, 5), "step.row": (1, 2, 3), "step.column": (1, 2, 3), "side": (4, 6),
           "key_rows": (16, 32, 48), "wide": (0, 1), "activation": range(7)}
 """What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
-_CLIPPED = ("kernel_", "chunk", "columns", "rows", "points", "tile_rows", "count_")
+_CLIPPED = ("kernel.", "chunk", "columns", "rows", "points", "tile_rows", "count_")
 """The beginnings of sizes of windows and tasks, which alone make no call long."""
-_STEPS = ("stride_", "dilation_")
+_STEPS = ("stride.", "dilation.")
 _MOST_WORK = 1 << 22
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -122,7 +122,7 @@ def _ints(record: Kernels, random: Random) -> list[int]:
             for at, name in enumerate(record.ints)]
     if record in _CONTRACTIONS:
         for at, name in enumerate(record.ints):
-            if name.endswith("_stride"):
+            if name.endswith("_stride") or "." in name:
                 ints[at] *= 64 if name.startswith("weight") else 4
     for _ in range(random.choice((0, 0, 0, 0, 0, 0, 1, 1, 1, 2))):
         at = random.randrange(len(ints))
@@ -135,7 +135,7 @@ def _work(record: Kernels, ints: Sequence[int]) -> int:
     inner = (max(1, number) for at, (name, number) in enumerate(zip(record.ints, ints, strict=False))
              if (at < record.sizes or name.startswith("reduced") or name in ("inner", "columns", "samples"))
              and not (name.startswith(_CLIPPED) and number > 99) and not name.startswith(_STEPS)
-             and not (name in "dhw" and "kernel_h" in record.ints))
+             and not (name in "dhw" and "kernel.h" in record.ints))
     return max(prod(inner), record.tasks_of(ints))
 
 
@@ -143,7 +143,7 @@ def _draw(kernel: str, record: Kernels, told: Any, random: Random) -> Call | Non
     """A call that its record lets pass, or None."""
     ints = _ints(record, random)
     params = record.read(ints)
-    if min(params[:record.sizes]) < 1 or max(map(abs, ints)) > MOST:
+    if min(ints[:record.sizes]) < 1 or max(map(abs, ints)) > MOST:
         return None
     tables: dict[str, bytes] = {}
 

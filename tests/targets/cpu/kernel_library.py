@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from packing_references import round_bf16_reference
 
 import ngraph_mxnet
-from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.kernels import symbol
-from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 
 _SIGNATURE = ctypes.CFUNCTYPE(
@@ -56,11 +54,6 @@ SPECIAL = np.array(
 def library() -> ctypes.CDLL:
     """The package's own kernels, all instruction sets."""
     return ctypes.CDLL(str(LIBRARY))
-
-
-def made(recipe: TableRecipe, element: type[np.generic] = np.int32) -> np.ndarray:
-    """The table of a recipe without symbols."""
-    return _core.table(recipe.kind, list(recipe.numbers)).view(element)
 
 
 def pointer_to(array: np.ndarray) -> int:

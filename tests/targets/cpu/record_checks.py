@@ -112,8 +112,8 @@ class Validator:
         if type(origin) is not str:
             raise ValueError(f"origin {origin!r}")
         count(touched)
-        if min(params[:record.sizes]) < 1:
-            raise ValueError(f"sizes {params[:record.sizes]}, each of which must be at least 1")
+        if min(numbers[:record.sizes]) < 1:
+            raise ValueError(f"sizes {numbers[:record.sizes]}, each of which must be at least 1")
         wanted = record.tasks(params)
         if type(tasks) is not int or tasks != wanted or wanted > MOST:
             raise ValueError(f"{tasks} tasks, its ints make {wanted}")

@@ -21,9 +21,8 @@ SIZES, CHANNELS = st.integers(1, 6), st.sampled_from([1, 3, 16, 17, 40])
 AXES = (0, 2, 3)
 
 
-def strides(**operands: Blocked) -> dict[str, int]:
-    return {f"{name}_{axis}": stride for name, operand in operands.items()
-            for axis, stride in zip(("n", "c16", "row", "pixel"), operand.strides, strict=True)}
+def strides(**operands: Blocked) -> dict[str, tuple[int, ...]]:
+    return {name: operand.strides for name, operand in operands.items()}
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from ngraph_mxnet.targets.cpu.checks import code
-from ngraph_mxnet.targets.cpu.checks.symbols import Op
+from ngraph_mxnet.targets.cpu.checks import Op, made
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 
 _OPERANDS = {Op.END: 0, Op.NUMBER: 1, Op.TASKS: 1, Op.ALIGNED: 1, Op.REFUSE_IF: 1, Op.REFUSE_UNLESS: 1, Op.SPAN: 3,
@@ -36,7 +35,7 @@ def test_conditions_of_a_record_are_those_of_its_check() -> None:
 
     record = Kernels("made_for_this_test", tensors="x >y?", ints="n flag", sizes=1, tasks=lambda p: p.n, reach=reach)
     try:
-        found, numbers = code.made(["ng_made_for_this_test__avx2"])
+        found, numbers = made(["ng_made_for_this_test__avx2"])
     finally:
         del KERNELS["made_for_this_test"]
     assert record.tensors == ("x", "y") and numbers == {"made_for_this_test": [None, None, 0, None]}
@@ -47,7 +46,7 @@ def test_conditions_of_a_record_are_those_of_its_check() -> None:
 
 
 def test_contractions_have_tables() -> None:
-    found, _ = code.made(["ng_contraction_k1_n8_rows__avx2", "ng_contraction_k16_n16__baseline"])
+    found, _ = made(["ng_contraction_k1_n8_rows__avx2", "ng_contraction_k16_n16__baseline"])
     ops = steps(found.code)
     assert {Op.TABLE, Op.TILES, Op.EXTREMES, Op.ALIGNED} <= set(ops)
 
@@ -59,7 +58,7 @@ def test_a_record_that_takes_nothing_is_an_error() -> None:
     Kernels("made_for_this_test", tensors=">x", ints="n", sizes=1, tasks=lambda p: p.n, reach=reach)
     try:
         with pytest.raises(ValueError, match="made_for_this_test refuses"):
-            code.made(["ng_made_for_this_test__avx2"])
+            made(["ng_made_for_this_test__avx2"])
     finally:
         del KERNELS["made_for_this_test"]
 
@@ -72,6 +71,6 @@ def test_ints_are_no_keys() -> None:
     Kernels("made_for_this_test", tensors=">x", ints="n", sizes=1, tasks=lambda p: p.n, reach=reach)
     try:
         with pytest.raises(TypeError, match="unhashable"):
-            code.made(["ng_made_for_this_test__avx2"])
+            made(["ng_made_for_this_test__avx2"])
     finally:
         del KERNELS["made_for_this_test"]

@@ -43,11 +43,9 @@ def test_the_kernel(isa: str, stride: int) -> None:
         steps = [4 * stride for stride in source.strides], [4 * stride for stride in out.strides]
         params = DEPTHWISE[stride](
             images=n, channels=c, blocks=source.whole.shape[1], height=height, width=width, chunk_rows=chunk,
-            first=-steps[0][2] - steps[0][3], in_image_stride=steps[0][0], in_block_stride=steps[0][1],
-            in_row_stride=steps[0][2], out_image_stride=steps[1][0], out_block_stride=steps[1][1],
-            out_row_stride=steps[1][2], activation=ACTIVATIONS[activation],
-            **by_name("lower upper slope offset scale shift", [-0.5, 2.0, 0.25, 0.375, 1.5, -0.125]),
-        )
+            first=-steps[0][2] - steps[0][3], input=steps[0][:3], output=steps[1][:3],
+            activation=ACTIVATIONS[activation],
+            **by_name("lower upper slope offset scale shift", [-0.5, 2.0, 0.25, 0.375, 1.5, -0.125]))
         slopes = np.zeros_like(padded)
         slopes[:c] = images(seed + 3, 1, 1, 1, c).ravel()
         tensors = [source.inner, pack_depthwise_reference(weights), padded, out.inner, slopes]

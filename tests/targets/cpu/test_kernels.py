@@ -148,16 +148,12 @@ def test_pooling(
     x = images(seed, *shape, special=kind == "max")
     source = Blocked(*shape, halo, "_bf16" in storage).fill(x)
     target = Blocked(*shape[:2], *size, out_halo, storage == "_bf16")
-    pairs = {"kernel_h kernel_w": p["kernel"], "stride_h stride_w": p["stride"],
-             "dilation_h dilation_w": p["dilation"], "pad_top pad_left": p["before"],
-             "pad_bottom pad_right": p["after"], "h w": shape[2:], "out_h out_w": size,
-             "in_n in_c16 in_row in_pixel": source.strides, "out_n out_c16 out_row out_pixel": target.strides}
     # No depth: pools over three axes are in tests/backend.
-    depth = {**dict.fromkeys(("d", "out_d", "kernel_d", "stride_d"), 1),
-             **dict.fromkeys(("pad_front", "pad_back", "in_slice", "out_slice"), 0)}
-    ints = POOLS[storage](n=shape[0], c16=source.whole.shape[1], include_pad=p["include_pad"], **depth,
-                          **{name: number for names, numbers in pairs.items()
-                             for name, number in by_name(names, numbers).items()})
+    strides = ((*view.strides[:2], 0, *view.strides[2:]) for view in (source, target))
+    ints = POOLS[storage](
+        n=shape[0], c16=source.whole.shape[1], d=1, h=shape[2], w=shape[3], windows=(1, *size),
+        kernel=(1, *p["kernel"]), stride=(1, *p["stride"]), dilation=p["dilation"],
+        pad=(0, *p["before"], 0, *p["after"]), include_pad=p["include_pad"], **by_name("input output", strides))
     run(isa, f"{kind}_pool_blocked{storage}", [source.inner, target.inner], ints, (), splits)
     close(target.plain, pool_reference(source.plain, kind, size, p), 2**-8 if storage == "_bf16" else 2e-6)
     assert target.is_clean

@@ -165,7 +165,7 @@ def test_products(isa: str, element: str, seed: int, sizes: tuple[int, ...], tur
     out = np.full((batch, rows, columns), 77, a.dtype)
     stored = np.ascontiguousarray(b.swapaxes(1, 2)) if turned else b
     last = (inner, 1) if turned else (1, columns)
-    ints = PRODUCT(**by_name("batch rows inner columns", sizes), a_batch=rows * inner, a_row=inner, a_inner=1,
-                   b_batch=inner * columns, b_column=last[0], b_inner=last[1])
+    ints = PRODUCT(**by_name("batch rows inner columns", sizes), a=(rows * inner, inner, 1),
+                   b=(inner * columns, *last))
     run(isa, f"product_{element}", [a, stored, out], ints, (), splits)
     np.testing.assert_array_equal(out, a @ b)

@@ -19,9 +19,11 @@ import pytest
 from bf16_machine import address_in, legalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, library, made, widened
+from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, library, widened
+from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels import target
+from ngraph_mxnet.targets.cpu.microkernels.contraction import MULTIPLY_ADD, build_module
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_NARROW,
@@ -32,12 +34,13 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     super_groups,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, loop_nest
 from ngraph_mxnet.targets.cpu.microkernels.variants import (
     ACTIVATIONS,
     FIRST_CALLED,
     ISAS,
     Isa,
+    Tile,
     Variant,
     symbol,
     variants,
@@ -289,17 +292,12 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     if ACTIVATIONS[activation] >= FIRST_CALLED and (output_bf16 or case.output2):
         activation = "prelu"
     fold = case.fold and case.images > 1
-    pixels = made(pixel_table(
+    pixels = pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
         stride=case.stride, padding=case.padding, images=case.images if fold else 1,
-    ))
-    steps = made(step_table(
-        plane,
-        channels=step_channels[0],
-        channel_stride=step_channels[1],
-        kernel=case.kernel,
-        dilation=case.dilation,
-    ))
+    ).table()
+    steps = step_table(plane, channels=step_channels[0], channel_stride=step_channels[1], kernel=case.kernel,
+                       dilation=case.dilation).table()
     all_rows = out_h * (case.images if fold else 1)
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
     flags = (FLAG_RESIDUAL if case.residual != "none" else 0) | (FLAG_OUTPUT2 if case.output2 else 0)
@@ -310,11 +308,10 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
         step_block=0 if case.residual == "in_place" or output_bf16 else case.step_block,
-        pixel_stride=plane.pixel * case.stride[1], in_image_stride=plane.image, in_group_stride=group_stride,
+        pixel_stride=plane.pixel * case.stride[1], input=(plane.image, group_stride),
         weight_group_stride=constants[0][0].nbytes, channel_group_stride=constants[1].nbytes // supers,
-        out_image_stride=output.plane.image, out_block_stride=output.block_stride,
-        res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
-        out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,
+        output=(output.plane.image, output.block_stride), residual=(residual.plane.image, residual.block_stride),
+        output2=(output2.plane.image, output2.block_stride),
         lower=case.bounds[0], upper=case.bounds[1], lower2=0.0,
         activation=ACTIVATIONS[activation], slope=0.25, offset=0.375, scale=1.5, shift=-0.125,
     )
@@ -385,10 +382,10 @@ def test_bf16_rounds_to_nearest_even(kernels: Isa, isa: Isa) -> None:
     variant = next(v for v in variants(kernels) if v.kind == "k16" and v.bf16)
     bias, weights = aligned(np.tile(values, variant.blocks)), aligned(np.zeros((8, variant.oc_tile, 2), np.uint16))
     source, out = aligned(np.zeros(16, np.uint16)), aligned(np.zeros(16 * variant.blocks, np.uint16))
-    pixels = made(pixel_table(1, 1, inputs=Plane(0, 32), output=Plane(0, 32)))
-    steps = made(step_table(Plane(0, 32), channels=1, channel_stride=32))
+    pixels = pixel_table(1, 1, inputs=Plane(0, 32), output=Plane(0, 32)).table()
+    steps = step_table(Plane(0, 32), channels=1, channel_stride=32).table()
     params = contraction_params(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
-                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=FLAG_OUTPUT_NARROW)
+                                  chunk_tiles=1, steps=1, output=(0, 32), flags=FLAG_OUTPUT_NARROW)
     tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
     run(address_of(variant, kernels, isa), isa, tensors, params, [], True)
     np.testing.assert_array_equal(out.reshape(-1, 16)[0], references.round_bf16_reference(values))
@@ -478,3 +475,53 @@ def test_no_vector_spills_in_loops(isa: Isa) -> None:
         loop = re.match(rf"(?s).*\tj\w+\t{re.escape(label)}\n", block)
         if label.startswith(".LBB") and loop and re.search("vfmadd|vdpbf16ps|vpdpbusd", loop[0]):
             assert not re.search(r"mm\d+, -?\d*\(%rsp|\(%rsp\), %[yz]mm", loop[0])
+
+
+NESTS = {
+    "3x3 of 128 channels, 28x28, residual, second output": (
+        "k16", ContractionSize(1, 28, 28, 8, steps=72), {"flags": FLAG_RESIDUAL | FLAG_OUTPUT2}),
+    "7x7/2 of 3 channels, 112x112": ("k1", ContractionSize(1, 112, 112, 4, steps=147, stride=4, pixel_bytes=12), {}),
+    "3x3 of 512 channels, 7x7, four images, hard swish": (
+        "k16", ContractionSize(4, 7, 7, 32, steps=288), {"activation": ACTIVATIONS["hard_swish"]}),
+}
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_loop_nests(isa: Isa, golden: Callable[[str, str], None]) -> None:
+    texts = []
+    for name, (kind, size, others) in NESTS.items():
+        choice = choose_tiles(isa, kind, size)  # type: ignore[arg-type]
+        params = contraction_params(**choice.fields(), steps=size.steps, output=(0, 64), **others)
+        texts.append(f"{name}\n{loop_nest(choice.variant, isa, params.ints())}")
+    golden(f"contraction_{isa}.txt", "\n".join(texts))
+
+
+def instructions_between(first: ir.Block, behind: ir.Block) -> list[ir.Instruction]:
+    """Those of a loop's blocks, of which it may have several."""
+    found, waiting = [], [first]
+    while waiting:
+        block = waiting.pop()
+        if block not in (*found, behind):
+            found.append(block)
+            waiting += [each for each in block.terminator.operands if isinstance(each, ir.Block)]
+    return [each for block in found for each in block.instructions]
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_loop_nests_are_those_of_the_code(isa: Isa) -> None:
+    """The innermost loop of each tile of float32 has the sums, loads and products that its `Tile` says."""
+    module = build_module(isa, isa, "")
+    for variant in (v for v in variants(isa) if not v.bf16 and not v.u8):
+        blocks = {block.name: block for block in module.get_global(symbol(variant, isa)).blocks}
+        for pixels in range(1, variant.tile + 1):
+            tile, name = Tile(variant, isa, pixels), f"steps_m{pixels}"
+            inside = instructions_between(blocks[name], blocks[f"{name}_done"])
+            vectors = [each for each in inside if isinstance(each.type, ir.VectorType)]
+            sums = [each for each in vectors if isinstance(each, ir.PhiInstr)]
+            products = [each for each in vectors if isinstance(each, ir.CallInstr)
+                        and each.callee.name.startswith(MULTIPLY_ADD[isa])]
+            loads = [each for each in vectors if isinstance(each, ir.LoadInstr)]
+            of_inputs = pixels if variant.kind == "depthwise" else 0  # else in all lanes
+            assert len(sums) == tile.sums * tile.sets, (variant.name, pixels)
+            assert len(products) == tile.sums * tile.unroll, (variant.name, pixels)
+            assert len(loads) == variant.blocks * tile.unroll + of_inputs, (variant.name, pixels)

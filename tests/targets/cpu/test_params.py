@@ -16,7 +16,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     Operand,
 )
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
-from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
+from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, PACK_DEPTHWISE
 from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS, ELEMENT_BYTES, STRIDED, WIDE_CODES
 
 
@@ -59,13 +59,29 @@ def test_a_record_is_filled_by_name() -> None:
         PACK_CHANNELS(groups=2, per_group=20, oc_tile=16, stride=1, lanes=1)
 
 
+def test_a_group_is_one_name() -> None:
+    params = PACK_DEPTHWISE(channels=20, kernel=(3, 5), weights=[15, 5, 1])
+    assert params.ints() == [20, 3, 5, 15, 5, 1]
+    assert PACK_DEPTHWISE.ints == ("channels", "kernel.h", "kernel.w", "weights.channel", "weights.kh", "weights.kw")
+    p = PACK_DEPTHWISE.read(params.ints())
+    assert (p.channels, p.kernel.w, p.weights.kh) == (20, 5, 5) and PACK_DEPTHWISE.flat(p) == params.ints()
+    with pytest.raises(TypeError, match=r"pack_depthwise.*Expected 2 arguments, got 3"):
+        PACK_DEPTHWISE(channels=20, kernel=(1, 3, 5), weights=(15, 5, 1))
+
+
+def test_strides_are_no_sizes() -> None:
+    for name, record in KERNELS.items():
+        for operand in filter(record.groups.get, {*record.tensors} & {*record.groups}):
+            assert record.ints.index(f"{operand}.{record.groups[operand][0]}") >= record.sizes, (name, operand)
+
+
 def test_instructions_print_names() -> None:
     b = Builder()
     x = b.parameter("x", (1, 16, 8, 8))
     pooled = b.max_pool(x, kernel=[3, 2], strides=[2, 2], pads_begin=[0, 0], pads_end=[0, 0])
     program = compile(b.results(pooled), "CPU")
     (text,) = (str(i) for i in program.main.instructions if i.name == "max_pool_blocked")
-    assert "max_pool_blocked__" in text and " kernel_h=3 kernel_w=2 " in text and text.endswith(" tasks=3")
+    assert "max_pool_blocked__" in text and " kernel.h=3 kernel.w=2 " in text and text.endswith(" tasks=3")
 
 
 def test_numbers_of_ops_in_compiled_files_never_move() -> None:

@@ -40,12 +40,10 @@ def test_kernel(isa: str, seed: int, n: int, c: int, h: int, w: int, kernel: tup
     data.fill(x)
     heads.fill(head)
     run(isa, "max_pool_gradient_blocked", [data.inner, heads.inner, out.inner], MAX_POOL_GRADIENT(
-        n=n, c16=-(-c // 16), d=1, h=h, w=w, out_d=1, out_h=head.shape[2], out_w=head.shape[3], kernel_d=1,
-        kernel_h=kernel[0], kernel_w=kernel[1], stride_d=1, stride_h=steps[0], stride_w=steps[1], pad_front=0,
-        pad_top=attrs["pads_begin"][0], pad_left=0,
-        **{f"{name}_{axis}": stride for name, operand in (("data", data), ("head", heads), ("output", out))
-           for axis, stride in zip(("n", "c16", "row", "pixel"), operand.strides, strict=True)},
-        data_slice=0, head_slice=0, output_slice=0), (), splits)
+        n=n, c16=-(-c // 16), d=1, h=h, w=w, windows=(1, *head.shape[2:]), kernel=(1, *kernel), stride=(1, *steps),
+        pad=(0, *attrs["pads_begin"]), **{
+            name: (*operand.strides[:2], 0, *operand.strides[2:])
+            for name, operand in (("data", data), ("head", heads), ("output", out))}), (), splits)
     np.testing.assert_allclose(out.plain, wanted, rtol=1e-6, atol=1e-6)
     assert out.is_clean
     executable = compile(graph, "CPU", isa=isa) if isa == "baseline" else compile(graph, "CPU")

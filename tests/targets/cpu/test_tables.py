@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_library import made
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ops.pooling import adaptive_taps, resize_taps
@@ -37,7 +36,7 @@ def test_pixels(out, images, stride, padding, four):
     h, w = map(np.arange, out)
     wanted = [offsets(four[0], images, h * stride[0] - padding[0], w * stride[1] - padding[1]),
               *(offsets(plane, images, h, w) for plane in four[1:])]
-    found = made(recipe).reshape(4, -1)
+    found = recipe.table().reshape(4, -1)
     np.testing.assert_array_equal(found, wanted)
     for number, row in enumerate(found):
         assert recipe.extremes(number * row.size, row.size) == (row.min(), row.max())
@@ -51,7 +50,7 @@ def test_steps(plane, channels, channel_stride, lanes, kernel, dilation, slices,
     axes = (block * channel_stride + lane * 4, np.arange(slices) * slice_stride,
             np.arange(kernel[0]) * dilation[0] * plane.row, np.arange(kernel[1]) * dilation[1] * plane.pixel)
     wanted = sum(np.ix_(*axes)).reshape(-1)
-    found = made(recipe)
+    found = recipe.table()
     np.testing.assert_array_equal(found, wanted)
     assert found.size == recipe.size
     low, high = recipe.extremes(0, recipe.size)
@@ -64,8 +63,8 @@ def test_taps_of_a_resize(size, out, mode):
     number = {("nearest", False): 0, ("bilinear", False): 1, ("bilinear", True): 2}[mode]
     numbers = size, out, number, 1 + (number > 0)
     first, weights = resize_taps(size, out, *mode)
-    found = made(WeightRecipe(numbers), np.float32).reshape(out, -1)
-    np.testing.assert_array_equal(made(FirstRecipe(numbers), np.int64), first)
+    found = WeightRecipe(numbers).table().reshape(out, -1)
+    np.testing.assert_array_equal(FirstRecipe(numbers).table(), first)
     np.testing.assert_array_equal(found[:, :weights.shape[1]], weights)
 
 
@@ -73,15 +72,15 @@ def test_taps_of_a_resize(size, out, mode):
 def test_taps_of_means(size, out):
     numbers = size, out, -1, -(-size // out) + 1
     first, weights = adaptive_taps(size, out)
-    found = made(WeightRecipe(numbers), np.float32).reshape(out, -1)
-    np.testing.assert_array_equal(made(FirstRecipe(numbers), np.int64), first)
+    found = WeightRecipe(numbers).table().reshape(out, -1)
+    np.testing.assert_array_equal(FirstRecipe(numbers).table(), first)
     np.testing.assert_array_equal(found[:, :weights.shape[1]], weights)
     assert not found[:, weights.shape[1]:].any()
 
 
 def test_what_32_bits_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="2 GiB"):
-        made(pixel_table(1, 3, inputs=Plane(0, 2**30), output=Plane(0, 64)))
+        pixel_table(1, 3, inputs=Plane(0, 2**30), output=Plane(0, 64)).table()
 
 
 @pytest.mark.parametrize(("kind", "numbers"), [("stars", []), ("steps", [1, 2]), ("steps", [1 << 40] * 11)])

@@ -68,12 +68,10 @@ def operands(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: t
     return source, padded, gradient, head
 
 
-def strides_of(data: Blocked, head: Blocked, strides: tuple[int, int]) -> dict[str, int]:
+def strides_of(data: Blocked, head: Blocked, strides: tuple[int, int]) -> dict[str, Any]:
     image, block, row, pixel = (4 * step for step in data.strides)
-    own = [4 * step for step in head.strides]
-    return {"first": -row - pixel, "data_image": image, "data_block": block, "data_row": strides[0] * row,
-            "data_pixel": strides[1] * pixel, "tap_row": row, "head_image": own[0], "head_block": own[1],
-            "head_row": own[2]}
+    return {"first": -row - pixel, "data": (image, block, strides[0] * row, strides[1] * pixel),
+            "head": [4 * step for step in head.strides[:3]], "tap": (row,)}
 
 
 @every_isa
@@ -91,13 +89,12 @@ def test_the_kernel(isa: str) -> None:
         places = strides_of(data, head, strides)
         if by_batches:  # of one image each
             numbers = {**cuts(n, size[0], 1, *cut[1:3]), "images": 1}
-        batches = {"batches": n if by_batches else 1, "data_batch": places["data_image"],
-                   "head_batch": places["head_image"]}
         blocks, lanes = -(-c // 16), min(c, 16)
         params = WEIGHT_GRADIENT(
-            **numbers, **places, width=size[1], data_blocks=blocks, head_blocks=-(-o // 16), data_group=cut[3],
-            head_group=cut[4], taps_h=kernel[0], taps_w=kernel[1], lanes=lanes, last_lanes=c - (blocks - 1) * lanes,
-            tap_column=dilations[1] * 4 * data.strides[3], adds=0, **batches)
+            **numbers, **{**places, "tap": (*places["tap"], dilations[1] * 4 * data.strides[3])}, width=size[1],
+            blocks=(blocks, -(-o // 16)), group=cut[3:], taps=kernel, lanes=lanes,
+            last_lanes=c - (blocks - 1) * lanes, adds=0, batches=n if by_batches else 1,
+            batch=(places["data"][0], places["head"][0]))
         shape = (numbers["copies"], -(-o // 16), blocks, kernel[0] * kernel[1], lanes, 16)
         sums = aligned(np.full(shape, np.nan, np.float32))
         run(isa, "weight_gradient", [data.inner, head.inner, sums], params, (), splits)

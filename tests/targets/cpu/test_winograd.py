@@ -73,7 +73,7 @@ def test_packed_weights(isa: str, oc_tile: int) -> None:
                   for y in range(tile + 2) for x in range(tile + 2)]
         found = np.full(np.shape(wanted), np.nan, np.float32)
         params = PACK(out_channels=weights.shape[0], in_channels=weights.shape[1], side=tile + 2, oc_tile=oc_tile,
-                      oc_stride=weights[0].size, ic_stride=9, kh_stride=3, kw_stride=1)
+                      weights=(weights[0].size, 9, 3, 1))
         run(isa, "pack_winograd", [weights, found], params.followed_by(floats=g.ravel()), (), splits)
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
@@ -98,8 +98,8 @@ def test_input_transform_takes_zeros_beyond_the_padding(isa: str) -> None:
         found = np.full((side * side, view.blocks, strip.tiles, 16), np.nan, np.float32)
         ints = INPUT(strip_rows=strip.count, blocks=view.blocks, tile_rows=strip.tile_rows,
                      tile_columns=strip.tile_columns, first_row=strip.first, rows=h + 2 * down, columns=w + 2 * right,
-                     origin=-down * view.row - right * 16, in_n=view.image, in_c=view.block, in_row=view.row,
-                     out_matrix=found[0].size, out_c=found[0, 0].size, row_step=down, column_step=right)
+                     origin=-down * view.row - right * 16, image=(view.image, view.block, view.row),
+                     matrices=(found[0].size, found[0, 0].size), step=dilation)
         run(isa, f"winograd_input_{tile}", [source.inner, found], ints, (), splits)
         rows, columns = whole.tile_rows * tile + 2, whole.tile_columns * tile + 2
         padded = np.zeros((n, view.blocks * 16, rows * down, columns * right))

@@ -17,9 +17,22 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION, ATTENTION_FEW, MOST_NEAR, MOST_ROWS
+from ngraph_mxnet.targets.cpu.params.sequences import (
+    ATTENTION,
+    ATTENTION_FEW,
+    MOST_BLOCK_KEYS,
+    MOST_KEYS,
+    MOST_NEAR,
+    MOST_ROWS,
+    MOST_SCORES,
+    SIX,
+)
 
 _STATE = MOST_ROWS
+_STATES = 3 * MOST_ROWS
+_PANEL = 32 * MOST_BLOCK_KEYS
+"""The values of a block of keys, 32 columns of them."""
+_PART = 32 * SIX
 
 read_attention = reader(ATTENTION)
 read_attention_few = reader(ATTENTION_FEW)
@@ -188,8 +201,8 @@ def attention(tensors, ints, floats, begin, end):
     blocks, wide, broad = (queries + rows - 1) // rows, p.wide, (width + 15) // 16 * 16
     key_block = (depth + 15) // 16 * 16 * 16
     fill, scale = np.float32(p.fill), np.float32(p.scale)
-    scores, panel, part, near = scratch(12_288), scratch(32_768), scratch(192), scratch(16_384)
-    sums, states = scratch(16_384), scratch(288)
+    scores, panel, part, near = scratch(MOST_SCORES), scratch(_PANEL), scratch(_PART), scratch(MOST_NEAR)
+    sums, states = scratch(MOST_NEAR), scratch(_STATES)
     for task in range(begin, end):
         matrix, block = task // blocks, task % blocks
         o, i = matrix // inner, matrix % inner
@@ -337,7 +350,7 @@ def attention_few(tensors, ints, floats, begin, end):
     inner, queries, keys, depth, width = p.inner, p.queries, p.keys, p.depth, p.width
     kind, zeroed, padded = p.mask_kind, p.zeroed, (keys + 15) // 16 * 16
     fill, scale = np.float32(p.fill), np.float32(p.scale)
-    scores = scratch(2048)
+    scores = scratch(MOST_KEYS)
     for task in range(begin, end):
         o, i = task // inner, task % inner
         query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner)

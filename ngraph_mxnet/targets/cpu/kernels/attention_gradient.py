@@ -9,7 +9,17 @@ from ngraph_mxnet.targets.cpu.kernels.attention import products_of_rows, six_row
 from ngraph_mxnet.targets.cpu.kernels.lanes import load_lanes, splat, store_lanes, sum_of_lanes, widen
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION_GRADIENT, MOST_NEAR
+from ngraph_mxnet.targets.cpu.params.sequences import (
+    ATTENTION_GRADIENT,
+    MOST_KEYS,
+    MOST_NEAR,
+    MOST_SCORES,
+    SIX,
+)
+
+_SCORES = MOST_SCORES + 16
+"""Six rows of the products by keys read up to five floats behind the last row of scores."""
+_PANEL, _PART = 16 * MOST_KEYS, 16 * SIX
 
 read_attention_gradient = reader(ATTENTION_GRADIENT)
 
@@ -46,7 +56,7 @@ def _add_transposed(left, left_step, right, right_step, count, target, target_st
         store_lanes(target, 4 * target_step, load_lanes(target, 4 * target_step) + s4)
         store_lanes(target, 5 * target_step, load_lanes(target, 5 * target_step) + s5)
         return
-    part = scratch(96)
+    part = scratch(_PART)
     store_lanes(part, 0, s0)
     store_lanes(part, 16, s1)
     store_lanes(part, 32, s2)
@@ -100,9 +110,8 @@ def attention_gradient(tensors, ints, floats, begin, end):
     kind, padded = p.mask_kind, (p.keys + 15) // 16 * 16
     deep, wide = (depth + 15) // 16 * 16, (width + 15) // 16 * 16
     fill, scale = np.float32(p.fill), np.float32(p.scale)
-    # Six rows of the products by keys read up to five floats behind the last row of scores.
-    scores, slopes, panel, part = scratch(12_304), scratch(12_304), scratch(32_768), scratch(96)
-    near_queries, near_heads = scratch(16_384), scratch(16_384)
+    scores, slopes, panel, part = scratch(_SCORES), scratch(_SCORES), scratch(_PANEL), scratch(_PART)
+    near_queries, near_heads = scratch(MOST_NEAR), scratch(MOST_NEAR)
     for task in range(begin, end):
         o, i = task // inner, task % inner
         all_keys = shift(pointer(tensors, 1, float32), o * p.k_outer + i * p.k_inner)

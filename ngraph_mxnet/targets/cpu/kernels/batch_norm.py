@@ -17,7 +17,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     where_positive,
     widen,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import image_row, inline, offset_of, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_GRADIENT_DATA,
@@ -42,14 +42,14 @@ def batch_norm_statistics(tensors, ints, floats, begin, end):
     p = read_statistics(ints, floats)
     count = float(p.n * p.h * p.w)
     for block in range(begin, end):
-        source = shift(pointer(tensors, 0, float32), block * p.x_c16)
+        source = shift(pointer(tensors, 0, float32), block * p.x.c16)
         centre = load_lanes(source, 0)
         sums, squares = splat(0.0), splat(0.0)
         for image in range(p.n):
             for row in range(p.h):
-                line = shift(source, image * p.x_n + row * p.x_row)
+                line = shift(source, image * p.x.n + row * p.x.row)
                 for w in range(p.w):
-                    x = widen(load_lanes(line, w * p.x_pixel) - centre)
+                    x = widen(load_lanes(line, w * p.x.pixel) - centre)
                     sums = sums + x
                     squares = squares + x * x
         moved = sums / splat(count)
@@ -85,9 +85,9 @@ def batch_norm_gradient_sums(tensors, ints, floats, begin, end):
     of_gamma, of_beta = pointer(tensors, 6, float32), pointer(tensors, 7, float32)
     count = float(p.n * p.h * p.w)
     for block in range(begin, end):
-        xs = shift(pointer(tensors, 0, float32), block * p.x_c16)
-        masks = shift(pointer(tensors, 4, float32), block * p.y_c16)
-        heads = shift(pointer(tensors, 5, float32), block * p.head_c16)
+        xs = shift(pointer(tensors, 0, float32), block * p.x.c16)
+        masks = shift(pointer(tensors, 4, float32), block * p.y.c16)
+        heads = shift(pointer(tensors, 5, float32), block * p.head.c16)
         factors = shift(pointer(tensors, 8, float32), block * 64)
         channels = min(p.channels - block * 16, 16)
         for j in range(64):
@@ -98,13 +98,13 @@ def batch_norm_gradient_sums(tensors, ints, floats, begin, end):
         total, weighted = splat(0.0), splat(0.0)
         for image in range(p.n):
             for row in range(p.h):
-                line = shift(xs, image * p.x_n + row * p.x_row)
-                mask = shift(masks, image * p.y_n + row * p.y_row)
-                head = shift(heads, image * p.head_n + row * p.head_row)
+                line = shift(xs, image * p.x.n + row * p.x.row)
+                mask = shift(masks, image * p.y.n + row * p.y.row)
+                head = shift(heads, image * p.head.n + row * p.head.row)
                 for w in range(p.w):
-                    kept = widen(_kept(p.masked, mask, w * p.y_pixel, load_lanes(head, w * p.head_pixel)))
+                    kept = widen(_kept(p.masked, mask, w * p.y.pixel, load_lanes(head, w * p.head.pixel)))
                     total = total + kept
-                    weighted = weighted + kept * widen(load_lanes(line, w * p.x_pixel) - centre)
+                    weighted = weighted + kept * widen(load_lanes(line, w * p.x.pixel) - centre)
         for j in range(channels):
             c = block * 16 + j
             spread = 1.0 / np.sqrt(np.float64(variance[c]) + p.epsilon)
@@ -124,19 +124,18 @@ def batch_norm_gradient_data(tensors, ints, floats, begin, end):
     """
     p = read_data(ints, floats)
     for task in range(begin, end):
-        plane, row = task // p.h, task % p.h
-        image, block = plane // p.c16, plane % p.c16
-        xs = shift(pointer(tensors, 0, float32), image * p.x_n + block * p.x_c16 + row * p.x_row)
-        masks = shift(pointer(tensors, 2, float32), image * p.y_n + block * p.y_c16 + row * p.y_row)
-        heads = shift(pointer(tensors, 3, float32), image * p.head_n + block * p.head_c16 + row * p.head_row)
-        target = shift(pointer(tensors, 4, float32), image * p.output_n + block * p.output_c16 + row * p.output_row)
-        factors = shift(pointer(tensors, 1, float32), block * 64)
+        place = image_row(task, p.c16, p.h)
+        xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
+        masks = shift(pointer(tensors, 2, float32), offset_of(p.y, place))
+        heads = shift(pointer(tensors, 3, float32), offset_of(p.head, place))
+        target = shift(pointer(tensors, 4, float32), offset_of(p.output, place))
+        factors = shift(pointer(tensors, 1, float32), place[1] * 64)
         a, b = load_lanes(factors, 0), load_lanes(factors, 16)
         c, mean = load_lanes(factors, 32), load_lanes(factors, 48)
         for w in range(p.w):
-            kept = _kept(p.masked, masks, w * p.y_pixel, load_lanes(heads, w * p.head_pixel))
-            x = load_lanes(xs, w * p.x_pixel) - mean
-            store_lanes(target, w * p.output_pixel, a * kept + (b * x + c))
+            kept = _kept(p.masked, masks, w * p.y.pixel, load_lanes(heads, w * p.head.pixel))
+            x = load_lanes(xs, w * p.x.pixel) - mean
+            store_lanes(target, w * p.output.pixel, a * kept + (b * x + c))
 
 
 @kernel("clamp_gradient_blocked")
@@ -148,16 +147,15 @@ def clamp_gradient_blocked(tensors, ints, floats, begin, end):
     p = read_clamp_gradient(ints, floats)
     lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
     for task in range(begin, end):
-        plane, row = task // p.h, task % p.h
-        image, block = plane // p.c16, plane % p.c16
-        xs = shift(pointer(tensors, 0, float32), image * p.x_n + block * p.x_c16 + row * p.x_row)
-        heads = shift(pointer(tensors, 1, float32), image * p.head_n + block * p.head_c16 + row * p.head_row)
-        target = shift(pointer(tensors, 2, float32), image * p.output_n + block * p.output_c16 + row * p.output_row)
+        place = image_row(task, p.c16, p.h)
+        xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
+        heads = shift(pointer(tensors, 1, float32), offset_of(p.head, place))
+        target = shift(pointer(tensors, 2, float32), offset_of(p.output, place))
         for w in range(p.w):
-            x = load_lanes(xs, w * p.x_pixel)
-            kept = where_not_below(upper, x, load_lanes(heads, w * p.head_pixel))
+            x = load_lanes(xs, w * p.x.pixel)
+            kept = where_not_below(upper, x, load_lanes(heads, w * p.head.pixel))
             if p.above:
                 kept = where_above(x, lower, kept)
             else:
                 kept = where_not_below(x, lower, kept)
-            store_lanes(target, w * p.output_pixel, kept)
+            store_lanes(target, w * p.output.pixel, kept)

@@ -1,4 +1,4 @@
-"""Kernels that move data between layouts, and that pack weights for the contractions.
+"""Kernels that move data between layouts, pack weights for the contractions, and gather their gradients.
 
 All strides are in elements. Packed layouts are those of `tests/targets/cpu/packing_references.py`.
 """
@@ -18,11 +18,21 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     transpose_lanes,
     transpose_pairs,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, round_bf16, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import (
+    image_row,
+    inline,
+    offset_of,
+    pointer,
+    reader,
+    round_bf16,
+    scratch,
+    shift,
+)
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.layout import (
     FILL_HALO,
     FROM_BLOCKED,
+    GATHER_WEIGHT_GRADIENT,
     PACK_CHANNELS,
     PACK_CONTRACTION,
     PACK_DEPTHWISE,
@@ -33,6 +43,7 @@ from ngraph_mxnet.targets.cpu.params.layout import (
 
 read_fill_halo = reader(FILL_HALO)
 read_from_blocked = reader(FROM_BLOCKED)
+read_gather_weight_gradient = reader(GATHER_WEIGHT_GRADIENT)
 read_pack_channels = reader(PACK_CHANNELS)
 read_pack_contraction = reader(PACK_CONTRACTION)
 read_pack_depthwise = reader(PACK_DEPTHWISE)
@@ -49,13 +60,12 @@ def to_blocked(tensors, ints, floats, begin, end):
     """
     p = read_to_blocked(ints, floats)
     channels, height, width = p.c, p.h, p.w
-    in_c, in_w, out_w = p.in_c, p.in_column, p.out_column
+    in_c, in_w, out_w = p.input.c, p.input.column, p.output.column
     blocks = (channels + 15) // 16
     for task in range(begin, end):
-        plane, row = task // height, task % height
-        image, block = plane // blocks, plane % blocks
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * 16 * in_c + row * p.in_row)
-        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * p.out_c + row * p.out_row)
+        image, block, row = image_row(task, blocks, height)
+        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block * 16, row)))
+        target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, block, row)))
         valid = channels - block * 16
         start = 0
         if valid >= 16 and in_w == 1:
@@ -79,16 +89,16 @@ def to_blocked(tensors, ints, floats, begin, end):
 
 @inline
 def _fill_halo(tensors, p, begin, end, value):
-    row = (p.width + p.left + p.right) * p.words
-    left, between = p.top * row + p.left * p.words, row - p.width * p.words
+    row, rows = (p.width + p.halo.left + p.halo.right) * p.words, p.height + p.halo.top + p.halo.bottom
+    left, between = p.halo.top * row + p.halo.left * p.words, row - p.width * p.words
     for task in range(begin, end):
-        plane = shift(pointer(tensors, 0, int32), task * (p.height + p.top + p.bottom) * row)
+        plane = shift(pointer(tensors, 0, int32), task * rows * row)
         for word in range(left):
             plane[word] = value
         for line in range(p.height - 1):
             for word in range(between):
                 plane[left + line * row + p.width * p.words + word] = value
-        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
+        for word in range(left + (p.height - 1) * row + p.width * p.words, rows * row):
             plane[word] = value
 
 
@@ -117,13 +127,12 @@ def from_blocked(tensors, ints, floats, begin, end):
     """
     p = read_from_blocked(ints, floats)
     channels, height, width = p.c, p.h, p.w
-    in_w, out_c, out_w = p.in_column, p.out_c, p.out_column
+    in_w, out_c, out_w = p.input.column, p.output.c, p.output.column
     blocks = (channels + 15) // 16
     for task in range(begin, end):
-        plane, row = task // height, task % height
-        image, block = plane // blocks, plane % blocks
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c + row * p.in_row)
-        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * 16 * out_c + row * p.out_row)
+        image, block, row = image_row(task, blocks, height)
+        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block, row)))
+        target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, block * 16, row)))
         valid = min(channels - block * 16, 16)
         start = 0
         if valid == 16 and out_w == 1:
@@ -153,8 +162,8 @@ def shuffle_blocked(tensors, ints, floats, begin, end):
     for task in range(begin, end):
         plane, row = task // p.h, task % p.h
         image, block = plane // blocks, plane % blocks
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + row * p.in_row)
-        target = shift(pointer(tensors, 2, float32), image * p.out_n + block * p.out_block + row * p.out_row)
+        source = shift(pointer(tensors, 0, float32), image * p.input.n + row * p.input.row)
+        target = shift(pointer(tensors, 2, float32), offset_of(p.output, (image, block, row)))
         places = shift(pointer(tensors, 1, int32), block * 16)
         valid = min(channels - block * 16, 16)
         if valid < 16:
@@ -164,7 +173,7 @@ def shuffle_blocked(tensors, ints, floats, begin, end):
             place = places[lane]
             if place < 0 or place >= channels:
                 place = 0
-            channel = shift(source, place // 16 * p.in_block + place % 16)
+            channel = shift(source, place // 16 * p.input.block + place % 16)
             for w in range(width):
                 target[w * 16 + lane] = channel[w * 16]
 
@@ -183,18 +192,18 @@ def _pack_contraction(source_type: types.Number, target_type: types.Number, toge
         """
         p = read_pack_contraction(ints, floats)
         merged, ocg, icg, lanes = p.merged, p.oc_per_group, p.ic_per_group, p.lanes
-        taps = p.kernel_h * p.kernel_w
+        taps = p.kernel.h * p.kernel.w
         oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
         blocks = (merged * icg + lanes - 1) // lanes
         for task in range(begin, end):
             block, rest = task % blocks, task // blocks
             oc_group, super_group = rest % oc_groups, rest // oc_groups
-            weights = shift(pointer(tensors, 0, source_type), super_group * p.super_stride)
+            weights = shift(pointer(tensors, 0, source_type), super_group * p.weights.super)
             whole = merged == 1 and (block + 1) * lanes <= icg and (oc_group + 1) * p.oc_tile <= ocg
             for tap in range(taps):
-                at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
+                at = tap // p.kernel.w * p.weights.kh + tap % p.kernel.w * p.weights.kw
                 packed = shift(pointer(tensors, 1, target_type), (task * taps + tap) * lanes * p.oc_tile)
-                inside = shift(weights, at + block * lanes * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
+                inside = shift(weights, at + block * lanes * p.weights.ic + oc_group * p.oc_tile * p.weights.oc)
                 if whole and pack_whole(p, inside, packed):
                     continue
                 for k in range(lanes):
@@ -203,12 +212,12 @@ def _pack_contraction(source_type: types.Number, target_type: types.Number, toge
                     first, last = group * ocg, group * ocg + ocg
                     if group >= merged:
                         first, last = 0, 0
-                    source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                    source = shift(weights, at + (ic - group * icg) * p.weights.ic)
                     target = shift(packed, k // together * together * p.oc_tile + k % together)
                     for j in range(p.oc_tile):
                         oc = oc_group * p.oc_tile + j
                         if first <= oc < last:
-                            target[together * j] = stored(source[oc * p.oc_stride])
+                            target[together * j] = stored(source[oc * p.weights.oc])
                         else:
                             target[together * j] = target_type(0)
 
@@ -224,29 +233,29 @@ def _as_it_is(value):
 def _pack_floats(p, weights, packed):
     if p.lanes != 16 or p.oc_tile % 16 != 0:
         return False
-    if p.oc_stride == 1:
+    if p.weights.oc == 1:
         for k in range(16):
             for j in range(0, p.oc_tile, 16):
-                store_lanes(packed, k * p.oc_tile + j, load_lanes(weights, k * p.ic_stride + j))
+                store_lanes(packed, k * p.oc_tile + j, load_lanes(weights, k * p.weights.ic + j))
         return True
-    if p.ic_stride == 1:
+    if p.weights.ic == 1:
         for j in range(0, p.oc_tile, 16):
-            transpose_lanes(shift(weights, j * p.oc_stride), p.oc_stride, shift(packed, j), p.oc_tile)
+            transpose_lanes(shift(weights, j * p.weights.oc), p.weights.oc, shift(packed, j), p.oc_tile)
         return True
     return False
 
 
 @inline
 def _pack_pairs(p, weights, packed):
-    if p.oc_stride == 1:
+    if p.weights.oc == 1:
         for k in range(0, 16, 2):
             for j in range(0, p.oc_tile, 16):
-                first = load_lanes(weights, k * p.ic_stride + j)
-                store_pairs(packed, k * p.oc_tile + 2 * j, first, load_lanes(weights, (k + 1) * p.ic_stride + j))
+                first = load_lanes(weights, k * p.weights.ic + j)
+                store_pairs(packed, k * p.oc_tile + 2 * j, first, load_lanes(weights, (k + 1) * p.weights.ic + j))
         return True
-    if p.ic_stride == 1:
+    if p.weights.ic == 1:
         for j in range(0, p.oc_tile, 16):
-            transpose_pairs(shift(weights, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
+            transpose_pairs(shift(weights, j * p.weights.oc), p.weights.oc, shift(packed, 2 * j), 2 * p.oc_tile)
         return True
     return False
 
@@ -269,15 +278,15 @@ def pack_depthwise(tensors, ints, floats, begin, end):
     tensors: weights, packed. ints: channels, KH, KW, then the strides of channel, KH and KW. Tasks: c16.
     """
     p = read_pack_depthwise(ints, floats)
-    channels, kernel_w = p.channels, p.kernel_w
-    taps = p.kernel_h * kernel_w
+    channels, kernel_w = p.channels, p.kernel.w
+    taps = p.kernel.h * kernel_w
     for block in range(begin, end):
         for tap in range(taps):
             target = shift(pointer(tensors, 1, float32), (block * taps + tap) * 16)
-            source = shift(pointer(tensors, 0, float32), tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride)
+            source = shift(pointer(tensors, 0, float32), tap // kernel_w * p.weights.kh + tap % kernel_w * p.weights.kw)
             for j in range(16):
                 c = block * 16 + j
-                target[j] = source[c * p.channel_stride] if c < channels else np.float32(0)
+                target[j] = source[c * p.weights.channel] if c < channels else np.float32(0)
 
 
 @kernel("pack_channels")
@@ -297,3 +306,60 @@ def pack_channels(tensors, ints, floats, begin, end):
         for j in range(tile):
             c = first + j
             target[j] = source[c * stride] if c < per_group else np.float32(0)
+
+
+_TILE = 16 * 16
+_ROWS = 16 * _TILE
+"""The sums of a block of inputs by one of outputs, of sixteen taps."""
+
+
+@kernel("gather_weight_gradient")
+def gather_weight_gradient(tensors, ints, floats, begin, end):
+    """Sums over the copies, from blocks of channels to `[outputs][channels][taps]`; see the record.
+
+    tensors: sums, output. Tasks: (head block, data block).
+    """
+    p = read_gather_weight_gradient(ints, floats)
+    copies, taps, lanes, inner, outputs, channels = p.copies, p.taps, p.lanes, p.inner, p.outputs, p.channels
+    block_size = taps * lanes * 16
+    copy_size = p.head_blocks * p.data_blocks * block_size
+    after = lanes // inner
+    step = p.row
+    room, rows = scratch(_TILE), scratch(_ROWS)
+    for task in range(begin, end):
+        head, data = task // p.data_blocks, task % p.data_blocks
+        source = shift(pointer(tensors, 0, float32), task * block_size)
+        first = data * inner
+        target = shift(pointer(tensors, 1, float32), (head * 16 * channels + first) * step)
+        valid_outputs, valid = min(16, outputs - head * 16), min(inner, channels - first)
+        if after == 1 and valid == 16:
+            # Up to 16 taps at once: their tiles [channel][output] are transposed, then written channel by channel.
+            for first_tap in range(0, taps, 16):
+                count = min(16, taps - first_tap)
+                for tap in range(count):
+                    tile = shift(source, (first_tap + tap) * lanes * 16)
+                    for lane in range(16):
+                        total = load_lanes(tile, lane * 16)
+                        for copy in range(1, copies):
+                            total = total + load_lanes(tile, copy * copy_size + lane * 16)
+                        store_lanes(room, lane * 16, total)
+                    transpose_lanes(room, 16, shift(rows, tap * 16), 256)
+                for o in range(valid_outputs):
+                    row = shift(target, o * channels * step + first_tap)
+                    if step == 1:
+                        store_lanes(row, 0, load_lanes(rows, o * 256))
+                        continue
+                    for i in range(16):
+                        for tap in range(count):
+                            row[i * step + tap] = rows[o * 256 + tap * 16 + i]
+            continue
+        for o in range(valid_outputs):
+            row = shift(target, o * channels * step)
+            for i in range(valid):
+                for tap in range(taps):
+                    for a in range(after):
+                        cell = shift(source, (tap * lanes + a * inner + i) * 16 + o)
+                        value = cell[0]
+                        for copy in range(1, copies):
+                            value += cell[copy * copy_size]
+                        row[i * step + tap * after + a] = value

@@ -18,7 +18,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     sum_of_lanes,
     widen,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_FACTORS,
@@ -121,18 +121,18 @@ def _softmax(logarithm: bool) -> Callable:
         tiles = (p.inner + 15) // 16
         for task in range(begin, end):
             outer, first = task // tiles, task % tiles * 16
-            source = shift(pointer(tensors, 0, float32), outer * p.in_outer + first * p.in_inner)
-            target = shift(pointer(tensors, 1, float32), outer * p.out_outer + first * p.out_inner)
+            source = shift(pointer(tensors, 0, float32), outer * p.input.outer + first * p.input.inner)
+            target = shift(pointer(tensors, 1, float32), outer * p.output.outer + first * p.output.inner)
             count = min(p.inner - first, 16)
-            if count == 16 and p.in_inner == 1 and p.out_inner == 1:
-                columns(source, target, p.size, p.in_axis, p.out_axis)
-            elif p.in_axis == 1 and p.out_axis == 1:
+            if count == 16 and p.input.inner == 1 and p.output.inner == 1:
+                columns(source, target, p.size, p.input.axis, p.output.axis)
+            elif p.input.axis == 1 and p.output.axis == 1:
                 for j in range(count):
-                    row(shift(source, j * p.in_inner), shift(target, j * p.out_inner), p.size)
+                    row(shift(source, j * p.input.inner), shift(target, j * p.output.inner), p.size)
             else:
                 for j in range(count):
-                    cell, out = shift(source, j * p.in_inner), shift(target, j * p.out_inner)
-                    strided(cell, out, p.size, p.in_axis, p.out_axis)
+                    cell, out = shift(source, j * p.input.inner), shift(target, j * p.output.inner)
+                    strided(cell, out, p.size, p.input.axis, p.output.axis)
 
     return softmax
 
@@ -268,20 +268,20 @@ def lrn(tensors, ints, floats, begin, end):
     alpha, power, bias = np.float32(p.alpha / p.size), np.float32(-p.beta), np.float32(p.bias)
     for task in range(begin, end):
         image, channel = task // channels, task % channels
-        source = shift(pointer(tensors, 0, float32), image * p.in_n)
-        centre = shift(source, channel * p.in_c)
-        target = shift(pointer(tensors, 1, float32), image * p.out_n + channel * p.out_c)
+        source = shift(pointer(tensors, 0, float32), image * p.input.n)
+        centre = shift(source, channel * p.input.c)
+        target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, channel)))
         first, last, whole = max(channel - half, 0), min(channel + half + 1, channels), inner // 16 * 16
         for i in range(0, whole, 16):
             total = splat(np.float32(0))
             for c in range(first, last):
-                x = load_lanes(source, c * p.in_c + i)
+                x = load_lanes(source, c * p.input.c + i)
                 total = total + x * x
             store_lanes(target, i, total)
         for i in range(whole, inner):
             rest = np.float32(0)
             for c in range(first, last):
-                x = source[c * p.in_c + i]
+                x = source[c * p.input.c + i]
                 rest += x * x
             target[i] = rest
         if p.beta == 0.75:  # which nearly all have

@@ -6,6 +6,7 @@ All are Numba intrinsics: a few LLVM instructions each, without bounds checks, w
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from llvmlite import ir
 from numba import njit, types
@@ -19,11 +20,13 @@ __all__ = [
     "TENSORS",
     "absolute",
     "from_bf16",
+    "image_row",
     "inline",
     "libm",
     "load",
     "log_exponent",
     "log_mantissa",
+    "offset_of",
     "parameter",
     "pointer",
     "power_of_two",
@@ -76,21 +79,24 @@ def pointer(typingctx, tensors, index, element):
 
 
 def reader(record: Kernels) -> Callable:
-    """A function of `ints` and `floats`: the numbers that the record declares, as a named tuple.
+    """A function of `ints` and `floats`: the record's numbers as a named tuple, with one for each group.
 
     What is not used is not read."""
-    named_type = named((*record.ints, *record.floats))
+    named_type = named((*record.groups, *record.floats))
+    fields = [types.BaseTuple.from_types(each, type(each)) if isinstance(each, tuple) else each
+              for each in record.read([types.int64] * len(record.ints))]
 
     @intrinsic
     def read(typingctx, ints, floats):
-        fields = [types.int64] * len(record.ints) + [types.float64] * len(record.floats)
-        result = types.BaseTuple.from_types(fields, named_type)
+        result = types.BaseTuple.from_types(fields + [types.float64] * len(record.floats), named_type)
 
         def generate(context, builder, signature, arguments):
-            values = [builder.load(builder.gep(base, [ir.IntType(64)(number)], inbounds=True))
-                      for base, names in zip(arguments, (record.ints, record.floats), strict=True)
-                      for number in range(len(names))]
-            return context.make_tuple(builder, signature.return_type, values)
+            numbers, values = ([builder.load(builder.gep(base, [ir.IntType(64)(number)], inbounds=True))
+                                for number in range(len(names))]
+                               for base, names in zip(arguments, (record.ints, record.floats), strict=True))
+            groups = [context.make_tuple(builder, kind, each) if isinstance(each, tuple) else each
+                      for kind, each in zip(fields, record.read(numbers), strict=True)]
+            return context.make_tuple(builder, signature.return_type, groups + values)
 
         return result(ints, floats), generate
 
@@ -105,6 +111,24 @@ def shift(typingctx, base, count):
         return builder.gep(arguments[0], [arguments[1]], inbounds=True)
 
     return base(base, types.int64), generate
+
+
+@intrinsic
+def offset_of(typingctx, strides, places):
+    """How far away a place is: the sum of each of `places` by its stride, of the first of `strides`."""
+
+    def generate(context, builder, signature, arguments):
+        return reduce(builder.add, [builder.mul(*(builder.extract_value(numbers, i) for numbers in arguments),
+                                                flags=["nsw"]) for i in range(len(places))])
+
+    return types.int64(strides, types.UniTuple(types.int64, len(places))), generate
+
+
+@inline
+def image_row(task, blocks, rows):
+    """The image, block and row of a task, which are numbered so, the last fastest."""
+    plane = task // rows
+    return plane // blocks, plane % blocks, task % rows
 
 
 @intrinsic(prefer_literal=True)

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from llvmlite import ir
 from numba import float32, types, uint8, uint16
+from numba.extending import intrinsic
 
-from ngraph_mxnet.targets.cpu.kernels.byte_lanes import load_u8_lanes, rounded_u8_lanes, store_u8_lanes
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    F32,
+    LANES,
+    lanes_at,
     load_bf16_lanes,
     load_lanes,
     maximum_lanes,
@@ -23,7 +27,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     where_equal,
     where_unequal,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import image_row, inline, offset_of, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
@@ -38,6 +42,60 @@ read_mean_of_bytes = reader(MEANS_OF_BYTES["_u8"])
 read_scale_shift = reader(SCALE_SHIFT)
 read_scale_shift_u8 = reader(SCALE_SHIFT_U8)
 read_max_pool_gradient = reader(MAX_POOL_GRADIENT)
+
+# ---- sixteen uint8 in memory as lanes -----
+
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
+_WORDS = ir.VectorType(ir.IntType(32), LANES)
+_ROUNDING = 1.5 * 2.0**23
+"""A float32 of a few bits more or less than this is a whole number, which its lowest bits hold."""
+
+
+def _all_lanes(number: float) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.FloatType(), LANES), [number] * LANES)
+
+
+@intrinsic
+def load_u8_lanes(typingctx, base, index):
+    """The 16 uint8 from `base[index]` on, as float32."""
+
+    def generate(context, builder, signature, arguments):
+        numbers = builder.load(lanes_at(builder, *arguments, _BYTES), align=1)
+        return builder.sitofp(builder.zext(numbers, _WORDS), _all_lanes(0).type)
+
+    return F32(base, types.int64), generate
+
+
+@intrinsic
+def store_u8_lanes(typingctx, base, index, value):
+    """`base[index : index + 16] = value`, of whole numbers from 0 to 255."""
+
+    def generate(context, builder, signature, arguments):
+        whole = builder.bitcast(builder.fadd(arguments[2], _all_lanes(_ROUNDING)), _WORDS)
+        slot = lanes_at(builder, arguments[0], arguments[1], _BYTES)
+        builder.store(builder.trunc(whole, _BYTES), slot, align=1)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32), generate
+
+
+@intrinsic
+def rounded_u8_lanes(typingctx, value, zero_point):
+    """The nearest whole number, ties to even, plus the zero point, within 0 and 255; NaN becomes 0. The contractions of
+    u8 store so, too."""
+
+    def generate(context, builder, signature, arguments):
+        number, zero = arguments
+        lower, upper = builder.fsub(_all_lanes(0.0), zero), builder.fsub(_all_lanes(255.0), zero)
+        bounded = builder.select(builder.fcmp_ordered(">", number, lower), number, lower)
+        bounded = builder.select(builder.fcmp_ordered("<", bounded, upper), bounded, upper)
+        nearest = builder.fsub(builder.fadd(bounded, _all_lanes(_ROUNDING)), _all_lanes(_ROUNDING))
+        return builder.fadd(nearest, zero)
+
+    return F32(F32, F32), generate
+
+
+# ---- pools -----
 
 _LOAD = {float32: load_lanes, uint16: load_bf16_lanes, uint8: load_u8_lanes}
 _STORE = {float32: store_lanes, uint16: store_bf16_lanes, uint8: store_u8_lanes}
@@ -61,9 +119,9 @@ def _taps(position, size, dilation, limit):
 @inline
 def _columns(p, left):
     """`_taps` of a window's columns in the image; without its divisions where the window lies inside."""
-    if left >= 0 and left + (p.kernel_w - 1) * p.dilation_w < p.w:
-        return 0, p.kernel_w
-    return _taps(left, p.kernel_w, p.dilation_w, p.w)
+    if left >= 0 and left + (p.kernel.w - 1) * p.dilation.w < p.w:
+        return 0, p.kernel.w
+    return _taps(left, p.kernel.w, p.dilation.w, p.w)
 
 
 @inline
@@ -71,13 +129,12 @@ def _row_of_windows(p, task):
     """Return where a task's image and its row of the output begin. Then return the first slice that its windows reach,
     with `_taps`, and the same of rows. The first slice and the first row are negative in the padding."""
     row, block = task // p.c16, task % p.c16
-    slice_, oh = row // p.out_h, row % p.out_h
-    image, od = slice_ // p.out_d, slice_ % p.out_d
-    start = image * p.in_n + block * p.in_c16
-    place = image * p.out_n + od * p.out_slice + block * p.out_c16 + oh * p.out_row
-    front, top = od * p.stride_d - p.pad_front, oh * p.stride_h - p.pad_top
-    kd0, kd1 = _taps(front, p.kernel_d, 1, p.d)
-    kh0, kh1 = _taps(top, p.kernel_h, p.dilation_h, p.h)
+    slice_, oh = row // p.windows.h, row % p.windows.h
+    image, od = slice_ // p.windows.d, slice_ % p.windows.d
+    start, place = offset_of(p.input, (image, block)), offset_of(p.output, (image, block, od, oh))
+    front, top = od * p.stride.d - p.pad.front, oh * p.stride.h - p.pad.top
+    kd0, kd1 = _taps(front, p.kernel.d, 1, p.d)
+    kh0, kh1 = _taps(top, p.kernel.h, p.dilation.h, p.h)
     return start, place, front, kd0, kd1, top, kh0, kh1
 
 
@@ -95,18 +152,18 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
             start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
             source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            for ow in range(p.out_w):
-                left = ow * p.stride_w - p.pad_left
+            for ow in range(p.windows.w):
+                left = ow * p.stride.w - p.pad.left
                 kw0, kw1 = _columns(p, left)
                 best = splat(np.float32(-np.inf))
                 for kd in range(kd0, kd1):
                     for kh in range(kh0, kh1):
-                        slice_ = shift(source, (front + kd) * p.in_slice)
-                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
-                        step = p.dilation_w * p.in_pixel
+                        slice_ = shift(source, (front + kd) * p.input.slice)
+                        row = shift(slice_, (top + kh * p.dilation.h) * p.input.row + left * p.input.pixel)
+                        step = p.dilation.w * p.input.pixel
                         for kw in range(kw0, kw1):
                             best = maximum_lanes(load(row, kw * step), best)
-                store(target, ow * p.out_pixel, best)
+                store(target, ow * p.output.pixel, best)
 
     return max_pool_blocked
 
@@ -147,28 +204,28 @@ def _avg_pool(source_type: types.Number, target_type: types.Number, read: Callab
             start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
             source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            padded_d0, padded_d1 = _taps(front + p.pad_front, p.kernel_d, 1, p.d + p.pad_front + p.pad_back)
-            padded_h0, padded_h1 = _taps(top + p.pad_top, p.kernel_h, p.dilation_h, p.h + p.pad_top + p.pad_bottom)
+            padded_d0, padded_d1 = _taps(front + p.pad.front, p.kernel.d, 1, p.d + p.pad.front + p.pad.back)
+            padded_h0, padded_h1 = _taps(top + p.pad.top, p.kernel.h, p.dilation.h, p.h + p.pad.top + p.pad.bottom)
             padded = (padded_d1 - padded_d0) * (padded_h1 - padded_h0)
-            for ow in range(p.out_w):
-                left = ow * p.stride_w - p.pad_left
+            for ow in range(p.windows.w):
+                left = ow * p.stride.w - p.pad.left
                 kw0, kw1 = _columns(p, left)
                 total = splat(np.float32(0))
                 for kd in range(kd0, kd1):
                     for kh in range(kh0, kh1):
-                        slice_ = shift(source, (front + kd) * p.in_slice)
-                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
-                        step = p.dilation_w * p.in_pixel
+                        slice_ = shift(source, (front + kd) * p.input.slice)
+                        row = shift(slice_, (top + kh * p.dilation.h) * p.input.row + left * p.input.pixel)
+                        step = p.dilation.w * p.input.pixel
                         for kw in range(kw0, kw1):
                             total = total + load(row, kw * step)
                 inside = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
                 count = inside
-                if p.include_pad != 0 and kw1 - kw0 == p.kernel_w:
-                    count = padded * p.kernel_w
+                if p.include_pad != 0 and kw1 - kw0 == p.kernel.w:
+                    count = padded * p.kernel.w
                 elif p.include_pad != 0:
-                    w0, w1 = _taps(left + p.pad_left, p.kernel_w, p.dilation_w, p.w + p.pad_left + p.pad_right)
+                    w0, w1 = _taps(left + p.pad.left, p.kernel.w, p.dilation.w, p.w + p.pad.left + p.pad.right)
                     count = padded * (w1 - w0)
-                store(target, ow * p.out_pixel, mean(p, total, inside, max(count, 1)))
+                store(target, ow * p.output.pixel, mean(p, total, inside, max(count, 1)))
 
     return avg_pool_blocked
 
@@ -195,18 +252,16 @@ def _scale_shift(source_type: types.Number, target_type: types.Number, read: Cal
         """
         p = read(ints, floats)
         lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
-        height, width, in_pixel, out_pixel = p.h, p.w, p.in_pixel, p.out_pixel
         for task in range(begin, end):
-            plane, row = task // height, task % height
-            image, block = plane // p.c16, plane % p.c16
-            source = shift(pointer(tensors, 0, source_type), image * p.in_n + block * p.in_c16 + row * p.in_row)
-            target = shift(pointer(tensors, 3, target_type), image * p.out_n + block * p.out_c16 + row * p.out_row)
+            image, block, row = image_row(task, p.c16, p.h)
+            source = shift(pointer(tensors, 0, source_type), offset_of(p.x, (image, block, row)))
+            target = shift(pointer(tensors, 3, target_type), offset_of(p.output, (image, block, row)))
             scale = load_lanes(pointer(tensors, 1, float32), block * 16)
             offset = load_lanes(pointer(tensors, 2, float32), block * 16)
-            for w in range(width):
-                value = load(source, w * in_pixel) * scale + offset
+            for w in range(p.w):
+                value = load(source, w * p.x.pixel) * scale + offset
                 value = minimum_lanes(maximum_lanes(value, lower), upper)
-                store(target, w * out_pixel, stored(p, value))
+                store(target, w * p.output.pixel, stored(p, value))
 
     return scale_shift_blocked
 
@@ -234,35 +289,35 @@ def max_pool_gradient_blocked(tensors, ints, floats, begin, end):
     zeros = splat(np.float32(0))
     for task in range(begin, end):
         image, block = task // p.c16, task % p.c16
-        data = shift(pointer(tensors, 0, float32), image * p.data_n + block * p.data_c16)
-        heads = shift(pointer(tensors, 1, float32), image * p.head_n + block * p.head_c16)
-        target = shift(pointer(tensors, 2, float32), image * p.output_n + block * p.output_c16)
+        data = shift(pointer(tensors, 0, float32), offset_of(p.data, (image, block)))
+        heads = shift(pointer(tensors, 1, float32), offset_of(p.head, (image, block)))
+        target = shift(pointer(tensors, 2, float32), offset_of(p.output, (image, block)))
         for slice_ in range(p.d):
             for row in range(p.h):
                 for w in range(p.w):
-                    store_lanes(target, slice_ * p.output_slice + row * p.output_row + w * p.output_pixel, zeros)
-        for od in range(p.out_d):
-            front = od * p.stride_d - p.pad_front
-            kd0, kd1 = _taps(front, p.kernel_d, 1, p.d)
-            for oh in range(p.out_h):
-                top = oh * p.stride_h - p.pad_top
-                kh0, kh1 = _taps(top, p.kernel_h, 1, p.h)
-                for ow in range(p.out_w):
-                    left = ow * p.stride_w - p.pad_left
-                    kw0, kw1 = _taps(left, p.kernel_w, 1, p.w)
+                    store_lanes(target, slice_ * p.output.slice + row * p.output.row + w * p.output.pixel, zeros)
+        for od in range(p.windows.d):
+            front = od * p.stride.d - p.pad.front
+            kd0, kd1 = _taps(front, p.kernel.d, 1, p.d)
+            for oh in range(p.windows.h):
+                top = oh * p.stride.h - p.pad.top
+                kh0, kh1 = _taps(top, p.kernel.h, 1, p.h)
+                for ow in range(p.windows.w):
+                    left = ow * p.stride.w - p.pad.left
+                    kw0, kw1 = _taps(left, p.kernel.w, 1, p.w)
                     best = splat(np.float32(-np.inf))
                     for kd in range(kd0, kd1):
                         for kh in range(kh0, kh1):
-                            row = shift(data, (front + kd) * p.data_slice + (top + kh) * p.data_row)
+                            row = shift(data, (front + kd) * p.data.slice + (top + kh) * p.data.row)
                             for kw in range(kw0, kw1):
-                                best = maximum_lanes(load_lanes(row, (left + kw) * p.data_pixel), best)
-                    left_over = load_lanes(heads, od * p.head_slice + oh * p.head_row + ow * p.head_pixel)
+                                best = maximum_lanes(load_lanes(row, (left + kw) * p.data.pixel), best)
+                    left_over = load_lanes(heads, od * p.head.slice + oh * p.head.row + ow * p.head.pixel)
                     for kd in range(kd0, kd1):
                         for kh in range(kh0, kh1):
-                            row = shift(data, (front + kd) * p.data_slice + (top + kh) * p.data_row)
-                            shares = shift(target, (front + kd) * p.output_slice + (top + kh) * p.output_row)
+                            row = shift(data, (front + kd) * p.data.slice + (top + kh) * p.data.row)
+                            shares = shift(target, (front + kd) * p.output.slice + (top + kh) * p.output.row)
                             for kw in range(kw0, kw1):
-                                x, place = load_lanes(row, (left + kw) * p.data_pixel), (left + kw) * p.output_pixel
+                                x, place = load_lanes(row, (left + kw) * p.data.pixel), (left + kw) * p.output.pixel
                                 share = where_equal(x, best, left_over)
                                 store_lanes(shares, place, load_lanes(shares, place) + share)
                                 left_over = where_unequal(x, best, left_over)

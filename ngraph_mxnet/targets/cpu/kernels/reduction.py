@@ -1,4 +1,5 @@
-"""Reductions over any axes, and the position of an extreme. Sums and products accumulate in float64."""
+"""Reductions over any axes, the position of an extreme, and products of rare types. Sums and products accumulate in
+float64."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     sum_of_lanes,
     widen,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.layout import PRODUCT
 from ngraph_mxnet.targets.cpu.params.reduction import ARG, REDUCE, REDUCE_CODES, REDUCE_WIDE
 
 read_arg = reader(ARG)
+read_product = reader(PRODUCT)
 read_reduce = reader(REDUCE)
 read_reduce_wide = reader(REDUCE_WIDE)
 
@@ -33,15 +36,18 @@ read_reduce_wide = reader(REDUCE_WIDE)
 @inline
 def _locate(p, task):
     """First index of the last kept dimension, how many, and the offsets of their input and output."""
-    tiles = (p.kept4 + 15) // 16
+    tiles = (p.kept.i4 + 15) // 16
     first, rest = task % tiles * 16, task // tiles
-    i3, rest = rest % p.kept3, rest // p.kept3
-    i2, rest = rest % p.kept2, rest // p.kept2
-    i1, rest = rest % p.kept1, rest // p.kept1
-    i0 = rest % p.kept0
-    source = first * p.in_kept4 + i3 * p.in_kept3 + i2 * p.in_kept2 + i1 * p.in_kept1 + i0 * p.in_kept0
-    target = first * p.out_kept4 + i3 * p.out_kept3 + i2 * p.out_kept2 + i1 * p.out_kept1 + i0 * p.out_kept0
-    return first, min(p.kept4 - first, 16), source, target
+    i3, rest = rest % p.kept.i3, rest // p.kept.i3
+    i2, rest = rest % p.kept.i2, rest // p.kept.i2
+    i1, rest = rest % p.kept.i1, rest // p.kept.i1
+    place = rest % p.kept.i0, i1, i2, i3, first
+    return first, min(p.kept.i4 - first, 16), offset_of(p.in_kept, place), offset_of(p.out_kept, place)
+
+
+@inline
+def _count(p):
+    return p.reduced.i0 * p.reduced.i1 * p.reduced.i2 * p.reduced.i3 * p.reduced.i4
 
 
 def _reduction(
@@ -57,26 +63,26 @@ def _reduction(
     @inline
     def columns(source, p):
         total = start_lanes()
-        for i0 in range(p.reduced0):
-            for i1 in range(p.reduced1):
-                for i2 in range(p.reduced2):
-                    for i3 in range(p.reduced3):
-                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
-                        for i4 in range(p.reduced4):
-                            total = step_lanes(load_lanes(source, at + i4 * p.in_reduced4), total)
+        for i0 in range(p.reduced.i0):
+            for i1 in range(p.reduced.i1):
+                for i2 in range(p.reduced.i2):
+                    for i3 in range(p.reduced.i3):
+                        at = offset_of(p.in_reduced, (i0, i1, i2, i3))
+                        for i4 in range(p.reduced.i4):
+                            total = step_lanes(load_lanes(source, at + i4 * p.in_reduced.i4), total)
         return total
 
     @inline
     def wide_columns(source, target, p, count):
         """Four tasks that are neighbours: a row of them is read in one go, which is four times fewer pages in turn."""
         a, b, c, d = start_lanes(), start_lanes(), start_lanes(), start_lanes()
-        for i0 in range(p.reduced0):
-            for i1 in range(p.reduced1):
-                for i2 in range(p.reduced2):
-                    for i3 in range(p.reduced3):
-                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
-                        for i4 in range(p.reduced4):
-                            place = at + i4 * p.in_reduced4
+        for i0 in range(p.reduced.i0):
+            for i1 in range(p.reduced.i1):
+                for i2 in range(p.reduced.i2):
+                    for i3 in range(p.reduced.i3):
+                        at = offset_of(p.in_reduced, (i0, i1, i2, i3))
+                        for i4 in range(p.reduced.i4):
+                            place = at + i4 * p.in_reduced.i4
                             a = step_lanes(load_lanes(source, place), a)
                             b = step_lanes(load_lanes(source, place + 16), b)
                             c = step_lanes(load_lanes(source, place + 32), c)
@@ -90,43 +96,43 @@ def _reduction(
     def row(source, p):
         partial, total = start_lanes(), start
         whole = 0
-        if p.in_reduced4 == 1:
-            whole = p.reduced4 // 16 * 16
-        for i0 in range(p.reduced0):
-            for i1 in range(p.reduced1):
-                for i2 in range(p.reduced2):
-                    for i3 in range(p.reduced3):
-                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
+        if p.in_reduced.i4 == 1:
+            whole = p.reduced.i4 // 16 * 16
+        for i0 in range(p.reduced.i0):
+            for i1 in range(p.reduced.i1):
+                for i2 in range(p.reduced.i2):
+                    for i3 in range(p.reduced.i3):
+                        at = offset_of(p.in_reduced, (i0, i1, i2, i3))
                         for i4 in range(0, whole, 16):
                             partial = step_lanes(load_lanes(source, at + i4), partial)
-                        for i4 in range(whole, p.reduced4):
-                            total = step(source[at + i4 * p.in_reduced4], total)
+                        for i4 in range(whole, p.reduced.i4):
+                            total = step(source[at + i4 * p.in_reduced.i4], total)
         return step(fold(partial), total)
 
     def reduce(tensors, ints, floats, begin, end):
         """Over any axes. tensors: input, output. Tasks: 16 neighbours of the last kept dimension each."""
         p = read_reduce(ints, floats)
-        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
+        count = _count(p)
         task = begin
         while task < end:
             first, size, source_at, target_at = _locate(p, task)
             source = shift(pointer(tensors, 0, float32), source_at)
             target = shift(pointer(tensors, 1, float32), target_at)
-            if p.in_kept4 == 1 and p.out_kept4 == 1 and task + 4 <= end and first + 64 <= p.kept4:
+            if p.in_kept.i4 == 1 and p.out_kept.i4 == 1 and task + 4 <= end and first + 64 <= p.kept.i4:
                 wide_columns(source, target, p, count)
                 task += 4
                 continue
             task += 1
-            if size == 16 and p.in_kept4 == 1:
+            if size == 16 and p.in_kept.i4 == 1:
                 value = finish_lanes(columns(source, p), count)
-                if p.out_kept4 == 1:
+                if p.out_kept.i4 == 1:
                     store_lanes(target, 0, value)
                 else:
                     for i in range(16):
-                        target[i * p.out_kept4] = lane(value, i)
+                        target[i * p.out_kept.i4] = lane(value, i)
             else:
                 for i in range(size):
-                    target[i * p.out_kept4] = finish(row(shift(source, i * p.in_kept4), p), count)
+                    target[i * p.out_kept.i4] = finish(row(shift(source, i * p.in_kept.i4), p), count)
 
     return reduce
 
@@ -196,22 +202,21 @@ def _scalar_reduction(element: types.Type, start: Callable, step: Callable, fini
         """Over any axes; there is no mean of int64, and others wrap. Operands and tasks as of `reduce_sum`."""
         p = read_reduce_wide(ints, floats)
         code = int64(p.code)
-        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
+        count = _count(p)
         for task in range(begin, end):
             _, size, source_at, target_at = _locate(p, task)
             source = shift(pointer(tensors, 0, element), source_at)
             target = shift(pointer(tensors, 1, element), target_at)
             for i in range(size):
                 total = start(code)
-                for i0 in range(p.reduced0):
-                    for i1 in range(p.reduced1):
-                        for i2 in range(p.reduced2):
-                            for i3 in range(p.reduced3):
-                                at = i * p.in_kept4 + i0 * p.in_reduced0 + i1 * p.in_reduced1
-                                at += i2 * p.in_reduced2 + i3 * p.in_reduced3
-                                for i4 in range(p.reduced4):
-                                    total = step(code, source[at + i4 * p.in_reduced4], total)
-                target[i * p.out_kept4] = finish(code, total, count)
+                for i0 in range(p.reduced.i0):
+                    for i1 in range(p.reduced.i1):
+                        for i2 in range(p.reduced.i2):
+                            for i3 in range(p.reduced.i3):
+                                at = i * p.in_kept.i4 + offset_of(p.in_reduced, (i0, i1, i2, i3))
+                                for i4 in range(p.reduced.i4):
+                                    total = step(code, source[at + i4 * p.in_reduced.i4], total)
+                target[i * p.out_kept.i4] = finish(code, total, count)
 
     return reduce
 
@@ -264,11 +269,11 @@ def _position(better: Callable, element: types.Type) -> Callable:
         p = read_arg(ints, floats)
         for task in range(begin, end):
             outer, inner = task // p.inner, task % p.inner
-            source = shift(pointer(tensors, 0, element), outer * p.in_outer + inner * p.in_inner)
-            target = shift(pointer(tensors, 1, int64), outer * p.out_outer + inner * p.out_inner)
+            source = shift(pointer(tensors, 0, element), outer * p.input.outer + inner * p.input.inner)
+            target = shift(pointer(tensors, 1, int64), offset_of(p.output, (outer, inner)))
             best, at = source[0], 0
             for i in range(p.size):
-                x = source[i * p.in_axis]
+                x = source[i * p.input.axis]
                 if better(x, best):
                     best, at = x, i
             target[0] = at
@@ -282,3 +287,34 @@ for _suffix, _element in (("", float32), ("_f64", float64), ("_i64", int64)):
         ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
     ):
         kernel(_name + _suffix)(_position(_better, _element))
+
+
+# ---- matrix products of float64 and int64: plain loops, for models in which these are rare ----
+
+
+def _product(element: types.Type) -> Callable:
+    zero = element(0)
+
+    def product(tensors, ints, floats, begin, end):
+        """out[n][i][j] = sum over k of a[n][i][k] b[n][k][j], added in the order of k; int64 wraps.
+
+        tensors: a, b, output (contiguous). Tasks: (batch, rows).
+        """
+        p = read_product(ints, floats)
+        for task in range(begin, end):
+            batch, row = task // p.rows, task % p.rows
+            a = shift(pointer(tensors, 0, element), offset_of(p.a, (batch, row)))
+            b = shift(pointer(tensors, 1, element), batch * p.b.batch)
+            out = shift(pointer(tensors, 2, element), task * p.columns)
+            for j in range(p.columns):
+                out[j] = zero
+            for k in range(p.inner):
+                x, line = a[k * p.a.inner], shift(b, k * p.b.inner)
+                for j in range(p.columns):
+                    out[j] += x * line[j * p.b.column]
+
+    return product
+
+
+for _name, _element in (("f64", float64), ("i64", int64)):
+    kernel(f"product_{_name}")(_product(_element))

@@ -10,7 +10,7 @@ import numpy as np
 from numba import float32, int64
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import load_lanes, maximum_lanes, splat, store_lanes
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import image_row, inline, offset_of, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.layout import RESAMPLE, ROI_ALIGN, ROI_MAX_POOL, SAMPLE
 
@@ -24,27 +24,26 @@ read_sample = reader(SAMPLE)
 def resample_blocked(tensors, ints, floats, begin, end):
     """out[y][x] = sum over i, j of rows[y][i] * columns[x][j] * in[first_row[y] + i][first_column[x] + j].
 
-    tensors: input, first_row (int64 [out_h], clipped), rows (float32 [out_h][taps_h]), first_column, columns, output. A
+    tensors: input, first_row (int64 [out.h], clipped), rows (float32 [out.h][taps.h]), first_column, columns, output. A
     tap of weight 0 is not read, and neither is one beyond the image. Tasks: (n, c16, output row).
     """
     p = read_resample(ints, floats)
     columns = pointer(tensors, 4, float32)
     for task in range(begin, end):
-        plane, y = task // p.out_h, task % p.out_h
-        image, block = plane // p.c16, plane % p.c16
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
-        target = shift(pointer(tensors, 5, float32), image * p.out_n + block * p.out_c16 + y * p.out_row)
+        image, block, y = image_row(task, p.c16, p.out.h)
+        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block)))
+        target = shift(pointer(tensors, 5, float32), offset_of(p.output, (image, block, y)))
         top = min(max(pointer(tensors, 1, int64)[y], 0), p.h)
-        rows = shift(pointer(tensors, 2, float32), y * p.taps_h)
-        for x in range(p.out_w):
+        rows = shift(pointer(tensors, 2, float32), y * p.taps.h)
+        for x in range(p.out.w):
             left = min(max(pointer(tensors, 3, int64)[x], 0), p.w)
             total = splat(np.float32(0))
-            for i in range(p.taps_h):
+            for i in range(p.taps.h):
                 if rows[i] != 0 and top + i < p.h:
-                    row = shift(source, (top + i) * p.in_row + left * 16)
+                    row = shift(source, (top + i) * p.input.row + left * 16)
                     line = splat(np.float32(0))
-                    for j in range(p.taps_w):
-                        weight = columns[x * p.taps_w + j]
+                    for j in range(p.taps.w):
+                        weight = columns[x * p.taps.w + j]
                         if weight != 0 and left + j < p.w:
                             line = line + splat(weight) * load_lanes(row, j * 16)
                     total = total + splat(rows[i]) * line
@@ -104,23 +103,22 @@ def _ceiling(x):
 def roi_align_blocked(tensors, ints, floats, begin, end):
     """Means over the bins of regions, of points that are linear between pixels.
 
-    tensors: input, regions [regions][5], output. ints: `REGION_INTS`; samples at most 0 is as many points as a bin has
-    pixels, rounded up. floats: scale, offset. Tasks: (region, c16, output row).
+    tensors: input, regions [regions][5], output. `samples` of at most 0 are as many points as a bin has pixels,
+    rounded up. floats: scale, offset. Tasks: (region, c16, output row).
     """
     p = read_roi_align(ints, floats)
-    height, width, out_h, out_w = p.h, p.w, p.out_h, p.out_w
+    height, width, out_h, out_w = p.h, p.w, p.out.h, p.out.w
     scale, offset = np.float32(p.scale), np.float32(p.offset)
     for task in range(begin, end):
-        plane, y = task // out_h, task % out_h
-        region, block = plane // p.c16, plane % p.c16
+        region, block, y = image_row(task, p.c16, out_h)
         roi = shift(pointer(tensors, 1, float32), region * 5)
-        target = shift(pointer(tensors, 2, float32), region * p.out_n + block * p.out_c16 + y * p.out_row)
+        target = shift(pointer(tensors, 2, float32), offset_of(p.output, (region, block, y)))
         if not roi[0] >= 0:
             for x in range(out_w):
                 store_lanes(target, x * 16, splat(np.float32(0)))
             continue
         image = min(int64(min(roi[0], np.float32(1e9))), p.n - 1)
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
+        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block)))
         left, top = roi[1] * scale - offset, roi[2] * scale - offset
         span_w, span_h = roi[3] * scale - offset - left, roi[4] * scale - offset - top
         if offset == 0:
@@ -149,7 +147,7 @@ def roi_align_blocked(tensors, ints, floats, begin, end):
                     next_column = min(column + 1, width - 1)
                     low_x = at_x - np.float32(column) if column < width - 1 else np.float32(0)
                     high_x, high_y = np.float32(1) - low_x, np.float32(1) - low_y
-                    first, second = row * p.in_row, next_row * p.in_row
+                    first, second = row * p.input.row, next_row * p.input.row
                     total = total + splat(high_y * high_x) * load_lanes(source, first + column * 16)
                     total = total + splat(high_y * low_x) * load_lanes(source, first + next_column * 16)
                     total = total + splat(low_y * high_x) * load_lanes(source, second + column * 16)
@@ -170,16 +168,15 @@ def roi_max_pool_blocked(tensors, ints, floats, begin, end):
     tensors: input, regions [regions][5], output. floats: scale. Tasks: (region, c16, output row).
     """
     p = read_roi_max_pool(ints, floats)
-    height, width, out_h, out_w = p.h, p.w, p.out_h, p.out_w
+    height, width, out_h, out_w = p.h, p.w, p.out.h, p.out.w
     scale = np.float32(p.scale)
     for task in range(begin, end):
-        plane, y = task // out_h, task % out_h
-        region, block = plane // p.c16, plane % p.c16
+        region, block, y = image_row(task, p.c16, out_h)
         roi = shift(pointer(tensors, 1, float32), region * 5)
-        target = shift(pointer(tensors, 2, float32), region * p.out_n + block * p.out_c16 + y * p.out_row)
+        target = shift(pointer(tensors, 2, float32), offset_of(p.output, (region, block, y)))
         inside = roi[0] >= 0 and roi[0] < p.n
         image = int64(roi[0]) if inside else 0
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
+        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block)))
         left, top = _round(roi[1] * scale), _round(roi[2] * scale)
         span_w = np.float32(max(_round(roi[3] * scale) - left + 1, 1)) / np.float32(out_w)
         span_h = np.float32(max(_round(roi[4] * scale) - top + 1, 1)) / np.float32(out_h)
@@ -193,5 +190,5 @@ def roi_max_pool_blocked(tensors, ints, floats, begin, end):
                 best = splat(np.float32(-np.inf))
                 for i in range(y0, y1):
                     for j in range(x0, x1):
-                        best = maximum_lanes(load_lanes(source, i * p.in_row + j * 16), best)
+                        best = maximum_lanes(load_lanes(source, i * p.input.row + j * 16), best)
             store_lanes(target, x * 16, best)

@@ -26,7 +26,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     transpose_lanes,
     widen,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.layout import GATHER, INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.targets.cpu.planning.algorithm import POINTS
@@ -118,16 +118,20 @@ def _head_4(source, step, target, target_step):
 
 
 @inline
-def _phase(number, row_step, column_step):
-    """The image of a phase, counted through all images, and its first pixel there."""
-    image, rest = number // (row_step * column_step), number % (row_step * column_step)
-    return image, rest // column_step, rest % column_step
-
-
-@inline
 def _picked(size, first, step):
     """How many of `size` pixels every `step`-th from `first` on are."""
     return (size - first + step - 1) // step
+
+
+@inline
+def _row_of_tiles(p, strip_row, tile):
+    """The image of a row of tiles; its phase's first row and column there, rows and columns; its row in the phase."""
+    row, steps = p.first_row + strip_row, p.step.row * p.step.column
+    number = row // p.tile_rows
+    image, phase = number // steps, number % steps
+    first_row, first_column = phase // p.step.column, phase % p.step.column
+    return (image, first_row, first_column, _picked(p.rows, first_row, p.step.row),
+            _picked(p.columns, first_column, p.step.column), row % p.tile_rows * tile)
 
 
 def _input_kernel(tile: int, taken: int, transform: Callable) -> Callable:
@@ -140,17 +144,14 @@ def _input_kernel(tile: int, taken: int, transform: Callable) -> Callable:
         tensors: image (with a halo of at least the padding), matrices. Tasks: (tile row of the strip, block).
         """
         p = read_input(ints, floats)
-        in_row, in_pixel = p.in_row * p.row_step, 16 * p.column_step
+        in_row, in_pixel = p.image.row * p.step.row, 16 * p.step.column
         half, edge = scratch(room), scratch(room)
         for task in range(begin, end):
             strip_row, block = task // p.blocks, task % p.blocks
-            row = p.first_row + strip_row
-            top = row % p.tile_rows * tile
-            image, phase_row, phase_column = _phase(row // p.tile_rows, p.row_step, p.column_step)
-            rows, columns = _picked(p.rows, phase_row, p.row_step), _picked(p.columns, phase_column, p.column_step)
-            place = p.origin + image * p.in_n + block * p.in_c + phase_row * p.in_row + phase_column * 16
+            image, phase_row, phase_column, rows, columns, top = _row_of_tiles(p, strip_row, tile)
+            place = p.origin + offset_of(p.image, (image, block, phase_row)) + phase_column * 16
             source = shift(pointer(tensors, 0, float32), place + top * in_row)
-            target = shift(pointer(tensors, 1, float32), block * p.out_c + strip_row * p.tile_columns * 16)
+            target = shift(pointer(tensors, 1, float32), block * p.matrices.c + strip_row * p.tile_columns * 16)
             high = min(rows - top, taken)
             for column in range(p.tile_columns):
                 data, step, pixel = shift(source, column * tile * in_pixel), in_row, in_pixel
@@ -166,8 +167,8 @@ def _input_kernel(tile: int, taken: int, transform: Callable) -> Callable:
                 for x in range(taken):
                     transform(shift(data, x * pixel), step, shift(half, x * 16), pitch)
                 for y in range(side):
-                    matrix = shift(target, y * side * p.out_matrix + column * 16)
-                    transform(shift(half, y * pitch), 16, matrix, p.out_matrix)
+                    matrix = shift(target, y * side * p.matrices.matrix + column * 16)
+                    transform(shift(half, y * pitch), 16, matrix, p.matrices.matrix)
 
     return winograd_input
 
@@ -183,31 +184,28 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
         vectors in whole blocks). Tasks: (tile row of the strip, block).
         """
         p = read_output(ints, floats)
-        pixel = 16 * p.column_step
+        pixel = 16 * p.step.column
         lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
         half, pixels = scratch(room), scratch(line)
         for task in range(begin, end):
             strip_row, block = task // p.blocks, task % p.blocks
-            row = p.first_row + strip_row
-            top = row % p.tile_rows * tile
-            image, phase_row, phase_column = _phase(row // p.tile_rows, p.row_step, p.column_step)
-            rows, columns = _picked(p.rows, phase_row, p.row_step), _picked(p.columns, phase_column, p.column_step)
-            source = shift(pointer(tensors, 0, float32), block * p.in_c + strip_row * p.tile_columns * 16)
-            target = shift(pointer(tensors, 6, float32), image * p.out_n + block * p.out_c + phase_column * 16)
+            image, phase_row, phase_column, rows, columns, top = _row_of_tiles(p, strip_row, tile)
+            source = shift(pointer(tensors, 0, float32), block * p.products.c + strip_row * p.tile_columns * 16)
+            target = shift(pointer(tensors, 6, float32), offset_of(p.output, (image, block)) + phase_column * 16)
             bias = load_lanes(pointer(tensors, 1, float32), block * 16)
             high = min(rows - top, tile)
             for column in range(p.tile_columns):
                 left = column * tile
                 wide = min(columns - left, tile)
                 for x in range(side):
-                    matrix = shift(source, x * p.in_matrix + column * 16)
-                    transform(matrix, side * p.in_matrix, shift(half, x * 16), pitch)
+                    matrix = shift(source, x * p.products.matrix + column * 16)
+                    transform(matrix, side * p.products.matrix, shift(half, x * 16), pitch)
                 for y in range(high):
                     transform(shift(half, y * pitch), 16, pixels, 16)
-                    image_row, image_column = phase_row + (top + y) * p.row_step, phase_column * 16 + left * pixel
-                    out = shift(target, image_row * p.out_row + left * pixel)
+                    image_row, image_column = phase_row + (top + y) * p.step.row, phase_column * 16 + left * pixel
+                    out = shift(target, image_row * p.output.row + left * pixel)
                     if p.flags & _RESIDUAL:
-                        place = image * p.res_n + block * p.res_c + image_row * p.res_row + image_column
+                        place = offset_of(p.residual, (image, block, image_row)) + image_column
                         residual = shift(pointer(tensors, 2, float32), place)
                         for x in range(wide):
                             value = load_lanes(pixels, x * 16) + bias + load_lanes(residual, x * pixel)
@@ -217,7 +215,7 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
                             value = load_lanes(pixels, x * 16) + bias
                             store_lanes(out, x * pixel, clamp_lanes(value, lower, upper))
                     if p.flags & _OUTPUT2:
-                        place = image * p.out2_n + block * p.out2_c + image_row * p.out2_row + image_column
+                        place = offset_of(p.output2, (image, block, image_row)) + image_column
                         second = shift(pointer(tensors, 3, float32), place)
                         scale = load_lanes(pointer(tensors, 4, float32), block * 16)
                         offset = load_lanes(pointer(tensors, 5, float32), block * 16)
@@ -259,7 +257,7 @@ def pack_winograd(tensors, ints, floats, begin, end):
     p = read_pack(ints, floats)
     blocks = (p.in_channels + 15) // 16
     matrix = (p.out_channels + p.oc_tile - 1) // p.oc_tile * blocks * 16 * p.oc_tile
-    oc_stride, side = p.oc_stride, p.side
+    oc_stride, side = p.weights.oc, p.side
     filters, found = scratch(_FILTERS), scratch(_FOUND)
     for task in range(begin, end):
         group, block = task // blocks, task % blocks
@@ -269,7 +267,7 @@ def pack_winograd(tensors, ints, floats, begin, end):
                 ic = block * 16 + k
                 inside = min(p.out_channels - first, 16) if ic < p.in_channels else 0
                 for tap in range(9):
-                    at = ic * p.ic_stride + tap // 3 * p.kh_stride + tap % 3 * p.kw_stride
+                    at = ic * p.weights.ic + tap // 3 * p.weights.kh + tap % 3 * p.weights.kw
                     source = shift(pointer(tensors, 0, float32), first * oc_stride + at)
                     if inside == 16:
                         for lane in range(16):

@@ -15,7 +15,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import Linear, channel_blocks, c
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Kernels
 from ngraph_mxnet.targets.cpu.params.layout import SHUFFLE
-from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
     MEANS_OF_BYTES,
@@ -83,15 +82,11 @@ def _emit_pool(ctx: Lowering, kernel: str, records: Mapping[str, Kernels], sourc
                window: _Window, **floats: float) -> None:
     """`records` and the kernels by their names' ends."""
     suffix = _suffix(source, out)
-    depth, out_depth = _depth(source), _depth(out)
     params = records[suffix](
-        n=source.type.shape[0], c16=source.blocks, h=source.height, w=source.width, out_h=out.height, out_w=out.width,
-        **by_name("kernel_d kernel_h kernel_w", window.kernel), **by_name("stride_d stride_h stride_w", window.strides),
-        dilation_h=1, dilation_w=1, **by_name("pad_front pad_top pad_left", window.pads_begin),
-        **by_name("pad_back pad_bottom pad_right", window.pads_end), include_pad=window.include_pad,
-        in_n=source.image * depth, **by_name("in_c16 in_row in_pixel", blocked_strides(source)[1:4]),
-        out_n=out.image * out_depth, **by_name("out_c16 out_row out_pixel", blocked_strides(out)[1:4]),
-        d=depth, out_d=out_depth, in_slice=source.image, out_slice=out.image, **floats)
+        n=source.type.shape[0], c16=source.blocks, d=_depth(source), h=source.height, w=source.width,
+        windows=(_depth(out), out.height, out.width), kernel=window.kernel, stride=window.strides, dilation=(1, 1),
+        pad=(*window.pads_begin, *window.pads_end), include_pad=window.include_pad, input=_slice_strides(source),
+        output=_slice_strides(out), **floats)
     ctx.emit(kernel + suffix, params, input=source, output=out)
 
 
@@ -102,14 +97,10 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
     out = ctx.new_blocked(node.output)
     window = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in
               {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
-    strides: dict[str, int] = {}
-    for name, view in (("data", data), ("head", head), ("output", out)):
-        strides |= named_strides(**{name: view}) | {f"{name}_n": view.image * _depth(view), f"{name}_slice": view.image}
     params = MAX_POOL_GRADIENT(
-        n=data.type.shape[0], c16=data.blocks, d=_depth(data), h=data.height, w=data.width, out_d=_depth(head),
-        out_h=head.height, out_w=head.width, **by_name("kernel_d kernel_h kernel_w", window["kernel"]),
-        **by_name("stride_d stride_h stride_w", window["strides"]),
-        **by_name("pad_front pad_top pad_left", window["pads_begin"]), **strides)
+        n=data.type.shape[0], c16=data.blocks, d=_depth(data), h=data.height, w=data.width,
+        windows=(_depth(head), head.height, head.width), kernel=window["kernel"], stride=window["strides"],
+        pad=window["pads_begin"], data=_slice_strides(data), head=_slice_strides(head), output=_slice_strides(out))
     ctx.emit("max_pool_gradient_blocked", params, data=data, head=head, output=out)
     ctx.set_blocked(node.output, out)
 
@@ -117,6 +108,12 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
 def _depth(view: BlockedView) -> int:
     """How many slices an image has."""
     return view.type.shape[2] if view.type.rank == 5 else 1
+
+
+def _slice_strides(view: BlockedView) -> tuple[int, ...]:
+    """Strides over (image, block, slice, row, pixel)."""
+    slice_, block, row, pixel, _ = blocked_strides(view)
+    return slice_ * _depth(view), block, slice_, row, pixel
 
 
 def _suffix(source: View, out: View) -> str:
@@ -142,8 +139,7 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
         record, unit, more = SCALE_SHIFT_U8, affine.scale, {"zero_point": float(affine.zero_point)}
     params = record(
         n=source.images, c16=source.blocks, h=source.height, w=source.width,
-        **by_name("in_n in_c16 in_row in_pixel", blocked_strides(source)[:4]),
-        **by_name("out_n out_c16 out_row out_pixel", blocked_strides(out)[:4]),
+        **named_strides(x=source, output=out),
         lower=node.attrs["lower"] / unit, upper=node.attrs["upper"] / unit, **more)
     becomes = Linear(1 / unit)
     ctx.emit("scale_shift_blocked" + _suffix(source, out), params, x=source, scale=channel_blocks(ctx, scale, becomes),
@@ -187,8 +183,7 @@ def shuffle(ctx: Lowering, node: Node) -> None:
     value, order = ctx.shuffles[node]
     source, out = ctx.blocked(value), ctx.new_blocked(node.output)
     params = SHUFFLE(n=out.images, c=len(order), h=out.height, w=out.width,
-                     **by_name("in_n in_block in_row", blocked_strides(source)[:3]),
-                     **by_name("out_n out_block out_row", blocked_strides(out)[:3]))
+                     input=blocked_strides(source)[:3], output=blocked_strides(out)[:3])
     ctx.emit("shuffle_blocked", params, input=source, places=ctx.table(np.array(order, np.int32)), output=out)
     ctx.set_blocked(node.output, out)
 

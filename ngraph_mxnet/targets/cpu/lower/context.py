@@ -58,7 +58,7 @@ def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
         symbol: of the kernel `zero_halo`.
         sizes: its planes, height, width and words.
     """
-    params = ZERO_HALO(**sizes, **vars(halo))
+    params = ZERO_HALO(**sizes, halo=vars(halo).values())
     images.buffer.zeroing = Instruction(symbol, [(images.buffer, 0)], params.ints(), [], params.tasks, [],
                                         bytes=images.buffer.bytes)
 
@@ -66,7 +66,8 @@ def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
 def write_fill(emit: Callable[..., None], images: View, halo: Halo, fill: int, **sizes: int) -> None:
     """In each run the u8 `fill` around the images; nothing else is written: readers wait for both writers."""
     word = int.from_bytes(bytes([fill]) * 4, "little", signed=True)
-    emit("fill_halo", FILL_HALO(**sizes, **vars(halo), word=word), images=replace(images, offset=0), around=("images",))
+    emit("fill_halo", FILL_HALO(**sizes, halo=vars(halo).values(), word=word), images=replace(images, offset=0),
+         around=("images",))
 
 
 Strides = Sequence[int]
@@ -81,8 +82,7 @@ def layout_params(record: Kernels, blocked: BlockedView, source: View, out: View
     if all(are_same(row, width * pixel) for _, _, row, pixel in steps):
         short = width < BLOCK
         height, width = where(short, 1, height), where(short, height * width, width)
-    return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
-                  **by_name("out_n out_c out_row out_column", steps[1]))
+    return record(n=images, c=channels, h=height, w=width, **by_name("input output", steps))
 
 
 def _plain_strides(view: View) -> Strides:
@@ -105,10 +105,9 @@ def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
     return view.image, view.block, view.row, BLOCK, 1
 
 
-def named_strides(**views: BlockedView) -> dict[str, int]:
-    """Strides over (image, block, row, pixel) of each view, as a kernel's record calls them: `x_n`, `x_c16`, .."""
-    return {f"{name}_{axis}": stride for name, view in views.items()
-            for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view), strict=False)}
+def named_strides(**views: BlockedView) -> dict[str, Strides]:
+    """Strides over (image, block, row, pixel) of each view, which are a group of a kernel's record."""
+    return {name: blocked_strides(view)[:4] for name, view in views.items()}
 
 
 def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:

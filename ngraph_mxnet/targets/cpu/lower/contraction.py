@@ -186,9 +186,9 @@ def byte_plane(view: BlockedView) -> Plane:
     return Plane(view.row * size, view.pixel * size, view.image * size)
 
 
-def block_bytes(view: BlockedView | None) -> int:
+def block_bytes(view: BlockedView) -> int:
     """Between channel blocks."""
-    return view.block * view.type.element.size if view is not None else 0
+    return view.block * view.type.element.size
 
 
 @dataclass(frozen=True)
@@ -295,10 +295,9 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         **choice.fields(), steps=steps.size,
         flags=_flags(out, residual, second), activation=ACTIVATIONS[epilogue.activation.op],
         pixel_stride=geometry.strides[1] * source.plane.pixel,
-        in_image_stride=source.plane.image, in_group_stride=source.group_stride,
-        out_image_stride=byte_plane(out).image, out_block_stride=block_bytes(out),
-        res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
-        out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
+        input=(source.plane.image, source.group_stride),
+        **{name: (byte_plane(view).image, block_bytes(view))
+           for name, view in (("output", out), ("residual", residual), ("output2", second)) if view},
         **{**epilogue.bounds, **by_name("slope offset scale shift", epilogue.activation.gate), **storing.numbers},
     )
     packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)

@@ -65,8 +65,7 @@ def depthwise_convolution(ctx: Lowering, source: BlockedView, weights: View, bia
         images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
         chunk_rows=-(-out.height // chunks),
         first=-4 * (padding.top * source.row + padding.left * BLOCK),
-        in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
-        out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,
+        input=(4 * source.image, 4 * source.block, 4 * source.row), output=(4 * out.image, 4 * out.block, 4 * out.row),
         activation=ACTIVATIONS[activation.op],
         **by_name("lower upper slope offset scale shift", (*bounds, *activation.gate)),
     )

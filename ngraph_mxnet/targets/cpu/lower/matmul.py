@@ -122,8 +122,8 @@ def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
     *outer, (count, (step, to)) = dims
     for index in product(*(range(size) for size, _ in outer)):
         at, target = (sum(i * steps[k] for i, (_, steps) in zip(index, outer, strict=True)) for k in (0, 1))
-        params = TO_BLOCKED(n=count, c=depth, h=1, w=rows, in_n=step, in_c=seen.strides[-1], in_row=0,
-                            in_column=seen.strides[-2], out_n=to, out_c=rows * BLOCK, out_row=0, out_column=BLOCK)
+        params = TO_BLOCKED(n=count, c=depth, h=1, w=rows, input=(step, seen.strides[-1], 0, seen.strides[-2]),
+                            output=(to, rows * BLOCK, 0, BLOCK))
         ctx.emit("to_blocked", params, input=seen.moved(4 * at), output=out.moved(4 * target))
     strides = (*contiguous_strides((*batch, matrix))[:-1], BLOCK, 1)
     return Left(PlainView(seen.type, out.buffer, out.offset, out.writers, strides), rows * BLOCK)
@@ -175,8 +175,7 @@ def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, rows: int, channe
     params = contraction_params(**{
         **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
         "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
-        "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
-        "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4,
+        "input": (image.a * size, group.a * size), "output": (image.out * 4, group.out * 4, BLOCK * 4),
     })
     return _Numbers(choice, pixels, steps, params, matrix_bytes)
 

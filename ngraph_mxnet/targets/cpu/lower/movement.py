@@ -395,11 +395,11 @@ def wide_product(ctx: Lowering, node: Node) -> None:
     for view, flag in zip(views, ("transpose_a", "transpose_b"), strict=True):
         pair = view.strides[-2:][::-1] if node.attrs[flag] else view.strides[-2:]
         steps.append((prod(view.type.shape[-2:]), *pair))
-    (a_batch, a_row, a_inner), (b_batch, b_inner, b_column) = steps
+    a, (b_batch, b_inner, b_column) = steps
     inner = node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1]
     out = ctx.new_plain(TensorType(element, node.output.shape))
-    params = PRODUCT(batch=prod(batch), rows=rows, inner=inner, columns=columns, a_batch=a_batch, a_row=a_row,
-                     a_inner=a_inner, b_batch=b_batch, b_column=b_column, b_inner=b_inner)
+    params = PRODUCT(batch=prod(batch), rows=rows, inner=inner, columns=columns, a=a,
+                     b=(b_batch, b_column, b_inner))
     ctx.emit(f"product_{element}", params, a=views[0], b=views[1], output=out)
     if len(node.inputs) > 2:
         out = _binary(ctx, "add", [out, converted(ctx, ctx.plain(node.inputs[2]), element)], node.output.shape)

@@ -109,8 +109,8 @@ def lrn(ctx: Lowering, node: Node) -> None:
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     shape, strides = node.output.shape, contiguous_strides(node.output.shape)
     params = reduction.LRN(
-        n=shape[0], c=shape[1], inner=prod(shape[2:]), in_n=strides[0], in_c=strides[1], out_n=strides[0],
-        out_c=strides[1], **{name: node.attrs[name] for name in ("size", "alpha", "beta", "bias")})
+        n=shape[0], c=shape[1], inner=prod(shape[2:]), input=strides[:2], output=strides[:2],
+        **{name: node.attrs[name] for name in ("size", "alpha", "beta", "bias")})
     ctx.emit("lrn", params, input=source, output=out)
     ctx.set_plain(node.output, out)
 

@@ -279,7 +279,7 @@ class _Product:
         steps = step_table(plane, channels=-(-self.depth // BLOCK), channel_stride=BLOCK * 4)
         pixels = pixel_table(1, self.rows, inputs=plane, output=Plane(0, out.strides[0] * 4))
         params = contraction_params(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
-                                   out_block_stride=BLOCK * 4)
+                                   output=(0, BLOCK * 4))
         touched = (self.rows * (self.depth + self.channels) + self.depth * self.channels) * 4
         ctx.emit(self.choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
                  pixels=ctx.table(pixels), steps=ctx.table(steps),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, i64
@@ -24,7 +25,7 @@ def resample(ctx: Lowering, node: Node) -> None:
     (data,) = node.inputs
     rows, columns = _taps(node)
     source, out = ctx.blocked(data), ctx.new_blocked(node.output)
-    params = RESAMPLE(**_image(source, out), taps_h=rows.taps, taps_w=columns.taps)
+    params = RESAMPLE(**_image(source, out), taps=(rows.taps, columns.taps))
     ctx.emit("resample_blocked", params, input=source, output=out, **by_name(
         "first_row row_weights first_column column_weights",
         (ctx.table(table) for axis in (rows, columns) for table in (axis.first, axis.weights))))
@@ -42,11 +43,10 @@ def _taps(node: Node) -> list[AxisTaps]:
     return [of_arrays(*taps) for taps in gradient_taps(node.op.name, tuple(map(int, sizes)), attrs)]
 
 
-def _image(source: BlockedView, out: BlockedView) -> dict[str, int]:
+def _image(source: BlockedView, out: BlockedView) -> dict[str, Any]:
     """Sizes and strides of both."""
-    return {"n": source.images, "c16": source.blocks, "h": source.height, "w": source.width, "out_h": out.height,
-            "out_w": out.width, **by_name("in_n in_c16 in_row", blocked_strides(source)[:3]),
-            **by_name("out_n out_c16 out_row", blocked_strides(out)[:3])}
+    return {"n": source.images, "c16": source.blocks, "h": source.height, "w": source.width,
+            "out": (out.height, out.width), "input": blocked_strides(source)[:3], "output": blocked_strides(out)[:3]}
 
 
 @lowers("bilinear_sample", check=check_f32)

@@ -20,7 +20,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WE
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import GATHER, GATHER_WEIGHT_GRADIENT, INPUT
-from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.record import PIXEL, by_name
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.planning.algorithm import Strip, cut, weight_matrix
 from ngraph_mxnet.targets.cpu.planning.gradients import slices_met, without_kernel
@@ -35,7 +35,6 @@ _CHUNK_TILES = 96
 """The most tiles in a chunk of the kernel; see `_products`."""
 _MOST_BLOCKS = 16
 _SUMS = 256 * 1024
-_PIXEL = 4 * BLOCK
 
 
 def choose_tile(ctx: Lowering, node: Node) -> int:
@@ -55,7 +54,7 @@ def winograd_weight_gradient(ctx: Lowering, tile: int, node: Node) -> None:
     """Two-dimensional images."""
     data, head, halo = ctx.blocked(node.inputs[0]), ctx.blocked(node.inputs[1]), gradient_halo(node)
     matrices, blocks = (tile + 2) ** 2, data.blocks + head.blocks
-    most = max(_FEWEST_TILES, _CACHE // (matrices * blocks * _PIXEL))
+    most = max(_FEWEST_TILES, _CACHE // (matrices * blocks * PIXEL))
     strips = cut(head.images, head.height, head.width, tile, most).strips()
     whole = strips[0].tiles
     inputs, heads = (_buffer(ctx, matrices * view.blocks * whole * BLOCK) for view in (data, head))
@@ -71,11 +70,11 @@ def winograd_weight_gradient(ctx: Lowering, tile: int, node: Node) -> None:
                                                      (f"winograd_head_{tile}", head, 0, 0, own_heads)):
             params = _transform(strip, source, (head.height + more, head.width + more), origin, whole)
             ctx.emit(kernel, params, image=source, matrices=target, after=after,
-                     bytes=int(share * source.type.bytes) + matrices * source.blocks * strip.tiles * _PIXEL)
+                     bytes=int(share * source.type.bytes) + matrices * source.blocks * strip.tiles * PIXEL)
         params = _products(strip, matrices, data.blocks, head.blocks, whole, channels, adds=number > 0)
         ctx.emit("weight_gradient", params, data=own_inputs, head=own_heads, sums=own_sums,
                  operations=share * 18 * head.type.size * channels,
-                 bytes=matrices * blocks * strip.tiles * _PIXEL + sums.type.bytes)
+                 bytes=matrices * blocks * strip.tiles * PIXEL + sums.type.bytes)
         after = [own_sums]
     out = ctx.new_plain(node.output.type)
     gather = GATHER(outputs=outputs, channels=channels, side=tile + 2)
@@ -92,9 +91,8 @@ def _transform(strip: Strip, source: BlockedView, size: tuple[int, int], origin:
     """Return the parameters that transform a strip to matrices that have room for `tiles` tiles."""
     return INPUT(
         strip_rows=strip.count, tile_rows=strip.tile_rows, tile_columns=strip.tile_columns, first_row=strip.first,
-        blocks=source.blocks, **by_name("rows columns", size), origin=origin, row_step=1, column_step=1,
-        **by_name("in_n in_c in_row", blocked_strides(source)[:3]), out_matrix=source.blocks * tiles * BLOCK,
-        out_c=tiles * BLOCK)
+        blocks=source.blocks, **by_name("rows columns", size), origin=origin, step=(1, 1),
+        image=blocked_strides(source)[:3], matrices=(source.blocks * tiles * BLOCK, tiles * BLOCK))
 
 
 def _products(strip: Strip, matrices: int, data_blocks: int, head_blocks: int, tiles: int, channels: int, *,
@@ -103,15 +101,14 @@ def _products(strip: Strip, matrices: int, data_blocks: int, head_blocks: int, t
     width = max(size for size in range(1, _CHUNK_TILES + 1) if strip.tiles % size == 0)
     height, row_chunk = strip.tiles // width, _CHUNK_TILES // width
     head_group = _even(head_blocks, _MOST_BLOCKS)
-    data_group = _even(data_blocks, max(1, min(_MOST_BLOCKS, _SUMS // (head_group * BLOCK * _PIXEL))))
+    data_group = _even(data_blocks, max(1, min(_MOST_BLOCKS, _SUMS // (head_group * BLOCK * PIXEL))))
     return WEIGHT_GRADIENT(
         copies=matrices, copy_chunks=-(-height // min(height, row_chunk)), images=matrices, height=height, width=width,
-        image_chunk=1, row_chunk=min(height, row_chunk), data_blocks=data_blocks, head_blocks=head_blocks,
-        data_group=data_group, head_group=head_group, taps_h=1, taps_w=1, lanes=BLOCK,
-        last_lanes=channels - (data_blocks - 1) * BLOCK, first=0, data_image=data_blocks * tiles * _PIXEL,
-        data_block=tiles * _PIXEL, data_row=width * _PIXEL, data_pixel=_PIXEL,
-        head_image=head_blocks * tiles * _PIXEL, head_block=tiles * _PIXEL, head_row=width * _PIXEL, tap_row=0,
-        tap_column=0, adds=adds, batches=1, data_batch=0, head_batch=0)
+        image_chunk=1, row_chunk=min(height, row_chunk), blocks=(data_blocks, head_blocks),
+        group=(data_group, head_group), taps=(1, 1), lanes=BLOCK, last_lanes=channels - (data_blocks - 1) * BLOCK,
+        first=0, data=(data_blocks * tiles * PIXEL, tiles * PIXEL, width * PIXEL, PIXEL),
+        head=(head_blocks * tiles * PIXEL, tiles * PIXEL, width * PIXEL), tap=(0, 0), adds=adds, batches=1,
+        batch=(0, 0))
 
 
 def _even(count: int, most: int) -> int:
@@ -174,7 +171,7 @@ class _Cut:
         rows = max(1, min(height, _CHUNK_PIXELS // width))
         rows = _even(height, rows)
         together = max(1, min(images, _CHUNK_PIXELS // (height * width))) if rows == height else 1
-        pair = prod(source.taps) * source.lanes * _PIXEL
+        pair = prod(source.taps) * source.lanes * PIXEL
         if source.inner == 1:
             head_group = data_group = 1
         else:
@@ -233,22 +230,22 @@ def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: 
     cut = _Cut.of(head, source, strides, size)
     numbers = {
         **{name: getattr(cut, name) for name in "copies copy_chunks images height width image_chunk row_chunk".split()},
-        "first": source.first, "data_image": source.plane.image, "data_block": source.block_stride,
-        "data_row": strides[0] * source.plane.row, "data_pixel": strides[1] * source.plane.pixel,
-        "head_image": byte_plane(head).image, "head_block": block_bytes(head), "head_row": byte_plane(head).row,
-        "tap_row": dilations[0] * source.plane.row,
+        "first": source.first, "data": (source.plane.image, source.block_stride, strides[0] * source.plane.row,
+                                        strides[1] * source.plane.pixel),
+        "head": (byte_plane(head).image, block_bytes(head), byte_plane(head).row),
     }
+    tap = dilations[0] * source.plane.row, dilations[1] * source.plane.pixel
     sums = cut.copies * head.blocks * source.blocks * prod(source.taps) * source.lanes * BLOCK
     made = ctx.new_plain(TensorType(f32, (sums,)))
     if depthwise:
         side = source.taps[0]
-        kernel, params = f"weight_gradient_depthwise_{side}", DEPTHWISE_GRADIENTS[side](**numbers, blocks=head.blocks)
+        kernel, params = f"weight_gradient_depthwise_{side}", DEPTHWISE_GRADIENTS[side](
+            **numbers, blocks=head.blocks, tap=tap[:1])
     else:
         kernel, params = "weight_gradient", WEIGHT_GRADIENT(
-            **numbers, data_blocks=source.blocks, head_blocks=head.blocks, data_group=cut.data_group,
-            head_group=cut.head_group, **by_name("taps_h taps_w", source.taps), lanes=source.lanes,
-            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel, adds=False,
-            batches=source.batches, data_batch=source.batch, head_batch=head_batch)
+            **numbers, blocks=(source.blocks, head.blocks), group=(cut.data_group, cut.head_group), taps=source.taps,
+            lanes=source.lanes, last_lanes=source.last_lanes, tap=tap, adds=False, batches=source.batches,
+            batch=(source.batch, head_batch))
     pixels = source.batches * head.images * head.height * head.width
     ctx.emit(kernel, params, data=source.view, head=head, sums=made,
              operations=2 * pixels * prod(node.output.shape[:2]) * prod(_pair(node, "kernel")),

@@ -20,7 +20,6 @@ from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params.layout import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
-from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.planning.algorithm import cut, weight_matrix
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, images_of
@@ -87,12 +86,12 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     for strip in ctx.builder.each(strips.count, strips.strip):
         matrices, results = products.views()
         shared = {"strip_rows": strip.count, "tile_rows": strip.tile_rows, "tile_columns": strip.tile_columns,
-                  "first_row": strip.first, **by_name("row_step column_step", geometry.dilations)}
+                  "first_row": strip.first, "step": geometry.dilations}
         top, left = geometry.padding
         params = INPUT(
             **shared, blocks=source.blocks, rows=out.height + 2 * geometry.dilations[0],
             columns=out.width + 2 * geometry.dilations[1], origin=-top * source.row - left * BLOCK,
-            **_steps("in", source), out_matrix=products.in_stride, out_c=products.block)
+            image=_steps(source), matrices=(products.in_stride, products.block))
         ctx.emit(f"winograd_input_{tile}", params, image=source, matrices=matrices, after=before, around=("image",),
                  bytes=strip.count * source.type.bytes // strips.total + matrices.type.bytes)
         products.emit(ctx, matrices, packed, results,
@@ -100,8 +99,8 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
         params = OUTPUT(
             **shared, blocks=out.blocks, rows=out.height, columns=out.width,
             flags=sum(OUTPUT_FLAGS[name] for name, view in (("residual", residual), ("output2", second)) if view),
-            in_matrix=products.out_stride, in_c=products.block, **_steps("out", out), **_steps("res", residual),
-            **_steps("out2", second), lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2,
+            products=(products.out_stride, products.block), output=_steps(out), residual=_steps(residual),
+            output2=_steps(second), lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2,
             upper2=epilogue.upper2)
         images = [view for view in (out, residual, second) if view]
         ctx.emit(f"winograd_output_{tile}", params, products=results, bias=bias, residual=residual, output2=second,
@@ -111,8 +110,8 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
         before = [View(out.type, out.buffer, 0, out.writers[-1:])]
 
 
-def _steps(prefix: str, view: BlockedView | None) -> dict[str, int]:
-    return by_name(f"{prefix}_n {prefix}_c {prefix}_row", blocked_strides(view)[:3] if view else (0, 0, 0))
+def _steps(view: BlockedView | None) -> tuple[int, ...]:
+    return blocked_strides(view)[:3] if view else (0, 0, 0)
 
 
 class _Products:
@@ -147,8 +146,8 @@ class _Products:
         steps = step_table(plane, channels=self.blocks, channel_stride=self.block * 4)
         fields = {**self.choice.fields(), "channel_group_stride": 0}
         params = contraction_params(
-            **fields, steps=steps.size, pixel_stride=BLOCK * 4, in_group_stride=self.in_stride * 4,
-            out_block_stride=self.block * 4,
+            **fields, steps=steps.size, pixel_stride=BLOCK * 4, input=(0, self.in_stride * 4),
+            output=(0, self.block * 4),
         )
         zeros = zero_table(self.choice.oc_groups * self.choice.oc_tile)
         ctx.emit(self.choice.kernel, params, input=matrices, weights=packed, output=results, bias=ctx.table(zeros),
@@ -161,7 +160,7 @@ def _pack(ctx: Lowering, weights: Value, tile: int, oc_tile: int) -> View:
     outputs, inputs = weights.shape[:2]
     packing = Packing.of_convolution(ctx, weights, 1)
     params = PACK(out_channels=outputs, in_channels=inputs, side=tile + 2, oc_tile=oc_tile,
-                  **by_name("oc_stride ic_stride kh_stride kw_stride", packing.strides))
+                  weights=packing.strides)
     params = params.followed_by(floats=weight_matrix(tile).ravel().tolist())
     size = (tile + 2) ** 2 * -(-outputs // oc_tile) * oc_tile * -(-inputs // BLOCK) * BLOCK * 4
 

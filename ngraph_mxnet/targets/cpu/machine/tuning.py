@@ -61,7 +61,7 @@ def contraction_candidates(instruction: Instruction) -> list[Ints]:
     if splits and "depthwise" not in instruction.kernel:
         blocks = {params.steps, -(-params.steps // 2), -(-params.steps // 4)}
         ways += [params._replace(step_block=block) for block in sorted(blocks)]
-    return [list(way) for way in ways if way != params]
+    return [CONTRACTION.flat(way) for way in ways if way != params]
 
 
 CANDIDATES: dict[str, tuple[Callable[[Instruction], list[Ints]], Callable[[Sequence[int]], int]]] = {

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Isa
+from ngraph_mxnet.targets.cpu.params.record import Kernels
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 __all__ = [
     "BYTE", "EIGHT", "F32", "F64", "I1", "I32", "I64", "PTR", "VECTOR", "WORDS", "Emitter", "activate",
-    "activation_module", "call_activation",
+    "activation_module", "call_activation", "integer", "kernel_function",
 ]
 
 
@@ -40,6 +41,10 @@ class _BFloat(ir.Type):
         return hash(_BFloat)
 
 
+def integer(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
 _BF16 = _BFloat()
 _BF16_LANES = ir.VectorType(_BF16, 16)
 _HALVES = ir.VectorType(ir.IntType(16), 16)
@@ -48,10 +53,17 @@ _ROUNDING = 1.5 * 2.0**23
 """A float32 of a few bits more or less than this is a whole number, which its lowest bits hold."""
 
 
+def kernel_function(module: ir.Module, name: str) -> ir.Function:
+    """The C function of a kernel, which `module` is to define."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64]), name=name)
+    function.attributes.add("nounwind")
+    return function
+
+
 class Emitter:
     """A builder at the end of a function's current block. `fma` names the multiply-add intrinsic.
 
-    `vector` has `lanes` floats, 16 or 8; bf16 and u8 have 16. `target` is the instruction set of what compiles it:
+    `vector` has `lanes` floats; bf16 and u8 have 16. `target` is the instruction set of what compiles it:
     that of avx512 has AVX512_BF16, and those with `vnni` have AVX512_VNNI or AVX-VNNI; others make the same of other
     instructions, for tests.
     """
@@ -70,6 +82,21 @@ class Emitter:
         module = self.function.module
         return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, operands), name=name)
 
+    def operands(self, count: int) -> list[ir.Value]:
+        """The pointers that a kernel gets."""
+        return [self.load(self.at(self.function.args[0], 8 * i), PTR, 8) for i in range(count)]
+
+    def ints(self, record: Kernels) -> Any:
+        """The ints that a kernel gets, as `record.read` gives them."""
+        return record.read([self.load(self.at(self.function.args[1], 8 * i), I64, 8) for i in range(len(record.ints))])
+
+    def least(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        return self.builder.select(self.builder.icmp_signed("<", one, other), one, other)
+
+    def ceiling(self, count: ir.Value, size: ir.Value) -> ir.Value:
+        """`count / size`, rounded up."""
+        return self.builder.udiv(self.builder.add(count, self.builder.sub(size, integer(1))), size)
+
     def block(self, name: str) -> ir.Block:
         """A new, empty block."""
         return self.function.append_basic_block(name)
@@ -79,7 +106,7 @@ class Emitter:
         if isinstance(offset, int):
             if offset == 0:
                 return pointer
-            offset = ir.Constant(I64, offset)
+            offset = integer(offset)
         return self.builder.gep(pointer, [offset], source_etype=BYTE)
 
     def load(self, pointer: ir.Value, kind: ir.Type, align: int = 4) -> ir.Value:
@@ -252,17 +279,12 @@ class Emitter:
         above = self.builder.fcmp_ordered("<", upper, value)
         return self.builder.select(above, upper, value)
 
-    def gate(self, value: ir.Value, parameters: Sequence[ir.Value],
-             multiply_add: Callable[[ir.Value, ir.Value, ir.Value], ir.Value] | None = None) -> ir.Value:
-        """A hard swish by slope, offset, scale and shift: value * clamp(value * slope + offset, 0, 1) * scale + shift.
-
-        `multiply_add` is for vectors of another width than the emitter's.
-        """
+    def gate(self, value: ir.Value, parameters: Sequence[ir.Value]) -> ir.Value:
+        """A hard swish by four numbers: value * clamp(value * slope + offset, 0, 1) * scale + shift."""
         slope, offset, scale, shift = parameters
-        fused = multiply_add or self.multiply_add
         zero, one = (ir.Constant(value.type, [number] * value.type.count) for number in (0.0, 1.0))
-        opened = self.clamp(fused(value, slope, offset), zero, one)
-        return fused(self.builder.fmul(value, opened), scale, shift)
+        opened = self.clamp(self.multiply_add(value, slope, offset), zero, one)
+        return self.multiply_add(self.builder.fmul(value, opened), scale, shift)
 
     def sloped(self, value: ir.Value, slopes: ir.Value) -> ir.Value:
         """Return the value where it is above 0, and the value times the slope elsewhere. NaN stays NaN."""
@@ -272,7 +294,7 @@ class Emitter:
 
     def equals(self, value: ir.Value, number: int) -> ir.Value:
         """Compare an i64 with a number for equality."""
-        return self.builder.icmp_signed("==", value, ir.Constant(I64, number))
+        return self.builder.icmp_signed("==", value, integer(number))
 
     def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None], step: int = 1) -> None:
         """`body(number)` for the numbers from `begin` on, below `end`."""
@@ -285,9 +307,40 @@ class Emitter:
         b.cbranch(b.icmp_signed("<", number, end), inside, after)
         b.position_at_end(inside)
         body(number)
-        number.add_incoming(b.add(number, ir.Constant(I64, step)), b.block)
+        number.add_incoming(b.add(number, integer(step)), b.block)
         b.branch(head)
         b.position_at_end(after)
+
+    def switch(self, value: ir.Value, cases: Mapping[int, Callable[[], None]], name: str) -> None:
+        """The case of the value, which is one of them; their blocks have names that end in it."""
+        b, invalid, done = self.builder, self.block(f"{name}_none"), self.block(f"{name}_case_done")
+        switch = b.switch(value, invalid)
+        for number, body in cases.items():
+            case = self.block(f"{name}{number}")
+            switch.add_case(integer(number), case)
+            b.position_at_end(case)
+            body()
+            b.branch(done)
+        b.position_at_end(invalid)
+        b.unreachable()
+        b.position_at_end(done)
+
+    def repeat(self, name: str, first: Sequence[ir.Value],
+               body: Callable[[list[ir.Value]], tuple[ir.Value, Sequence[ir.Value]]]) -> list[ir.Value]:
+        """A loop of at least one turn. `body` gets the values, which are `first` in the first turn, and gives whether
+        there is another turn and the values as they follow; the last of these."""
+        b = self.builder
+        before, inside, after = b.block, self.block(name), self.block(f"{name}_done")
+        b.branch(inside)
+        b.position_at_end(inside)
+        carried = [b.phi(value.type) for value in first]
+        again, following = body([*carried])
+        for phi, start, later in zip(carried, first, following, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(later, b.block)
+        b.cbranch(again, inside, after)
+        b.position_at_end(after)
+        return list(following)
 
     def either(
         self, condition: ir.Value, yes: Callable[[], Sequence[ir.Value]], no: Callable[[], Sequence[ir.Value]]
@@ -378,7 +431,7 @@ def _define(module: ir.Module, lanes: int, multiply_add: str) -> None:
     cases = {number: e.block(name) for name, number in _CALLED.items()}
     switch = b.switch(kind, done)
     for name, number in _CALLED.items():
-        switch.add_case(ir.Constant(I64, number), cases[number])
+        switch.add_case(integer(number), cases[number])
         b.position_at_end(cases[number])
         symbol = f"ng_expression_{name}"
         expression = module.globals.get(symbol) or ir.Function(module, ir.FunctionType(F32, [F32]), name=symbol)
@@ -391,18 +444,18 @@ def _define(module: ir.Module, lanes: int, multiply_add: str) -> None:
 def _pixels(e: Emitter, expression: ir.Function, base: ir.Value, offsets: ir.Value, count: ir.Value,
             lanes: int) -> None:
     """The expression of every float of every pixel."""
-    b, zero = e.builder, ir.Constant(I64, 0)
+    b, zero = e.builder, integer(0)
     has_table = b.icmp_unsigned("!=", offsets, ir.Constant(PTR, None))
 
     def pixel(number: ir.Value) -> None:
-        neighbour = b.mul(number, ir.Constant(I64, 64))
+        neighbour = b.mul(number, integer(64))
         (offset,) = e.when(has_table, [neighbour], lambda: [e.load_offset(offsets, number)])
         place = e.at(base, offset)
 
         def lane(at: ir.Value) -> None:
-            element = e.at(place, b.mul(at, ir.Constant(I64, 4)))
+            element = e.at(place, b.mul(at, integer(4)))
             b.store(b.call(expression, [e.load(element, F32)]), element, align=4)
 
-        e.loop(zero, ir.Constant(I64, lanes), lane)
+        e.loop(zero, integer(lanes), lane)
 
     e.loop(zero, count, pixel)

@@ -39,9 +39,9 @@ it 0 to 255 (and are those of the clamp, too, where there is no activation); y i
 activation or the second output reads it. Of a second output in u8 `lower2` and `upper2` are such bounds.
 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
-and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
-group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the steps are
-split into blocks, which a bf16 output and variants of u8 do not allow: it can't hold the sums so far.
+and written, at `block * output.block + pixel_out[p]` and alike. With an `oc_tile` of 8 weight tiles are half blocks;
+where a group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the
+steps are split into blocks, which a bf16 output and variants of u8 do not allow: it can't hold the sums so far.
 
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
 32, is the variant's number of output channels per weight tile. Weights are packed
@@ -50,8 +50,7 @@ Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the va
 (`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
 they may share weights or channel vectors.
 
-Tasks are numbered flat over (group, oc group, image, chunk) for `ORDER_CHANNELS`, and over
-(image, group, chunk, oc group) for `ORDER_PIXELS`, last fastest. A chunk is `chunk_tiles` consecutive
+Tasks are numbered flat over `TASK_LOOPS`, last fastest. A chunk is `chunk_tiles` consecutive
 tiles of at most M pixels; a row of `row_pixels` pixels is cut into `row_tiles` tiles whose sizes differ by
 at most one, the larger first. Variants ending in `_rows` ask that the pixels of one row lie `pixel_stride`
 bytes apart in the input; for the others a row may be the whole image.
@@ -68,7 +67,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Isa, Variant, variants
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Params, Span, by_name, span
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, PIXEL, Kernels, Params, Span, axes, span, whole
 
 __all__ = [
     "DEPTHWISE", "DEPTHWISE_GRADIENTS", "STRIDES", "WEIGHT_GRADIENT", "depthwise_symbol", "gradient_symbol",
@@ -80,6 +79,9 @@ ORDER_CHANNELS = 0
 """Weights stay in cache: output channels outermost."""
 ORDER_PIXELS = 1
 """A chunk of the input stays in cache: pixels outermost."""
+TASK_LOOPS = {ORDER_CHANNELS: ("group", "oc_group", "image", "chunk"),
+              ORDER_PIXELS: ("image", "group", "chunk", "oc_group")}
+"""The loops over tasks, outermost first."""
 
 FLAG_RESIDUAL = 1
 FLAG_OUTPUT2 = 2
@@ -181,23 +183,20 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     low, high = (pixel + step for pixel, step in zip(inputs, steps.extremes(0, n.steps), strict=True))
     lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 16 if variant.u8 else 64
     narrower = 2 * variant.bf16 + 4 * variant.u8  # times as narrow as float32
-    spans = [around("input", low, high + lane_bytes, (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
+    spans = [around("input", low, high + lane_bytes, *axes((n.images, n.groups), n.input))]
     panel = 4 * variant.oc_tile * n.steps * variant.lanes
     channels = (n.groups, n.channel_group_stride)
     vector = 4 * variant.oc_tile * n.oc_groups
     spans += [around("weights", 0, panel * n.oc_groups, (n.groups, n.weight_group_stride)),
               around("bias", 0, vector, channels)]
-    strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
-               "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
-               "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
     results = [("output", 1, 0, FLAG_OUTPUT_NARROW), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_NARROW),
                ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_NARROW)]
     for operand, row, flag, narrow in results:
         if n.flags & flag == flag:
-            axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
-            pixel = 4 * BLOCK // (1 + (narrower - 1) * (n.flags & narrow > 0)) if narrower else 4 * BLOCK
+            pixel = PIXEL // (1 + (narrower - 1) * (n.flags & narrow > 0)) if narrower else PIXEL
             low, high = offsets.extremes(row * pixels, pixels)
-            spans.append(around(operand, low, high + pixel, *axes))
+            spans.append(around(operand, low, high + pixel,
+                                *axes((n.images, n.groups, n.out_blocks), getattr(n, operand))))
     if n.flags & FLAG_OUTPUT2:
         spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
     if n.activation == ACTIVATIONS["prelu"]:
@@ -222,19 +221,18 @@ def _elements_of(u8: bool, bf16: bool, k1: bool, flags: int) -> str:
 
 
 _TENSORS = "input weights bias >output residual? pixels steps >output2? scale2? shift2? slopes?"
+_INTS = ("images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
+         "pixel_stride weight_group_stride channel_group_stride input(image group) output(image group block) "
+         "residual(image group block) output2(image group block) activation")
 _FLOATS = "lower upper lower2 upper2 slope offset scale shift"
 CONTRACTION = Kernels(
     " ".join(name for name, variant in CONTRACTIONS.items() if not variant.u8),
-    tensors=_TENSORS,
-    ints="images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
-         "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
-         "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
-         "out2_group_stride out2_block_stride activation",
-    sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned, elements=_elements,
+    tensors=_TENSORS, ints=_INTS, sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned,
+    elements=_elements,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.
 
-images: images that differ by `*_image_stride` only.
+images: images that differ by their operands' `image` strides only.
 groups: channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks.
 oc_groups: weight tiles of `oc_tile` output channels in a group, ceil(channels / oc_tile).
 out_blocks: 16-channel output blocks in a group.
@@ -252,38 +250,37 @@ channel_group_stride: the same for `bias`, `scale2` and `shift2`, and in u8 for 
 
 QUANTIZED_CONTRACTION = Kernels(
     " ".join(name for name, variant in CONTRACTIONS.items() if variant.u8),
-    tensors=f"{_TENSORS} factor addend", ints=" ".join(CONTRACTION.ints), sizes=8,
+    tensors=f"{_TENSORS} factor addend", ints=_INTS, sizes=8,
     floats=f"{_FLOATS} residual_scale least most zero_point zero_point2", tasks=_tasks,
     reach=contraction_reach, aligned=_quantized_aligned, elements=_elements,
 )
 """The record of contractions of u8. Parameters that it shares with `CONTRACTION` have the same places."""
 _FLAGS = CONTRACTION.ints.index("flags")
 
-_INTS = {**dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1}
+_DEFAULTS = {"images": 1, "groups": 1, "input": (0, 0), "residual": (0, 0), "output2": (0, 0), **dict.fromkeys(
+    "order step_block flags pixel_stride weight_group_stride channel_group_stride activation".split(), 0)}
 _NUMBERS = {"lower": float("-inf"), "upper": float("inf"), "lower2": float("-inf"), "upper2": float("inf"),
             "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0}
 
 
-def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
-                       steps: int, out_block_stride: int, **others: Any) -> Params:
-    """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
-    groups' blocks follow each other. With `least` among the others it is for a variant of u8."""
-    floats = {name: others.pop(name) for name in QUANTIZED_CONTRACTION.floats if name in others}
-    params = _unclamped(oc_groups=oc_groups, out_blocks=out_blocks, rows=rows, row_pixels=row_pixels,
-                        row_tiles=row_tiles, chunk_tiles=chunk_tiles, steps=steps, out_block_stride=out_block_stride,
-                        **others)
+def contraction_params(**numbers: Any) -> Params:
+    """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped. Strides
+    of results may be those of image and block alone, if the groups' blocks follow each other. With `least` among the
+    numbers it is for a variant of u8."""
+    floats = {name: numbers.pop(name) for name in QUANTIZED_CONTRACTION.floats if name in numbers}
+    params = _unclamped(**numbers)
     if "least" not in floats:
         return params.with_floats(floats)
-    return QUANTIZED_CONTRACTION(**by_name(CONTRACTION.ints, params.ints()), **{**_NUMBERS, **floats})
+    return QUANTIZED_CONTRACTION(**CONTRACTION.read(params.ints())._asdict(), **{**_NUMBERS, **floats})
 
 
 @cached(1024)
-def _unclamped(*, out_blocks: int, steps: int, **others: int) -> Params:
-    given = {**_INTS, "out_blocks": out_blocks, "steps": steps, **others}
-    given["step_block"] = where(given["step_block"] > 0, given["step_block"], steps)
-    for prefix in ("out", "res", "out2"):
-        if f"{prefix}_group_stride" not in others:
-            given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
+def _unclamped(**numbers: Any) -> Params:
+    given = {**_DEFAULTS, **numbers}
+    given["step_block"] = where(given["step_block"] > 0, given["step_block"], given["steps"])
+    for name in ("output", "residual", "output2"):
+        image, *group, block = given[name]
+        given[name] = image, *(group or [given["out_blocks"] * block]), block
     return CONTRACTION(**given, **_NUMBERS)
 
 
@@ -291,21 +288,19 @@ STRIDES = (1, 2)
 
 
 def _depthwise_reach(stride: int, p: Any, _: int) -> list[Span]:
-    height, width, pixel = (p.height - 1) * stride + 3, (p.width - 1) * stride + 3, 4 * BLOCK
-    operand, low, high = span("input", 1, (p.images, p.in_image_stride), (p.blocks, p.in_block_stride),
-                        (height, p.in_row_stride), (width, pixel), last=pixel)
-    return [(operand, low + p.first, high + p.first), ("weights", 0, p.blocks * 9 * pixel),
-            ("bias", 0, p.blocks * pixel),
-            span("output", 1, (p.images, p.out_image_stride), (p.blocks, p.out_block_stride),
-                 (p.height, p.out_row_stride), (p.width, pixel), last=pixel),
-            *([("slopes", 0, p.blocks * pixel)] if p.activation == ACTIVATIONS["prelu"] else [])]
+    height, width = (p.height - 1) * stride + 3, (p.width - 1) * stride + 3
+    operand, low, high = span("input", 1, *axes((p.images, p.blocks, height, width), (*p.input, PIXEL)), last=PIXEL)
+    return [(operand, low + p.first, high + p.first), ("weights", 0, p.blocks * 9 * PIXEL),
+            ("bias", 0, p.blocks * PIXEL),
+            span("output", 1, *axes((p.images, p.blocks, p.height, p.width), (*p.output, PIXEL)), last=PIXEL),
+            *([("slopes", 0, p.blocks * PIXEL)] if p.activation == ACTIVATIONS["prelu"] else [])]
 
 
 DEPTHWISE = {
     stride: Kernels(
         f"depthwise3x3_s{stride}", tensors="input weights bias >output slopes?",
-        ints="images blocks height width chunk_rows first in_image_stride in_block_stride in_row_stride "
-             "out_image_stride out_block_stride out_row_stride channels activation",
+        ints="images blocks height width chunk_rows first input(image block row) output(image block row) channels "
+             "activation",
         sizes=5, floats="lower upper slope offset scale shift",
         tasks=lambda p: p.images * p.blocks * -(-p.height // p.chunk_rows), reach=partial(_depthwise_reach, stride),
         elements="input:f32 output:f32",
@@ -327,7 +322,6 @@ def depthwise_symbol(stride: int, isa: Isa) -> str:
 
 _SIDES = 3, 5, 7
 """Rows and columns of taps of the depthwise kernels."""
-_PIXEL = 4 * BLOCK
 Axis = tuple[int, int]
 """How many places, and how far apart."""
 
@@ -339,13 +333,11 @@ def _checked(p: Any) -> None:
 
 
 def _head(p: Any, blocks: int, *more: Axis) -> Span:
-    return span("head", 1, (p.images, p.head_image), (blocks, p.head_block), (p.height, p.head_row), (p.width, _PIXEL),
-                *more, last=_PIXEL)
+    return span("head", 1, *axes((p.images, blocks, p.height, p.width), (*p.head, PIXEL)), *more, last=PIXEL)
 
 
 def _data_span(p: Any, blocks: int, more: Sequence[Axis], lanes: int) -> Span:
-    places = ((p.images, p.data_image), (blocks, p.data_block), (p.height, p.data_row), (p.width, p.data_pixel))
-    operand, low, high = span("data", 1, *places, *more, last=4 * lanes)
+    operand, low, high = span("data", 1, *axes((p.images, blocks, p.height, p.width), p.data), *more, last=4 * lanes)
     return operand, low + p.first, high + p.first
 
 
@@ -355,48 +347,48 @@ def _weight_gradient_reach(p: Any, _: int) -> list[Span]:
         raise ValueError(f"{p.last_lanes} of {p.lanes} lanes")
     if p.copies * p.copy_chunks * p.batches > MOST:
         raise ValueError(f"{p.batches} batches of images")
-    taps = (p.taps_h, p.tap_row), (p.taps_w, p.tap_column)
-    return [_data_span(p, p.data_blocks, (*taps, (p.batches, p.data_batch)), p.lanes),
-            _head(p, p.head_blocks, (p.batches, p.head_batch)),
-            ("sums", 0, p.copies * p.head_blocks * p.data_blocks * p.taps_h * p.taps_w * p.lanes * _PIXEL)]
+    return [_data_span(p, p.blocks.data, (*axes(p.taps, p.tap), (p.batches, p.batch.data)), p.lanes),
+            _head(p, p.blocks.head, (p.batches, p.batch.head)),
+            whole("sums", PIXEL, p.copies, *p.blocks, *p.taps, p.lanes)]
 
 
 def _depthwise_weight_gradient_reach(side: int, p: Any, _: int) -> list[Span]:
     _checked(p)
-    taps = (side, p.tap_row), (side, _PIXEL)
+    taps = (side, p.tap.row), (side, PIXEL)
     return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks),
-            ("sums", 0, p.copies * p.blocks * side**2 * _PIXEL)]
+            whole("sums", PIXEL, p.copies, p.blocks, side**2)]
 
 
 _CHUNKS = "copies copy_chunks images height width image_chunk row_chunk"
-_STRIDES = "first data_image data_block data_row data_pixel head_image head_block head_row tap_row"
+_STRIDES = "first data(image block row pixel) head(image block row)"
 
 WEIGHT_GRADIENT = Kernels(
     "weight_gradient", tensors="data head >sums",
-    ints=f"{_CHUNKS} data_blocks head_blocks data_group head_group taps_h taps_w lanes last_lanes {_STRIDES} "
-         "tap_column adds batches data_batch head_batch",
+    ints=f"{_CHUNKS} blocks(data head) group(data head) taps(h w) lanes last_lanes {_STRIDES} tap(row column) adds "
+         "batches batch(data head)",
     sizes=15, reach=_weight_gradient_reach,
-    tasks=lambda p: p.copies * -(-p.head_blocks // p.head_group) * -(-p.data_blocks // p.data_group),
+    tasks=lambda p: p.copies * -(-p.blocks.head // p.group.head) * -(-p.blocks.data // p.group.data),
 )
-"""`sums` is `[copies][head_blocks][data_blocks][taps_h][taps_w][lanes][16]`. Strides and `first` are in bytes. Tasks
+"""`sums` is `[copies][blocks.head][blocks.data][taps.h][taps.w][lanes][16]`. Strides and `first` are in bytes. Tasks
 are numbered over (copy, group of head blocks, group of data blocks), last fastest.
 
 copies, copy_chunks: how many copies there are, and chunks of a copy; the last copy may have fewer.
 height, width: those of the head gradient.
-batches, data_batch, head_batch: how many times as many images there are, and what lies between.
+batches, batch: how many times as many images there are, and what lies between.
 image_chunk, row_chunk: images and rows of a chunk. Chunks are numbered over (batch, images, rows), last fastest.
-data_group, head_group: blocks of a task.
+group: blocks of a task.
 lanes: input channels of a block, which are neighbours in memory; 16 of a blocked tensor.
 last_lanes: those of the last block that count. The sums of the others are not touched.
 first: from the data's first element to what the first tap of the first output meets.
-data_row, data_pixel: what the data moves by with a row and a column of the head gradient.
-tap_row, tap_column: what it moves by with a row and a column of taps.
+data: its rows and pixels are those that belong to neighbours in the head gradient.
+tap: what the data moves by with a row and a column of taps.
 adds: whether all is added to what is there.
 """
 
 DEPTHWISE_GRADIENTS = {
     side: Kernels(
-        f"weight_gradient_depthwise_{side}", tensors="data head >sums", ints=f"{_CHUNKS} blocks {_STRIDES}", sizes=8,
+        f"weight_gradient_depthwise_{side}", tensors="data head >sums",
+        ints=f"{_CHUNKS} blocks {_STRIDES} tap(row)", sizes=8,
         reach=partial(_depthwise_weight_gradient_reach, side), tasks=lambda p: p.copies * p.blocks,
     ) for side in _SIDES
 }

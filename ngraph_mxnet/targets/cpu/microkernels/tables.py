@@ -42,7 +42,14 @@ class TableRecipe:
     """The numbers that a table is made of; some may be symbolic."""
 
     kind: ClassVar[str]
+    element: ClassVar[type[np.generic]] = np.int32
     numbers: tuple[int, ...]
+
+    def table(self) -> np.ndarray:
+        """The table that binding makes, of numbers without symbols."""
+        from ngraph_mxnet import _core
+
+        return _core.table(self.kind, list(self.numbers)).view(self.element)
 
     @property
     def nbytes(self) -> int:
@@ -167,6 +174,7 @@ class FirstRecipe(TableRecipe):
     taps."""
 
     kind = "first_taps"
+    element = np.int64
 
     @property
     def nbytes(self) -> int:
@@ -177,6 +185,7 @@ class WeightRecipe(TableRecipe):
     """The weights, of the same numbers."""
 
     kind = "tap_weights"
+    element = np.float32
 
     @property
     def nbytes(self) -> int:

@@ -8,11 +8,42 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter, call_activation
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION
-from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Variant
+from ngraph_mxnet.targets.cpu.microkernels.emit import (
+    EIGHT,
+    F32,
+    F64,
+    I32,
+    I64,
+    WORDS,
+    Emitter,
+    call_activation,
+    integer,
+)
+from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Tile, Variant
 
-__all__ = ["TileValues", "emit_byte_epilogue", "emit_tile", "inline_activation", "places"]
+__all__ = ["Stored", "TileValues", "emit_tile"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A blocked tensor that a tile stores or adds, from the tile's first channel block on."""
+
+    start: ir.Value
+    block_stride: ir.Value
+    offsets: ir.Value
+    """Where the pixel table says where the tile's first pixel lies."""
+    is_narrow: ir.Value
+    """The tensor is bf16, or u8. Only variants of such types ask."""
+
+    def places(self, e: Emitter, block: int, pixels: int) -> list[ir.Value]:
+        """The tile's pixels of a channel block."""
+        start = self.block(e, block)
+        return [e.at(start, e.load_offset(self.offsets, integer(m))) for m in range(pixels)]
+
+    def block(self, e: Emitter, block: int) -> ir.Value:
+        """Where a channel block begins."""
+        return e.at(self.start, e.builder.mul(self.block_stride, integer(block))) if block else self.start
 
 
 @dataclass(frozen=True)
@@ -31,11 +62,11 @@ class TileValues:
     slopes: ir.Value
     factor: ir.Value
     addend: ir.Value
-    output: ir.Value
-    residual: ir.Value
-    output2: ir.Value
-    offsets: Sequence[ir.Value]
-    """For each tensor of the pixel table, a pointer to the offset of the tile's first pixel."""
+    output: Stored
+    residual: Stored
+    output2: Stored
+    offsets: ir.Value
+    """Where the pixel table says where the tile's first pixel lies in the input."""
     steps: ir.Value
     """The block's entries of the step table, up to `steps_end`."""
     steps_end: ir.Value
@@ -43,9 +74,6 @@ class TileValues:
     """This block of steps starts at the bias, the others at what the output holds."""
     is_last: ir.Value
     pixel_stride: ir.Value
-    out_block_stride: ir.Value
-    res_block_stride: ir.Value
-    out2_block_stride: ir.Value
     blocks_left: ir.Value
     """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
     ends_early: ir.Value
@@ -54,31 +82,24 @@ class TileValues:
     activation: ir.Value
     """Its number, see `variants.ACTIVATIONS`."""
     has_output2: ir.Value
-    is_narrow: Sequence[ir.Value]
-    """Flags for output, residual and second output: the tensor is bf16, or u8. The flags mean something to such
-    variants only."""
     floats: ir.Value
 
 
-def _block_at(e: Emitter, base: ir.Value, stride: ir.Value, block: int) -> ir.Value:
-    return e.at(base, e.builder.mul(stride, ir.Constant(I64, block))) if block else base
+def _floats(e: Emitter, v: TileValues, names: str) -> list[ir.Value]:
+    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
+    loaded = [e.load(e.at(v.floats, 8 * QUANTIZED_CONTRACTION.floats.index(name)), F64, 8) for name in names.split()]
+    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 
-def places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
-            pixels: int) -> list[ir.Value]:
-    """The tile's pixels of a channel block in the tensor at `base`."""
-    start = _block_at(e, base, stride, block)
-    return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
+def _clamped(e: Emitter, v: TileValues, values: Sequence[ir.Value], bounds: str) -> list[ir.Value]:
+    lower, upper = _floats(e, v, bounds)
+    return [e.clamp(value, lower, upper) for value in values]
 
 
-def inline_activation(e: Emitter, v: TileValues, block: int, values: Sequence[ir.Value],
-                      floats: Callable[..., list[ir.Value]]) -> list[ir.Value]:
-    """A hard swish, or what is below 0 times its channel's slope, of a channel block's values, if that is asked for.
-
-    `floats` loads numbers of the call by their names.
-    """
+def _activated(e: Emitter, v: TileValues, block: int, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """A hard swish, or what is below 0 times its channel's slope, of a channel block's values, if that is asked for."""
     def gated() -> list[ir.Value]:
-        parameters = floats("slope", "offset", "scale", "shift")
+        parameters = _floats(e, v, "slope offset scale shift")
         return [e.gate(value, parameters) for value in values]
 
     def sloped() -> list[ir.Value]:
@@ -89,61 +110,45 @@ def inline_activation(e: Emitter, v: TileValues, block: int, values: Sequence[ir
     return e.when(e.builder.or_(has_gate, has_slopes), values, lambda: e.either(has_gate, gated, sloped))
 
 
-def emit_byte_epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list:
+def _scaled(e: Emitter, v: TileValues, block: int, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """The second output of a channel block before its clamp."""
+    scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
+    return [e.multiply_add(value, scale, shift) for value in values]
+
+
+def _byte_epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list:
     """Factor and addend, residual, clamp, activation, output and second output of one channel block."""
     b = e.builder
-    narrow_output, narrow_residual, narrow_output2 = v.is_narrow
-
-    def where(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
-        return places(e, v, base, stride, tensor, block, len(sums))
-
     factor, addend = (e.load(e.at(p, 64 * block), e.vector) for p in (v.factor, v.addend))
     numbers = [b.sitofp(value, e.vector) for value in sums] if variant.whole else sums
     values = [e.multiply_add(value, factor, addend) for value in numbers]
 
     def add_residual() -> list[ir.Value]:
-        (scale,), at = _floats(e, v, "residual_scale"), where(v.residual, v.res_block_stride, 2)
+        (scale,), at = _floats(e, v, "residual_scale"), v.residual.places(e, block, len(sums))
 
         def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
             return [e.multiply_add(load(place), scale, value) for place, value in zip(at, values, strict=True)]
 
-        return e.either(narrow_residual, lambda: add(e.load_u8), lambda: add(lambda p: e.load(p, e.vector)))
-
-    def real() -> list[ir.Value]:
-        lower, upper = _floats(e, v, "lower", "upper")
-        clamped = [e.clamp(value, lower, upper) for value in values]
-        return inline_activation(e, v, block, clamped, lambda *names: _floats(e, v, *names))
+        return e.either(v.residual.is_narrow, lambda: add(e.load_u8), lambda: add(lambda p: e.load(p, e.vector)))
 
     values = e.when(v.has_residual, values, add_residual)
     # Bytes without an activation are clamped as they are stored.
-    needed = b.or_(b.or_(b.not_(e.equals(v.activation, 0)), v.has_output2), b.not_(narrow_output))
-    values = e.when(needed, values, real)
-    at = where(v.output, v.out_block_stride, 1)
-    e.either(narrow_output, lambda: _store_bytes(e, v, values, at, "least most zero_point"),
-             lambda: _store_as_bytes(e, values, at))
+    needed = b.or_(b.or_(b.not_(e.equals(v.activation, 0)), v.has_output2), b.not_(v.output.is_narrow))
+    values = e.when(needed, values, lambda: _activated(e, v, block, _clamped(e, v, values, "lower upper")))
+    at = v.output.places(e, block, len(sums))
+    e.either(v.output.is_narrow, lambda: _store_bytes(e, v, values, at, "least most zero_point"),
+             lambda: _store_floats(e, values, at))
 
     def second_output() -> list[ir.Value]:
-        scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
-        results = [e.multiply_add(value, scale, shift) for value in values]
-        at = where(v.output2, v.out2_block_stride, 3)
-
-        def wide() -> list[ir.Value]:
-            lower, upper = _floats(e, v, "lower2", "upper2")
-            return _store_as_bytes(e, [e.clamp(value, lower, upper) for value in results], at)
-
-        return e.either(narrow_output2, lambda: _store_bytes(e, v, results, at, "lower2 upper2 zero_point2"), wide)
+        results, at = _scaled(e, v, block, values), v.output2.places(e, block, len(sums))
+        return e.either(v.output2.is_narrow, lambda: _store_bytes(e, v, results, at, "lower2 upper2 zero_point2"),
+                        lambda: _store_floats(e, _clamped(e, v, results, "lower2 upper2"), at))
 
     e.when(v.has_output2, [], second_output)
     return []
 
 
-def _floats(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
-    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
-    loaded = [e.load(e.at(v.floats, 8 * QUANTIZED_CONTRACTION.floats.index(name)), F64, 8) for name in names]
-    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
-
-
-def _store_as_bytes(e: Emitter, values: Sequence[ir.Value], at: Sequence[ir.Value]) -> list[ir.Value]:
+def _store_floats(e: Emitter, values: Sequence[ir.Value], at: Sequence[ir.Value]) -> list[ir.Value]:
     for value, place in zip(values, at, strict=True):
         e.builder.store(value, place, align=4)
     return []
@@ -151,69 +156,44 @@ def _store_as_bytes(e: Emitter, values: Sequence[ir.Value], at: Sequence[ir.Valu
 
 def _store_bytes(e: Emitter, v: TileValues, values: Sequence[ir.Value], at: Sequence[ir.Value],
                  names: str) -> list[ir.Value]:
-    lower, upper, zero_point = _floats(e, v, *names.split())
+    lower, upper, zero_point = _floats(e, v, names)
     whole = e.builder.fptosi(zero_point, WORDS)
     for value, place in zip(values, at, strict=True):
         e.store_u8(value, place, (lower, upper), whole)
     return []
 
 
-_LATENCY_VECTORS = 8
-"""Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
-_LATENCY_VECTORS_BF16 = 12
-"""The same for the dot product of bf16 (6 cycles); that of u8 takes 4 or 5."""
-
-
-def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_per_block: int) -> None:
-    """A tile of `pixels` pixels by `variant.blocks` blocks, at the builder's position."""
-    sets = 1
-    if variant.kind == "k16":
-        enough = _LATENCY_VECTORS_BF16 if variant.bf16 else _LATENCY_VECTORS
-        while pixels * variant.blocks * vectors_per_block * sets < enough:
-            sets *= 2
-    sums = _accumulate(e, v, variant, pixels, sets)
-    epilogue = emit_byte_epilogue if variant.u8 else _epilogue
+def emit_tile(e: Emitter, v: TileValues, tile: Tile) -> None:
+    """A tile at the builder's position."""
+    variant, pixels = tile.variant, tile.pixels
+    sums = _accumulate(e, v, tile)
+    epilogue = _byte_epilogue if variant.u8 else _epilogue
     for block in range(variant.blocks):
         mine = sums[block * pixels : (block + 1) * pixels]
         if block:
-            present = e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block))
+            present = e.builder.icmp_signed(">", v.blocks_left, integer(block))
             e.when(present, [], functools.partial(epilogue, e, v, variant, block, mine))
         else:
             epilogue(e, v, variant, block, mine)
     if not variant.u8:
-        called = e.builder.icmp_signed(">=", v.activation, ir.Constant(I64, FIRST_CALLED))
+        called = e.builder.icmp_signed(">=", v.activation, integer(FIRST_CALLED))
         e.when(e.builder.and_(v.is_last, called), [], lambda: _called_activation(e, v, variant, pixels))
 
 
 def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Apply an activation function to what the tile has stored."""
     for block in range(variant.blocks):
-        base = _block_at(e, v.output, v.out_block_stride, block)
+        base = v.output.block(e, block)
 
         def call(base: ir.Value = base) -> list[ir.Value]:
-            call_activation(e, min(16, variant.oc_tile), v.activation, base, v.offsets[1], ir.Constant(I64, pixels))
+            call_activation(e, min(16, variant.oc_tile), v.activation, base, v.output.offsets, integer(pixels))
             return []
 
         if block:
-            e.when(e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)), [], call)
+            e.when(e.builder.icmp_signed(">", v.blocks_left, integer(block)), [], call)
         else:
             call()
     return []
-
-
-PREFETCH_TILES = 8
-"""Tiles that fetch the next block of weights, each an equal part at its steps. Where a task has fewer tiles, each
-fetches more; fetching all in fewer of many tiles costs more than it saves."""
-KEPT_WEIGHTS = 512 * 1024
-"""Bytes of weights that are thought to stay in L2 from one call to the next."""
-_FEW_PIXELS = 4
-"""Below it, a tile reads its weights as fast as they come."""
-
-
-def prefetch_bytes(variant: Variant) -> int:
-    """The part of the next block's weights that a step of one of `PREFETCH_TILES` fetches."""
-    fetches = variant.kind == "k16" and variant.oc_tile >= 16
-    return variant.oc_tile * variant.lanes * 4 // PREFETCH_TILES if fetches else 0
 
 
 def _prefetch_weights(e: Emitter, ahead: ir.Value, size: int, times: ir.Value | None) -> ir.Value:
@@ -223,33 +203,26 @@ def _prefetch_weights(e: Emitter, ahead: ir.Value, size: int, times: ir.Value | 
             e.prefetch(e.at(place, line), level=2)
         return e.at(place, size)
 
+    def turn(place: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
+        behind = fetch(*place)
+        return e.builder.icmp_unsigned("!=", behind, end), [behind]
+
     if times is None:
         return fetch(ahead)
-    end = e.at(ahead, e.builder.mul(times, ir.Constant(I64, size)))
-    loop = _Loop(e, "prefetch", "prefetched")
-    behind = fetch(loop.carry(ahead))
-    loop.close(e.builder.icmp_unsigned("!=", behind, end), [behind])
+    end = e.at(ahead, e.builder.mul(times, integer(size)))
+    (behind,) = e.repeat("prefetch", [ahead], turn)
     return behind
-
-
-def _unroll(variant: Variant, pixels: int) -> int:
-    """Lanes per loop iteration: the instruction scheduler spills some tiles of long bodies."""
-    if variant.kind != "k16" or variant.u8:
-        return variant.lanes
-    if pixels * variant.blocks > 24:
-        return 4
-    return 8 if variant.blocks == 1 and pixels == 5 else variant.lanes
 
 
 def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Return pointers to the start of the tile's pixels. For constant strides there is one for every fourth pixel
     only."""
-    zero = ir.Constant(I64, 0)
+    zero = integer(0)
     if not variant.rows:
-        indices = [ir.Constant(I64, m) for m in range(pixels)]
-        return [e.at(v.input, e.load_offset(v.offsets[0], m)) for m in indices]
-    pointers = [e.at(v.input, e.load_offset(v.offsets[0], zero))]
-    four = e.builder.shl(v.pixel_stride, ir.Constant(I64, 2))
+        indices = [integer(m) for m in range(pixels)]
+        return [e.at(v.input, e.load_offset(v.offsets, m)) for m in indices]
+    pointers = [e.at(v.input, e.load_offset(v.offsets, zero))]
+    four = e.builder.shl(v.pixel_stride, integer(2))
     while 4 * len(pointers) < pixels:
         pointers.append(e.at(pointers[-1], four))
     return pointers
@@ -263,76 +236,51 @@ def _step_pointers(
     if not variant.rows:
         return moved
     # Multiples 0 to 3 of the stride beside four base registers: x86 scales an index by 2 for free.
-    multiples = [ir.Constant(I64, 0), v.pixel_stride, e.builder.shl(v.pixel_stride, ir.Constant(I64, 1))]
-    multiples.append(e.builder.mul(v.pixel_stride, ir.Constant(I64, 3)))
+    multiples = [integer(0), v.pixel_stride, e.builder.shl(v.pixel_stride, integer(1))]
+    multiples.append(e.builder.mul(v.pixel_stride, integer(3)))
     return [e.at(moved[m // 4], multiples[m % 4]) if m % 4 else moved[m // 4] for m in range(pixels)]
 
 
-class _Loop:
-    """A loop of one block whose values change from turn to turn; the builder stands in it from the beginning."""
-
-    def __init__(self, e: Emitter, name: str, after: str) -> None:
-        self._builder = b = e.builder
-        self._before, self._body, self._done = b.block, e.block(name), e.block(after)
-        self._carried: list[tuple[ir.PhiInstr, ir.Value]] = []
-        b.branch(self._body)
-        b.position_at_end(self._body)
-
-    def carry(self, first: ir.Value) -> ir.Value:
-        """A value that is `first` in the first turn; all are named before anything else is emitted."""
-        phi = self._builder.phi(first.type)
-        self._carried.append((phi, first))
-        return phi
-
-    def close(self, again: ir.Value, following: Sequence[ir.Value]) -> None:
-        """Take another turn if `again`, with the carried values as they follow; the builder goes on behind the loop."""
-        last = self._builder.block
-        self._builder.cbranch(again, self._body, self._done)
-        for (phi, first), value in zip(self._carried, following, strict=True):
-            phi.add_incoming(first, self._before)
-            phi.add_incoming(value, last)
-        self._builder.position_at_end(self._done)
-
-
-def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
+def _accumulate(e: Emitter, v: TileValues, tile: Tile) -> list[ir.Value]:
     """Sums over all steps, bias included, block by block."""
-    b = e.builder
-    lanes, unroll = variant.lanes, _unroll(variant, pixels)
+    b, variant, pixels = e.builder, tile.variant, tile.pixels
+    lanes, unroll = variant.lanes, tile.unroll
     starts = _input_pointers(e, v, variant, pixels)
-    width = pixels * variant.blocks * (2 if variant.wide or variant.short else 1)
+    width = tile.sums * (2 if variant.short else 1)
     if variant.wide:
         initial: list[ir.Value] = [ir.Constant(WORDS, None)] * width
     elif variant.short:
         initial = [half for value in _bias(e, v, variant, pixels) for half in e.halves(value)]
     else:
         initial = _bias(e, v, variant, pixels) if variant.u8 else _initial(e, v, variant, pixels)
-    initial += [ir.Constant(initial[0].type, None)] * (width * (sets - 1))
+    initial += [ir.Constant(initial[0].type, None)] * (width * (tile.sets - 1))
 
-    loop = _Loop(e, f"steps_m{pixels}", f"sum_m{pixels}")
-    step, weights = loop.carry(v.steps), loop.carry(v.weights)
-    sums = [loop.carry(value) for value in initial]
-    prefetched = prefetch_bytes(variant) * unroll // lanes
-    ahead = loop.carry(v.ahead) if prefetched else None
-    part = loop.carry(ir.Constant(I64, 0)) if unroll < lanes else None
-    offset = b.sext(e.load(step, I32), I64)
-    next_step = e.at(step, 4)
-    following = []
-    if ahead is not None:
-        following.append(_prefetch_weights(e, ahead, prefetched, v.prefetches if pixels >= _FEW_PIXELS else None))
-    if part is not None:
-        # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
-        offset = b.add(offset, part)
-        next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 4 * lanes - 1))
-        next_step = b.select(b.icmp_signed("==", next_part, ir.Constant(I64, 0)), next_step, step)
-        following.append(next_part)
-    places = _step_pointers(e, v, variant, starts, offset, pixels)
-    if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
-        _prefetch_inputs(e, v, variant, starts, next_step, pixels)
+    prefetched = variant.prefetch_bytes * unroll // lanes
     add_products = _add_shorts if variant.wide else _add_bytes if variant.short else _add_products
-    values = add_products(e, variant, unroll, weights, places, sums)
-    next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
-    again = b.icmp_unsigned("!=", next_step, v.steps_end)
-    loop.close(again, [next_step, next_weights, *values, *following])
+
+    def turn(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
+        step, weights, *sums = carried
+        part = sums.pop() if unroll < lanes else None
+        offset = b.sext(e.load(step, I32), I64)
+        next_step = e.at(step, 4)
+        following = []
+        if prefetched:
+            following.append(_prefetch_weights(e, sums.pop(), prefetched, v.prefetches if tile.repeats else None))
+        if part is not None:
+            # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
+            offset = b.add(offset, part)
+            next_part = b.and_(b.add(part, integer(4 * unroll)), integer(4 * lanes - 1))
+            next_step = b.select(b.icmp_signed("==", next_part, integer(0)), next_step, step)
+            following.append(next_part)
+        places = _step_pointers(e, v, variant, starts, offset, pixels)
+        if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
+            _prefetch_inputs(e, v, variant, starts, next_step, pixels)
+        values = add_products(e, variant, unroll, weights, places, sums)
+        next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
+        return b.icmp_unsigned("!=", next_step, v.steps_end), [next_step, next_weights, *values, *following]
+
+    first = [v.steps, v.weights, *initial, *[v.ahead] * (prefetched > 0), *[integer(0)] * (unroll < lanes)]
+    values = e.repeat(f"steps_m{pixels}", first, turn)[2:2 + len(initial)]
     while len(values) > width:
         half = len(values) // 2
         add = b.add if variant.whole else b.fadd
@@ -434,30 +382,20 @@ def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[i
     values = _bias(e, v, variant, pixels)
     later = e.builder.not_(v.is_first)
     for block in range(variant.blocks):
-        present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)))
+        present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, integer(block)))
         mine = slice(block * pixels, (block + 1) * pixels)
 
         def so_far(block: int = block) -> list[ir.Value]:
-            return [e.load(place, e.vector) for place in places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
+            return [e.load(place, e.vector) for place in v.output.places(e, block, pixels)]
 
         values[mine] = e.when(present, values[mine], so_far)
     return values
 
 
-def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
-    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
-    loaded = [e.load(e.at(v.floats, 8 * CONTRACTION.floats.index(name)), F64, 8) for name in names]
-    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
-
-
-def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], where: Sequence[ir.Value],
-           is_narrow: ir.Value) -> None:
+def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], target: Stored,
+           block: int) -> None:
     """Write the results of one channel block, rounded if need be; a half block's upper half is zeros."""
-
-    def wide() -> list[ir.Value]:
-        for value, place in zip(results, where, strict=True):
-            e.builder.store(value, place, align=4)
-        return []
+    where = target.places(e, block, len(results))
 
     def narrow() -> list[ir.Value]:
         for value, place in zip(results, where, strict=True):
@@ -470,9 +408,9 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
         return []
 
     if variant.bf16:
-        e.either(is_narrow, narrow, wide)
+        e.either(target.is_narrow, narrow, lambda: _store_floats(e, results, where))
     else:
-        wide()
+        _store_floats(e, results, where)
     if variant.half:
         e.when(v.ends_early, [], zeros)
 
@@ -480,13 +418,9 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
 def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Residual, clamp, activation, outputs of one channel block; the bare sums before the last steps."""
     b = e.builder
-    narrow_output, narrow_residual, narrow_output2 = v.is_narrow
-
-    def pixels(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
-        return places(e, v, base, stride, tensor, block, len(sums))
 
     def add_residual() -> list[ir.Value]:
-        where = pixels(v.residual, v.res_block_stride, 2)
+        where = v.residual.places(e, block, len(sums))
 
         def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
             return [b.fadd(value, load(p)) for value, p in zip(sums, where, strict=True)]
@@ -494,21 +428,16 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         def wide() -> list[ir.Value]:
             return add(lambda p: e.load(p, e.vector))
 
-        return e.either(narrow_residual, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
+        return e.either(v.residual.is_narrow, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
 
     def finish() -> list[ir.Value]:
-        lower, upper = _bounds(e, v, "lower", "upper")
-        clamped = [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
-        return inline_activation(e, v, block, clamped, lambda *names: _bounds(e, v, *names))
+        return _activated(e, v, block, _clamped(e, v, e.when(v.has_residual, sums, add_residual), "lower upper"))
 
     values = e.when(v.is_last, sums, finish)
-    _store(e, v, variant, values, pixels(v.output, v.out_block_stride, 1), narrow_output)
+    _store(e, v, variant, values, v.output, block)
 
     def second_output() -> list[ir.Value]:
-        scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
-        lower2, upper2 = _bounds(e, v, "lower2", "upper2")
-        results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
-        _store(e, v, variant, results, pixels(v.output2, v.out2_block_stride, 3), narrow_output2)
+        _store(e, v, variant, _clamped(e, v, _scaled(e, v, block, values), "lower2 upper2"), v.output2, block)
         return []
 
     e.when(b.and_(v.is_last, v.has_output2), [], second_output)

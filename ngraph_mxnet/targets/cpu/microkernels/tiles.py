@@ -8,13 +8,32 @@ from typing import NamedTuple
 
 from ngraph_mxnet.ir.dims import negated
 from ngraph_mxnet.ir.sizes import at_hand, both, cached, either, greatest, least, where
-from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
-from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    BLOCK,
+    CONTRACTION,
+    FLAG_OUTPUT2,
+    FLAG_OUTPUT2_NARROW,
+    FLAG_OUTPUT_NARROW,
+    FLAG_RESIDUAL,
+    FLAG_RESIDUAL_NARROW,
+    ORDER_CHANNELS,
+    ORDER_PIXELS,
+    TASK_LOOPS,
+)
+from ngraph_mxnet.targets.cpu.microkernels.variants import (
+    ACTIVATIONS,
+    VECTORS,
+    Isa,
+    Kind,
+    Tile,
+    Variant,
+    prefetches,
+    symbol,
+    variants,
+)
 
-__all__ = ["ContractionSize", "TileChoice", "choose_tiles"]
+__all__ = ["ContractionSize", "TileChoice", "choose_tiles", "loop_nest"]
 
-_VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
-"""Registers that 16 floats take."""
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
 _NARROW, _NARROW_COST = {"k16_n16", "k16_n16_u8"}, 1.4
@@ -164,7 +183,7 @@ def _unscheduled(variant: Variant, isa: Isa, size: ContractionSize) -> TileChoic
 def _cost(choice: TileChoice, isa: Isa, halves: bool) -> float:
     """Relative time: multiply-adds issued, plus the loads that small tiles do not hide."""
     variant = choice.variant
-    width = variant.oc_tile * _VECTORS[isa] / BLOCK
+    width = variant.oc_tile * VECTORS[isa] / BLOCK
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
     products = pixels * width
@@ -217,3 +236,66 @@ def _even(tiles: int, at_most: int) -> int:
     """The size that cuts `tiles` (or steps) into chunks of nearly equal size, none above `at_most`."""
     chunks = -(-tiles // greatest(1, least(at_most, tiles)))
     return -(-tiles // chunks)
+
+
+def loop_nest(variant: Variant, isa: Isa, ints: Sequence[int]) -> str:
+    """The loops of a call, outermost first, with what they keep in registers, and the epilogue: for people to read."""
+    n = CONTRACTION.read(ints)
+    tile, tiles = Tile(variant, isa, -(-n.row_pixels // n.row_tiles)), n.rows * n.row_tiles
+    lanes, blocks = variant.lanes, variant.blocks
+    sizes = {"image": n.images, "group": n.groups, "oc_group": n.oc_groups, "chunk": -(-tiles // n.chunk_tiles)}
+    panel = 4 * n.steps * lanes * variant.oc_tile
+    notes = {"oc_group": f"{variant.oc_tile} channels, whose weights are packed [{n.steps * lanes}]"
+                         f"[{variant.oc_tile}], {panel} bytes"}
+    lines = [f"contraction_{variant.name} on {isa}, {CONTRACTION.tasks_of(ints)} tasks"]
+    depth = 0
+
+    def add(text: str, note: str = "", *, opens: bool = False) -> None:
+        nonlocal depth
+        lines.append(f"{'    ' * depth}{text}{':' * opens}{f'  # {note}' if note else ''}")
+        depth += opens
+
+    for loop in TASK_LOOPS[n.order]:
+        add(f"for {loop} in {sizes[loop]}", notes.get(loop, ""), opens=True)
+    split = n.step_block < n.steps
+    if split:
+        add(f"for block of steps in {-(-n.steps // n.step_block)}",
+            f"{panel * n.step_block // n.steps} bytes of weights stay in L1", opens=True)
+    add(f"for tile in {n.chunk_tiles}", f"of {tiles}, in rows of {n.row_pixels} pixels and {n.row_tiles} tiles",
+        opens=True)
+    shape = f"[{tile.sets}]" * (tile.sets > 1) + f"[{tile.pixels}][{blocks}]"
+    add(f"sums{shape} = bias{' or output' * split}", f"{tile.sums * tile.sets * tile.vectors} registers")
+    fetched = variant.prefetch_bytes * (prefetches(n.chunk_tiles, panel * n.oc_groups) if tile.repeats else 1)
+    note = f"{fetched} bytes of the next block of weights are prefetched" if fetched else ""
+    add(f"for step in {n.step_block}", note, opens=True)
+    if lanes > 1:
+        add(f"for lane in {lanes}", f"{tile.unroll} a turn", opens=True)
+    lane = "[lane]" * (lanes > 1)
+    add(f"w[{blocks}] = weights[step]{lane}", f"{blocks * tile.vectors} registers")
+    add(f"for pixel in {tile.pixels}", opens=True)
+    read = "16 channels" if variant.kind == "depthwise" else "in all lanes"
+    add(f"sums{'[lane % sets]' * (tile.sets > 1)}[pixel] += input[pixel][step]{lane} * w", read)
+    depth -= 2 + (lanes > 1)
+    for text in _epilogue(variant, n.flags, n.activation):
+        add(("in the last block: " if split and not text.startswith("output[") else "") + text)
+    return "\n".join(lines) + "\n"
+
+
+def _epilogue(variant: Variant, flags: int, activation: int) -> list[str]:
+    """The lines on a tile's sums."""
+    narrow = "u8" if variant.u8 else "bf16"
+
+    def stored(name: str, flag: int) -> str:
+        return f"{name}[pixel]{f' ({narrow})' if flags & flag else ''}"
+
+    found = ["sums = sums * factor + addend"] * variant.u8
+    if flags & FLAG_RESIDUAL:
+        scale = " * residual_scale" * variant.u8
+        found.append(f"sums += {stored('residual', FLAG_RESIDUAL_NARROW)}{scale}")
+    found.append("sums = clamp(sums, lower, upper)")
+    if activation:
+        found.append(f"sums = {list(ACTIVATIONS)[activation]}(sums)")
+    found.append(f"{stored('output', FLAG_OUTPUT_NARROW)} = sums")
+    if flags & FLAG_OUTPUT2:
+        found.append(f"{stored('output2', FLAG_OUTPUT2_NARROW)} = clamp(sums * scale2 + shift2, lower2, upper2)")
+    return found

@@ -11,13 +11,17 @@ from ngraph_mxnet import registry
 if TYPE_CHECKING:
     from llvmlite import ir
 
-__all__ = ["ACTIVATIONS", "FIRST_CALLED", "ISAS", "VNNI", "Isa", "Kind", "Variant", "symbol", "variants"]
+__all__ = [
+    "ACTIVATIONS", "FIRST_CALLED", "ISAS", "VECTORS", "VNNI", "Isa", "Kind", "Tile", "Variant", "symbol", "variants",
+]
 
 
 Isa = Literal["avx512", "avx2", "baseline"]
 Kind = Literal["k16", "k1", "depthwise"]
 
 ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")
+VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
+"""Registers that 16 floats take."""
 VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
 
@@ -82,6 +86,76 @@ class Variant:
     def whole(self) -> bool:
         """Sums are int32, exact."""
         return self.u8 and self.kind != "depthwise"
+
+    @property
+    def prefetch_bytes(self) -> int:
+        """The part of the next block's weights that a step of one of `PREFETCH_TILES` fetches."""
+        return self.oc_tile * self.lanes * 4 // PREFETCH_TILES if self.kind == "k16" and self.oc_tile >= 16 else 0
+
+
+PREFETCH_TILES = 8
+"""Tiles that fetch the next block of weights, each an equal part at its steps. Where a task has fewer tiles, each
+fetches more; fetching all in fewer of many tiles costs more than it saves."""
+KEPT_WEIGHTS = 512 * 1024
+"""Bytes of weights that are thought to stay in L2 from one call to the next."""
+_FEW_PIXELS = 4
+"""Tiles of fewer pixels read their weights as fast as they come."""
+
+
+def prefetches(tiles: int, weights: int) -> int:
+    """How often each of a task's tiles fetches `Variant.prefetch_bytes` at a step, of so many bytes of weights."""
+    return -(-PREFETCH_TILES // tiles) if tiles < PREFETCH_TILES and weights > KEPT_WEIGHTS else 1
+
+
+_LATENCY_VECTORS = 8
+"""Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
+_LATENCY_VECTORS_BF16 = 12
+"""The same for the dot product of bf16 (6 cycles); that of u8 takes 4 or 5."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The inner loops of a tile of `pixels` pixels, and what they keep in registers: the emitter makes them of this,
+    and `tiles.loop_nest` prints it."""
+
+    variant: Variant
+    isa: Isa
+    pixels: int
+
+    @property
+    def vectors(self) -> int:
+        """Registers of a vector, which has 16 floats, of half blocks 8."""
+        return max(1, VECTORS[self.isa] // (2 if self.variant.half else 1))
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums in a set; of i16 a channel has two sums."""
+        return self.pixels * self.variant.blocks * (2 if self.variant.wide else 1)
+
+    @property
+    def sets(self) -> int:
+        """Sets of sums, among which the lanes of a step take turns."""
+        sets = 1
+        if self.variant.kind == "k16":
+            enough = _LATENCY_VECTORS_BF16 if self.variant.bf16 else _LATENCY_VECTORS
+            while self.pixels * self.variant.blocks * self.vectors * sets < enough:
+                sets *= 2
+        return sets
+
+    @property
+    def repeats(self) -> bool:
+        """A step may fetch weights ahead more than once."""
+        return self.variant.prefetch_bytes > 0 and self.pixels >= _FEW_PIXELS
+
+    @property
+    def unroll(self) -> int:
+        """Lanes of a turn of the loop: the instruction scheduler spills some tiles of long bodies."""
+        variant = self.variant
+        if variant.kind != "k16" or variant.u8:
+            return variant.lanes
+        if self.pixels * variant.blocks > 24:
+            return 4
+        return 8 if variant.blocks == 1 and self.pixels == 5 else variant.lanes
 
 
 # 32 registers of 16 floats: 20 accumulators, 2 weights, 2 broadcasts. Tiles are bounded by the 15 general registers:

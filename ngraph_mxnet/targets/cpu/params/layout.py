@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 from ngraph_mxnet.ir.sizes import cached
@@ -13,19 +14,18 @@ from ngraph_mxnet.targets.cpu.params.record import (
     Kernels,
     Params,
     Span,
-    blocked_span,
-    by_name,
+    image_span,
+    operand_span,
     span,
     whole,
 )
 
-_LAYOUT = "n c h w in_n in_c in_row in_column out_n out_c out_row out_column"
+_LAYOUT = "n c h w input(n c row column) output(n c row column)"
 
 
 def _layout_reach(plain: str, p: Any, size: int) -> list[Span]:
-    blocks = -(-p.c // BLOCK)
-    return [span(name, size, (p.n, p[at]), (p.c if name == plain else blocks, p[at + 1]), (p.h, p[at + 2]),
-                 (p.w, p[at + 3]), last=1 if name == plain else BLOCK) for name, at in (("input", 4), ("output", 8))]
+    blocked = "output" if plain == "input" else "input"
+    return [operand_span(p, plain, size, *p[:4]), image_span(p, blocked, size, p.n, -(-p.c // BLOCK), p.h, p.w)]
 
 
 def _layout_tasks(p: Any) -> int:
@@ -40,30 +40,28 @@ FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, si
 
 SHUFFLE = Kernels(
     "shuffle_blocked", tensors="input places >output",
-    ints="n c h w in_n in_block in_row out_n out_block out_row", sizes=4, tasks=_layout_tasks,
+    ints="n c h w input(n block row) output(n block row)", sizes=4, tasks=_layout_tasks,
     elements="input:f32 output:f32",
-    reach=lambda p, size: [*(blocked_span(name, size, (p.n, p[at]), (-(-p.c // BLOCK), p[at + 1]), (p.h, p[at + 2]),
-                                          (p.w, BLOCK)) for name, at in (("input", 4), ("output", 7))),
-                           whole("places", 4, p.c)],
+    reach=lambda p, size: [whole("places", 4, p.c), *(image_span(p, name, size, p.n, -(-p.c // BLOCK), p.h, p.w)
+                                                      for name in ("input", "output"))],
 )
 
 
 def _halo_reach(p: Any, size: int) -> list[Span]:
-    if any(number < 0 for number in p[3:8]):
-        raise ValueError(f"a halo of {p[3:8]}")
-    return [whole("images", size, p.planes, p.height + p.top + p.bottom, p.width + p.left + p.right, p.words)]
+    halo = p.halo
+    if any(number < 0 for number in (*halo, p.words)):
+        raise ValueError(f"a halo of {halo}")
+    return [whole("images", size, p.planes, p.height + halo.top + halo.bottom, p.width + halo.left + halo.right,
+                  p.words)]
 
 
-ZERO_HALO = Kernels(
-    "zero_halo", tensors=">images", ints="planes height width top bottom left right words", sizes=3,
-    tasks=lambda p: p.planes, reach=_halo_reach,
-)
+_HALO = "planes height width halo(top bottom left right) words"
+ZERO_HALO = Kernels("zero_halo", tensors=">images", ints=_HALO, sizes=3, tasks=lambda p: p.planes, reach=_halo_reach)
 """A plane is one block of channels of an image; `words` are the 4-byte words of a pixel."""
 
 
 FILL_HALO = Kernels(
-    "fill_halo", tensors=">images", ints=f"{' '.join(ZERO_HALO.ints)} word", sizes=3, tasks=ZERO_HALO.tasks,
-    reach=_halo_reach,
+    "fill_halo", tensors=">images", ints=f"{_HALO} word", sizes=3, tasks=ZERO_HALO.tasks, reach=_halo_reach,
 )
 """With a number in place of zeros: the 4-byte `word`, signed."""
 
@@ -71,18 +69,16 @@ FILL_HALO = Kernels(
 def _packed_reach(p: Any, size: int) -> list[Span]:
     if size == 2 and (p.lanes != BLOCK or p.oc_tile % BLOCK):
         raise ValueError(f"bf16 in tiles of {p.lanes} by {p.oc_tile}")
-    outputs, inputs, taps = p.merged * p.oc_per_group, p.merged * p.ic_per_group, p.kernel_h * p.kernel_w
-    packed = p.supers * -(-outputs // p.oc_tile) * -(-inputs // p.lanes) * taps * p.lanes * p.oc_tile
-    axes = ((p.supers, p.super_stride), (outputs, p.oc_stride), (p.ic_per_group, p.ic_stride),
-            (p.kernel_h, p.kh_stride), (p.kernel_w, p.kw_stride))
-    return [span("weights", 4, *axes), ("packed", 0, packed * size)]
+    outputs, inputs = p.merged * p.oc_per_group, p.merged * p.ic_per_group
+    packed = p.supers * -(-outputs // p.oc_tile) * -(-inputs // p.lanes) * prod(p.kernel) * p.lanes * p.oc_tile
+    return [operand_span(p, "weights", 4, outputs, p.ic_per_group, *p.kernel, p.supers),
+            ("packed", 0, packed * size)]
 
 
+_PACKED = "supers merged oc_per_group ic_per_group kernel(h w) oc_tile lanes weights(oc ic kh kw super)"
 PACK_CONTRACTION = Kernels(
-    {"pack_contraction": 4, "pack_contraction_bf16": 2}, tensors="weights >packed",
-    ints="supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes oc_stride ic_stride kh_stride "
-         "kw_stride super_stride",
-    sizes=8, reach=_packed_reach,
+    {"pack_contraction": 4, "pack_contraction_bf16": 2}, tensors="weights >packed", ints=_PACKED, sizes=8,
+    reach=_packed_reach,
     tasks=lambda p: p.supers * -(-p.merged * p.oc_per_group // p.oc_tile) * -(-p.merged * p.ic_per_group // p.lanes),
 )
 """A convolution has `supers` * `merged` groups; `lanes` is 16 (for k16) or 1 (for k1)."""
@@ -96,16 +92,16 @@ def _fours_reach(p: Any, size: int) -> list[Span]:
 
 
 PACK_FOURS = Kernels(
-    {"pack_contraction_i8": 1, "pack_contraction_i16": 2}, tensors="weights >packed",
-    ints=" ".join(PACK_CONTRACTION.ints), sizes=8, reach=_fours_reach, tasks=PACK_CONTRACTION.tasks,
+    {"pack_contraction_i8": 1, "pack_contraction_i16": 2}, tensors="weights >packed", ints=_PACKED, sizes=8,
+    reach=_fours_reach, tasks=PACK_CONTRACTION.tasks,
 )
 """i8, or i8 to i16, with the numbers of `PACK_CONTRACTION`; `lanes` is 16 (for k16)."""
 
 PACK_DEPTHWISE = Kernels(
-    "pack_depthwise", tensors="weights >packed", ints="channels kernel_h kernel_w channel_stride kh_stride kw_stride",
+    "pack_depthwise", tensors="weights >packed", ints="channels kernel(h w) weights(channel kh kw)",
     sizes=3, tasks=lambda p: -(-p.channels // BLOCK),
-    reach=lambda p, size: [span("weights", size, *zip(p[:3], p[3:], strict=True)),
-                           ("packed", 0, -(-p.channels // BLOCK) * p.kernel_h * p.kernel_w * BLOCK * size)],
+    reach=lambda p, size: [operand_span(p, "weights", size, p.channels, *p.kernel),
+                           whole("packed", size, -(-p.channels // BLOCK), *p.kernel, BLOCK)],
 )
 
 PACK_CHANNELS = Kernels(
@@ -125,9 +121,8 @@ def packed_contraction(shape: tuple[int, ...], strides: tuple[int, ...], *, grou
     """
     merged, outputs = groups // supers, shape[0] // groups
     return (PACK_FOURS if fours else PACK_CONTRACTION)(
-        supers=supers, merged=merged, oc_per_group=outputs, **by_name("ic_per_group kernel_h kernel_w", shape[1:]),
-        oc_tile=oc_tile, lanes=lanes, **by_name("oc_stride ic_stride kh_stride kw_stride", strides),
-        super_stride=merged * outputs * strides[0])
+        supers=supers, merged=merged, oc_per_group=outputs, ic_per_group=shape[1], kernel=shape[2:], oc_tile=oc_tile,
+        lanes=lanes, weights=(*strides, merged * outputs * strides[0]))
 
 
 @cached(1024)
@@ -135,14 +130,13 @@ def packed_matrices(shape: tuple[int, ...], strides: tuple[int, ...], *, count: 
                     fours: bool = False) -> Params:
     """`count` matrices of `shape` [N][K] at element `strides` and `between` each other, as weights of k16."""
     return (PACK_FOURS if fours else PACK_CONTRACTION)(
-        supers=count, merged=1, oc_per_group=shape[0], ic_per_group=shape[1], kernel_h=1, kernel_w=1, oc_tile=oc_tile,
-        lanes=BLOCK, oc_stride=strides[0], ic_stride=strides[1], kh_stride=0, kw_stride=0, super_stride=between)
+        supers=count, merged=1, oc_per_group=shape[0], ic_per_group=shape[1], kernel=(1, 1), oc_tile=oc_tile,
+        lanes=BLOCK, weights=(*strides, 0, 0, between))
 
 
 def packed_depthwise(shape: Sequence[int], strides: Sequence[int]) -> Params:
     """Weights of `shape` [C][1][KH][KW] at element `strides`."""
-    return PACK_DEPTHWISE(channels=shape[0], kernel_h=shape[2], kernel_w=shape[3], channel_stride=strides[0],
-                          kh_stride=strides[2], kw_stride=strides[3])
+    return PACK_DEPTHWISE(channels=shape[0], kernel=shape[2:], weights=(strides[0], *strides[2:]))
 
 
 @cached(1024)
@@ -157,19 +151,20 @@ _MOST_SAMPLES = 1 << 12
 
 def _images(p: Any, size: int, images: int) -> list[Span]:
     """Return the spans that are touched of the blocked input and output. The output has `images` images."""
-    return [blocked_span("input", size, (p.n, p.in_n), (p.c16, p.in_c16), (p.h, p.in_row), (p.w, BLOCK)),
-            blocked_span("output", size, (images, p.out_n), (p.c16, p.out_c16), (p.out_h, p.out_row), (p.out_w, BLOCK))]
+    return [image_span(p, "input", size, *p[:4]),
+            image_span(p, "output", size, images, p.c16, *p.out)]
 
 
 def _resample_reach(p: Any, size: int) -> list[Span]:
-    return [*_images(p, size, p.n), whole("first_row", 8, p.out_h), whole("row_weights", size, p.out_h, p.taps_h),
-            whole("first_column", 8, p.out_w), whole("column_weights", size, p.out_w, p.taps_w)]
+    return [*_images(p, size, p.n), whole("first_row", 8, p.out.h), whole("row_weights", size, p.out.h, p.taps.h),
+            whole("first_column", 8, p.out.w), whole("column_weights", size, p.out.w, p.taps.w)]
 
 
+_PLACES = "input(n c16 row) output(n c16 row)"
 RESAMPLE = Kernels(
     "resample_blocked", tensors="input first_row row_weights first_column column_weights >output",
-    ints="n c16 h w out_h out_w taps_h taps_w in_n in_c16 in_row out_n out_c16 out_row", sizes=8,
-    tasks=lambda p: p.n * p.c16 * p.out_h, reach=_resample_reach, elements="input:f32 output:f32",
+    ints=f"n c16 h w out(h w) taps(h w) {_PLACES}", sizes=8,
+    tasks=lambda p: p.n * p.c16 * p.out.h, reach=_resample_reach, elements="input:f32 output:f32",
 )
 
 SAMPLE = Kernels(
@@ -185,21 +180,20 @@ def _region_reach(p: Any, size: int) -> list[Span]:
     return [*_images(p, size, p.regions), whole("regions", size, p.regions, 5)]
 
 
-_REGION = "n c16 h w regions out_h out_w samples in_n in_c16 in_row out_n out_c16 out_row"
+_REGION = f"n c16 h w regions out(h w) samples {_PLACES}"
 ROI_ALIGN = Kernels("roi_align_blocked", tensors="input regions >output", ints=_REGION, sizes=7, floats="scale offset",
-                    tasks=lambda p: p.regions * p.c16 * p.out_h, reach=_region_reach)
+                    tasks=lambda p: p.regions * p.c16 * p.out.h, reach=_region_reach)
 ROI_MAX_POOL = Kernels("roi_max_pool_blocked", tensors="input regions >output", ints=_REGION, sizes=7, floats="scale",
-                       tasks=lambda p: p.regions * p.c16 * p.out_h, reach=_region_reach)
+                       tasks=lambda p: p.regions * p.c16 * p.out.h, reach=_region_reach)
 
 
 PRODUCT = Kernels(
     {"product_f64": 8, "product_i64": 8}, tensors="a b >output",
-    ints="batch rows inner columns a_batch a_row a_inner b_batch b_column b_inner", sizes=2,
+    ints="batch rows inner columns a(batch row inner) b(batch column inner)", sizes=2,
     tasks=lambda p: p.batch * p.rows,
     reach=lambda p, size: [
-        span("a", size, (p.batch, p.a_batch), (p.rows, p.a_row), (p.inner, p.a_inner)),
-        span("b", size, (p.batch, p.b_batch), (p.columns, p.b_column), (p.inner, p.b_inner)),
-        ("output", 0, size * p.batch * p.rows * p.columns)],
+        operand_span(p, "a", size, p.batch, p.rows, p.inner), operand_span(p, "b", size, p.batch, p.columns, p.inner),
+        whole("output", size, p.batch, p.rows, p.columns)],
 )
 """Sizes, then the strides of both operands in elements."""
 
@@ -223,35 +217,31 @@ _SIDES = {2: 4, 4: 6}
 """The side of the input tile, by that of the output tile."""
 
 
-def _image(p: Any, operand: str, prefix: str, size: int, first: int = 0) -> Span:
+def _image(p: Any, operand: str, first: int = 0) -> Span:
     """All rows and columns of the images that a strip meets; pixel 0 of image 0 is `first` from the pointer."""
-    steps = p.row_step * p.column_step
-    if p.first_row < 0 or p.row_step < 1 or p.column_step < 1 or steps > MOST:
-        raise ValueError(f"every {p.row_step} by {p.column_step} pixels from row {p.first_row} of tiles")
+    steps = p.step.row * p.step.column
+    if p.first_row < 0 or p.step.row < 1 or p.step.column < 1 or steps > MOST:
+        raise ValueError(f"every {p.step.row} by {p.step.column} pixels from row {p.first_row} of tiles")
     begin, end = (row // p.tile_rows // steps for row in (p.first_row, p.first_row + p.strip_rows - 1))
-    strides = [getattr(p, f"{prefix}_{axis}") for axis in ("n", "c", "row")]
-    _, low, high = blocked_span(operand, size, *zip((end - begin + 1, p.blocks, p.rows), strides, strict=True),
-                                (p.columns, BLOCK))
-    at = size * (first + begin * strides[0])
+    _, low, high = image_span(p, operand, 4, end - begin + 1, p.blocks, p.rows, p.columns)
+    at = 4 * (first + begin * getattr(p, operand).n)
     return operand, low + at, high + at
 
 
-def _matrices(p: Any, operand: str, size: int, tile: int, matrix: int, block: int) -> Span:
-    return blocked_span(operand, size, (_SIDES[tile] ** 2, matrix), (p.blocks, block),
-                        (p.strip_rows * p.tile_columns, BLOCK))
+def _matrices(p: Any, operand: str, tile: int) -> Span:
+    return image_span(p, operand, 4, _SIDES[tile] ** 2, p.blocks, p.strip_rows * p.tile_columns)
 
 
 def _input_reach(p: Any, tile: int) -> list[Span]:
-    return [_image(p, "image", "in", 4, p.origin), _matrices(p, "matrices", 4, tile, p.out_matrix, p.out_c)]
+    return [_image(p, "image", p.origin), _matrices(p, "matrices", tile)]
 
 
 def _output_reach(p: Any, tile: int) -> list[Span]:
-    spans = [_matrices(p, "products", 4, tile, p.in_matrix, p.in_c), whole("bias", 4, p.blocks, BLOCK),
-             _image(p, "output", "out", 4)]
+    spans = [_matrices(p, "products", tile), whole("bias", 4, p.blocks, BLOCK), _image(p, "output")]
     if p.flags & OUTPUT_FLAGS["residual"]:
-        spans.append(_image(p, "residual", "res", 4))
+        spans.append(_image(p, "residual"))
     if p.flags & OUTPUT_FLAGS["output2"]:
-        spans += [_image(p, "output2", "out2", 4), *(whole(name, 4, p.blocks, BLOCK) for name in ("scale2", "shift2"))]
+        spans += [_image(p, "output2"), *(whole(name, 4, p.blocks, BLOCK) for name in ("scale2", "shift2"))]
     return spans
 
 
@@ -259,15 +249,15 @@ def _packed_winograd_reach(p: Any, size: int) -> list[Span]:
     if p.oc_tile % BLOCK:
         raise ValueError(f"tiles of {p.oc_tile} channels")
     outputs, inputs = -(-p.out_channels // p.oc_tile) * p.oc_tile, -(-p.in_channels // BLOCK) * BLOCK
-    axes = (p.out_channels, p.oc_stride), (p.in_channels, p.ic_stride), (3, p.kh_stride), (3, p.kw_stride)
-    return [span("weights", size, *axes),
+    return [operand_span(p, "weights", size, p.out_channels, p.in_channels, 3, 3),
             whole("packed", size, p.side, p.side, outputs, inputs)]
 
 
+_STRIP = "strip_rows blocks tile_rows tile_columns first_row rows columns"
+_STEP = "step(row column)"
 INPUT = Kernels(
     {f"winograd_{kind}_{tile}": tile for tile in _SIDES for kind in ("input", "head")}, tensors="image >matrices",
-    ints="strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
-         "row_step column_step",
+    ints=f"{_STRIP} origin image(n c row) matrices(matrix c) {_STEP}",
     sizes=4, tasks=lambda p: p.strip_rows * p.blocks, reach=_input_reach,
     elements="image:f32 matrices:f32",
 )
@@ -278,8 +268,7 @@ padding."""
 OUTPUT = Kernels(
     {f"winograd_output_{tile}": tile for tile in _SIDES},
     tensors="products bias residual? >output2? scale2? shift2? >output",
-    ints="strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
-         "res_n res_c res_row out2_n out2_c out2_row row_step column_step",
+    ints=f"{_STRIP} flags products(matrix c) output(n c row) residual(n c row) output2(n c row) {_STEP}",
     sizes=4, floats="lower upper lower2 upper2", tasks=lambda p: p.strip_rows * p.blocks, reach=_output_reach,
     elements="products:f32 residual:f32 output2:f32 output:f32",
 )
@@ -287,7 +276,7 @@ OUTPUT = Kernels(
 
 PACK = Kernels(
     "pack_winograd", tensors="weights >packed",
-    ints="out_channels in_channels side oc_tile oc_stride ic_stride kh_stride kw_stride", sizes=4,
+    ints="out_channels in_channels side oc_tile weights(oc ic kh kw)", sizes=4,
     tasks=lambda p: -(-p.out_channels // p.oc_tile) * -(-p.in_channels // BLOCK), more=lambda p: (0, 3 * p.side),
     reach=_packed_winograd_reach,
 )

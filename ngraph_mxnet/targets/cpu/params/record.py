@@ -6,6 +6,7 @@ lowering fills them by name, what comes from disk is held against it, and dumps 
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -19,6 +20,8 @@ Span = tuple[str, int, int]
 
 BLOCK = 16
 """Channels in a block."""
+PIXEL = 4 * BLOCK
+"""Bytes of a block's pixel, in float32."""
 GRAIN = 8192
 """Elements in a task of an elementwise kernel: some microseconds of work."""
 ALIGNMENT = 64
@@ -81,7 +84,9 @@ class Kernels:
     Args:
         kernels: the kernels' names. As a mapping, each name has the bytes of an element, which `reach` gets (else 4).
         tensors: the operands in order; `>name` is written, `name?` may be left out.
-        ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
+        ints, floats: names in order; the first `sizes` of the ints count something and are at least 1. `name(a b)` is a
+            group, which a call gets as one sequence and everybody reads as `p.name.a`. A group with an operand's name
+            holds its strides.
         tasks: gives the number of tasks.
         reach: gives the bytes of each operand that a call touches, from the ints and the bytes of an element. They
             must not depend on what is in the operands, other than in those that `keeps` names. It may raise ValueError
@@ -106,7 +111,11 @@ class Kernels:
         self.reads = tuple(name for name in self.tensors if name not in self.written)
         self.all = frozenset(self.tensors)
         self.required = self.all.difference(self.optional)
-        self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
+        self.groups = {name: tuple(members.split()) for name, members in re.findall(r"(\w+)(?:\((.*?)\))?", ints)}
+        """The members of each name of `ints`; none of a single number."""
+        self.ints = tuple(f"{name}.{member}" if member else name
+                          for name, members in self.groups.items() for member in members or ("",))
+        self.floats, self.sizes = tuple(floats.split()), sizes
         self.tasks, self.reach, self.keeps, self.more, self.aligned = tasks, reach, tuple(keeps.split()), more, aligned
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
         self._elements_of = elements if callable(elements) else None
@@ -119,11 +128,25 @@ class Kernels:
 
     @cached_property
     def _tuple(self) -> Any:
-        return named(self.ints)
+        return named(tuple(self.groups))
 
-    def read(self, ints: Sequence[int]) -> Any:
-        """The ints as a named tuple."""
-        return self._tuple._make(ints[:len(self.ints)])
+    @cached_property
+    def _parts(self) -> list[tuple[Any, Callable[[Iterable[Any]], Sequence[Any]] | None]]:
+        """Where the numbers of each name stand among the ints, and what makes the tuple of a group."""
+        found, at = list[Any](), 0
+        for members in self.groups.values():
+            found.append((slice(at, at + len(members)), named(members)._make) if members else (at, None))
+            at += len(members) or 1
+        return found
+
+    def read(self, ints: Sequence[Any]) -> Any:
+        """The ints as a named tuple, with one for each group."""
+        return self._tuple._make([ints[at] if make is None else make(ints[at]) for at, make in self._parts])
+
+    def flat(self, numbers: Sequence[Any]) -> list[Any]:
+        """The ints in order, of what `read` gives or of a sequence for each group."""
+        return [each for number, (_, make) in zip(numbers, self._parts, strict=True)
+                for each in ((number,) if make is None else make(number))]
 
     def elements(self, kernel: str, ints: Sequence[int]) -> Mapping[str, str]:
         """The element types of the kernel's operands, by operand."""
@@ -140,10 +163,10 @@ class Kernels:
         return " ".join((*named, *(str(value) for names, numbers in pairs for value in numbers[len(names):])))
 
     def __call__(self, **numbers: Any) -> Params:
-        """Raises TypeError for a name that is missing or unknown."""
+        """Raises TypeError for a name that is missing or unknown, and for a group of another size."""
         try:
             floats = [numbers.pop(name) for name in self.floats]
-            return Params(self, self._tuple(**numbers), floats)
+            return Params(self, self.flat(self._tuple(**numbers)), floats)
         except (KeyError, TypeError) as error:
             raise TypeError(f"parameters of {next(iter(self.element_bytes))}: {error}") from error
 
@@ -168,8 +191,13 @@ def by_name(names: str | Iterable[str], values: Iterable[Any]) -> dict[str, Any]
     return dict(zip(names.split() if isinstance(names, str) else names, values, strict=True))
 
 
+def axes(sizes: Iterable[int], strides: Iterable[int]) -> Iterable[tuple[int, int]]:
+    """Pairs (how many, stride)."""
+    return zip(sizes, strides, strict=True)
+
+
 def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span:
-    """The bytes of elements of `size` bytes each along `axes`, which are pairs (how many, stride in elements).
+    """The bytes of elements of `size` bytes each along `axes`, whose strides are in elements.
 
     At every place of the axes lie `last` contiguous elements.
     """
@@ -190,9 +218,15 @@ def whole(operand: str, size: int, *counts: int) -> Span:
     return operand, 0, size * prod(counts)
 
 
-def blocked_span(operand: str, size: int, *axes: tuple[int, int]) -> Span:
-    """`span` for a blocked tensor: at every place of the axes lies a pixel, which is 16 elements."""
-    return span(operand, size, *axes, last=BLOCK)
+def operand_span(p: Any, operand: str, size: int, *sizes: int, last: int = 1) -> Span:
+    """`span` of `sizes` by the strides of the operand's group."""
+    return span(operand, size, *axes(sizes, getattr(p, operand)), last=last)
+
+
+def image_span(p: Any, operand: str, size: int, *sizes: int) -> Span:
+    """The same for blocked images, where a pixel is 16 elements; pixels without a stride are neighbours."""
+    strides = getattr(p, operand)
+    return span(operand, size, *axes(sizes, (*strides, *[BLOCK] * (len(sizes) - len(strides)))), last=BLOCK)
 
 
 def numbered(names: str) -> dict[str, int]:

@@ -14,8 +14,11 @@ from ngraph_mxnet.targets.cpu.params.record import (
     Kernels,
     Params,
     Span,
-    blocked_span,
+    axes,
+    by_name,
+    image_span,
     numbered,
+    operand_span,
     span,
     whole,
 )
@@ -25,17 +28,17 @@ REDUCE_CODES = numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_mi
 
 
 def _reach(p: Any, size: int) -> list[Span]:
-    kept, reduced = p[:5], p[5:10]
-    if any(size < 0 for size in reduced):
-        raise ValueError(f"reduced sizes {reduced}")
-    return [span("input", size, *zip(kept, p[10:15], strict=True), *zip(reduced, p[20:], strict=True)),
-            span("output", size, *zip(kept, p[15:20], strict=True))]
+    if any(size < 0 for size in p.reduced):
+        raise ValueError(f"reduced sizes {p.reduced}")
+    return [span("input", size, *axes(p.kept, p.in_kept), *axes(p.reduced, p.in_reduced)),
+            span("output", size, *axes(p.kept, p.out_kept))]
 
 
 def _record(kernels: dict[str, int], floats: str) -> Kernels:
-    groups = ("kept", "reduced", "in_kept", "out_kept", "in_reduced")
-    return Kernels(kernels, tensors="input >output", ints=" ".join(f"{name}{i}" for name in groups for i in range(5)),
-                   sizes=5, floats=floats, tasks=lambda p: prod(p[:4]) * -(-p.kept4 // BLOCK), reach=_reach)
+    return Kernels(
+        kernels, tensors="input >output", sizes=5, floats=floats, reach=_reach,
+        ints=" ".join(f"{name}(i0 i1 i2 i3 i4)" for name in "kept reduced in_kept out_kept in_reduced".split()),
+        tasks=lambda p: prod(p.kept[:4]) * -(-p.kept.i4 // BLOCK))
 
 
 REDUCE = _record(dict.fromkeys(REDUCE_CODES, 4), "")
@@ -45,10 +48,9 @@ the reduced ones. `code` is one of `REDUCE_CODES`."""
 
 ARG = Kernels(
     {f"{op}{suffix}": size for op in ("argmax", "argmin") for suffix, size in (("", 4), ("_f64", 8), ("_i64", 8))},
-    tensors="input >output", ints="outer size inner in_outer in_axis in_inner out_outer out_inner", sizes=3,
+    tensors="input >output", ints="outer size inner input(outer axis inner) output(outer inner)", sizes=3,
     tasks=lambda p: p.outer * p.inner,
-    reach=lambda p, size: [span("input", size, *zip(p[:3], p[3:6], strict=True)),
-                           span("output", 8, (p.outer, p.out_outer), (p.inner, p.out_inner))],
+    reach=lambda p, size: [operand_span(p, "input", size, *p[:3]), operand_span(p, "output", 8, p.outer, p.inner)],
 )
 
 
@@ -76,27 +78,26 @@ def reduced(record: Kernels, shape: Sequence[int], axes: Sequence[int], in_strid
         raise ValueError(f"reduction of {tuple(shape)} over {tuple(axes)} has too many dimensions")
     rows = [(1, 0, 0)] * (5 - len(rows)) + rows
     columns = [(1, 0)] * (5 - len(columns)) + columns
-    numbers = zip(("kept", "in_kept", "out_kept", "reduced", "in_reduced"),
-                  (*zip(*rows, strict=True), *zip(*columns, strict=True)), strict=True)
-    return record(**{f"{name}{i}": number for name, group in numbers for i, number in enumerate(group)}, **floats)
+    return record(**by_name("kept in_kept out_kept", zip(*rows, strict=True)),
+                  **by_name("reduced in_reduced", zip(*columns, strict=True)), **floats)
 
 
 def position(shape: Sequence[int], axis: int) -> Params:
     """The parameters of argmax or argmin of a contiguous tensor."""
     n = around(shape, axis)
-    return ARG(**n, in_outer=n["size"] * n["inner"], in_axis=n["inner"], in_inner=1, out_outer=n["inner"], out_inner=1)
+    return ARG(**n, input=(n["size"] * n["inner"], n["inner"], 1), output=(n["inner"], 1))
 
 
 _SIZES = "n c16 h w channels"
 
 
-def _strides(*names: str) -> str:
-    return " ".join(f"{name}_n {name}_c16 {name}_row {name}_pixel" for name in names)
+def _strides(names: str) -> str:
+    """The groups of blocked images."""
+    return " ".join(f"{name}(n c16 row pixel)" for name in names.split())
 
 
-def _image(operand: str, p: Any) -> Span:
-    return blocked_span(operand, 4, *((size, getattr(p, f"{operand}_{axis}"))
-                                      for size, axis in zip(p[:4], "n c16 row pixel".split(), strict=True)))
+def _images(p: Any, size: int, *names: str) -> list[Span]:
+    return [image_span(p, name, size, *p[:4]) for name in names]
 
 
 def _vectors(p: Any, size: int, *names: str) -> list[Span]:
@@ -105,14 +106,14 @@ def _vectors(p: Any, size: int, *names: str) -> list[Span]:
 
 BATCH_NORM_STATISTICS = Kernels(
     "batch_norm_statistics", tensors="x >mean >variance", ints=f"{_SIZES} {_strides('x')}", sizes=5,
-    tasks=lambda p: p.c16, reach=lambda p, size: [_image("x", p), *_vectors(p, size, "mean", "variance")],
+    tasks=lambda p: p.c16, reach=lambda p, size: [*_images(p, size, "x"), *_vectors(p, size, "mean", "variance")],
 )
 """A task is a block of channels."""
 
 BATCH_NORM_GRADIENT_SUMS = Kernels(
     "batch_norm_gradient_sums", tensors="x gamma mean variance y head >of_gamma >of_beta >factors",
-    ints=f"{_SIZES} masked {_strides('x', 'y', 'head')}", sizes=5, floats="epsilon", tasks=lambda p: p.c16,
-    reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head")),
+    ints=f"{_SIZES} masked {_strides('x y head')}", sizes=5, floats="epsilon", tasks=lambda p: p.c16,
+    reach=lambda p, size: [*_images(p, size, "x", "y", "head"),
                            *_vectors(p, size, "gamma", "mean", "variance", "of_gamma", "of_beta"),
                            whole("factors", size, p.c16, 4, BLOCK)],
 )
@@ -120,30 +121,25 @@ BATCH_NORM_GRADIENT_SUMS = Kernels(
 
 BATCH_NORM_GRADIENT_DATA = Kernels(
     "batch_norm_gradient_data", tensors="x factors y head >output",
-    ints=f"n c16 h w masked {_strides('x', 'y', 'head', 'output')}", sizes=4, tasks=lambda p: p.n * p.c16 * p.h,
-    reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head", "output")),
+    ints=f"n c16 h w masked {_strides('x y head output')}", sizes=4, tasks=lambda p: p.n * p.c16 * p.h,
+    reach=lambda p, size: [*_images(p, size, "x", "y", "head", "output"),
                            whole("factors", size, p.c16, 4, BLOCK)],
 )
 
 CLAMP_GRADIENT = Kernels(
-    "clamp_gradient_blocked", tensors="x head >output", ints=f"n c16 h w above {_strides('x', 'head', 'output')}",
+    "clamp_gradient_blocked", tensors="x head >output", ints=f"n c16 h w above {_strides('x head output')}",
     sizes=4, floats="lower upper", tasks=lambda p: p.n * p.c16 * p.h,
-    reach=lambda p, size: [_image(name, p) for name in ("x", "head", "output")],
+    reach=lambda p, size: _images(p, size, "x", "head", "output"),
 )
 """`above`: what is at `lower` is outside."""
 
 
-def _softmax_reach(p: Any, size: int) -> list[Span]:
-    return [span("input", size, *zip(p[:3], p[3:6], strict=True)),
-            span("output", size, *zip(p[:3], p[6:], strict=True))]
-
-
 SOFTMAX = Kernels(
     "softmax log_softmax", tensors="input >output",
-    ints="outer size inner in_outer in_axis in_inner out_outer out_axis out_inner", sizes=3,
-    tasks=lambda p: p.outer * -(-p.inner // BLOCK), reach=_softmax_reach,
+    ints="outer size inner input(outer axis inner) output(outer axis inner)", sizes=3,
+    tasks=lambda p: p.outer * -(-p.inner // BLOCK),
+    reach=lambda p, size: [operand_span(p, name, size, *p[:3]) for name in ("input", "output")],
 )
-"""The last six are strides."""
 
 LAYER_NORM = Kernels(
     "layer_norm", tensors="x gamma beta >output", ints="rows columns in_row out_row", sizes=2, floats="epsilon",
@@ -173,22 +169,18 @@ BATCH_NORM_FACTORS = Kernels(
 )
 
 
-def _lrn_reach(p: Any, size: int) -> list[Span]:
-    return [span("input", size, (p.n, p.in_n), (p.c, p.in_c), last=p.inner),
-            span("output", size, (p.n, p.out_n), (p.c, p.out_c), last=p.inner)]
-
-
-LRN = Kernels("lrn", tensors="input >output", ints="n c inner size in_n in_c out_n out_c", sizes=4,
-              floats="alpha beta bias", tasks=lambda p: p.n * p.c, reach=_lrn_reach)
+LRN = Kernels(
+    "lrn", tensors="input >output", ints="n c inner size input(n c) output(n c)", sizes=4, floats="alpha beta bias",
+    tasks=lambda p: p.n * p.c,
+    reach=lambda p, size: [operand_span(p, name, size, p.n, p.c, last=p.inner) for name in ("input", "output")])
 """The inner dimension (height times width) is contiguous."""
 
 
 def softmax(shape: Sequence[int], axis: int) -> Params:
     """The parameters of a softmax of contiguous tensors."""
     n = around(shape, axis)
-    outer = n["size"] * n["inner"]
-    return SOFTMAX(**n, in_outer=outer, in_axis=n["inner"], in_inner=1, out_outer=outer, out_axis=n["inner"],
-                   out_inner=1)
+    strides = n["size"] * n["inner"], n["inner"], 1
+    return SOFTMAX(**n, input=strides, output=strides)
 
 
 _BYTES = {"f32": 4, "bf16": 2, "u8": 1}
@@ -196,20 +188,29 @@ _BYTES = {"f32": 4, "bf16": 2, "u8": 1}
 
 def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
     """The whole input and output: kernels clip windows to the image, so nothing outside is touched."""
-    places, windows = zip(p[5:8], p[11:14], strict=True), zip(p[8:11], (1, p.dilation_h, p.dilation_w), strict=True)
-    if any((count - 1) * step > MOST for count, step in (*places, *windows)):
-        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
-    return [blocked_span("input", size, *zip(p[:5], p[23:28], strict=True)),
-            blocked_span("output", out_size, *zip((p.n, p.c16, *p[5:8]), p[28:], strict=True))]
+    _check_windows(p, (1, *p.dilation))
+    return [image_span(p, "input", size, *p[:5]), image_span(p, "output", out_size, p.n, p.c16, *p.windows)]
+
+
+def _check_windows(p: Any, dilation: Sequence[int]) -> None:
+    """Refuse windows whose places the kernel can't count."""
+    if any((count - 1) * step > MOST for count, step in (*axes(p.windows, p.stride), *axes(p.kernel, dilation))):
+        raise ValueError(f"windows of {p.kernel} with strides {p.stride}")
+
+
+_WINDOWS = "n c16 d h w windows(d h w) kernel(d h w) stride(d h w)"
+
+
+def _slices(names: str) -> str:
+    """The groups of blocked images of slices."""
+    return " ".join(f"{name}(n c16 slice row pixel)" for name in names.split())
 
 
 def _pools(kernels: str, element: str, stored: str, floats: str = "") -> Kernels:
     return Kernels(
         dict.fromkeys(kernels.split(), _BYTES[element]), tensors="input >output",
-        ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h "
-             "dilation_w pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
-             "in_n in_c16 in_slice in_row in_pixel out_n out_c16 out_slice out_row out_pixel",
-        sizes=16, floats=floats, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h,
+        ints=f"{_WINDOWS} dilation(h w) pad(front top left back bottom right) include_pad {_slices('input output')}",
+        sizes=16, floats=floats, tasks=lambda p: p.n * p.windows.d * p.c16 * p.windows.h,
         reach=partial(_pool_reach, _BYTES[stored]), elements=f"input:{element} output:{stored}",
     )
 
@@ -222,8 +223,8 @@ POOLS = {
 }
 """The records by the end of their kernels' names, which tells how operands are stored. All take the same ints.
 
-`out_d`, `out_h` and `out_w` are sizes, all other `in_*` and `out_*` are strides. Depth has no dilation; in two
-dimensions the sizes of the depth are 1."""
+`windows` says how many there are, which is the size of the result. Depth has no dilation; in two dimensions the sizes
+of the depth are 1."""
 
 _SCALES = "scale zero_point out_zero_point"
 MEANS_OF_BYTES = {
@@ -235,26 +236,23 @@ MEANS_OF_BYTES = {
 u8 is rounded, and `out_zero_point` added."""
 
 
-def _window_reach(p: Any, size: int) -> list[Span]:
-    return _scaled_reach(size, p, size)
+def _scaled_reach(out_size: int | None, p: Any, size: int) -> list[Span]:
+    """`out_size` is None if the output's elements have the bytes of the input's."""
+    return [image_span(p, "x", size, *p[:4]), whole("scale", 4, p.c16, BLOCK), whole("shift", 4, p.c16, BLOCK),
+            image_span(p, "output", out_size or size, *p[:4])]
 
 
-def _scaled_reach(out_size: int, p: Any, size: int) -> list[Span]:
-    sizes = p[:4]
-    return [blocked_span("x", size, *zip(sizes, p[4:8], strict=True)), whole("scale", 4, p.c16, BLOCK),
-            whole("shift", 4, p.c16, BLOCK), blocked_span("output", out_size, *zip(sizes, p[8:], strict=True))]
-
-
+_SCALED = f"n c16 h w {_strides('x output')}"
 SCALE_SHIFT = Kernels(
     {"scale_shift_blocked": 4, "scale_shift_blocked_bf16": 2}, tensors="x scale shift >output",
-    ints="n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel", sizes=4, floats="lower upper",
-    tasks=lambda p: p.n * p.c16 * p.h, reach=_window_reach,
+    ints=_SCALED, sizes=4, floats="lower upper",
+    tasks=lambda p: p.n * p.c16 * p.h, reach=partial(_scaled_reach, None),
     elements={"scale_shift_blocked": "x:f32 output:f32", "scale_shift_blocked_bf16": "x:bf16 output:bf16"},
 )
 
 
 SCALE_SHIFT_U8 = Kernels(
-    "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=" ".join(SCALE_SHIFT.ints), sizes=4,
+    "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=_SCALED, sizes=4,
     floats="lower upper zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
     elements="x:f32 output:u8",
 )
@@ -262,19 +260,14 @@ SCALE_SHIFT_U8 = Kernels(
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:
-    places = zip(p[5:8], p[11:14], strict=True)
-    if any((count - 1) * step > MOST for count, step in (*places, *((taps, 1) for taps in p[8:11]))):
-        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
-    return [blocked_span("data", size, *zip(p[:5], p[17:22], strict=True)),
-            blocked_span("head", size, *zip((*p[:2], *p[5:8]), p[22:27], strict=True)),
-            blocked_span("output", size, *zip(p[:5], p[27:], strict=True))]
+    _check_windows(p, (1, 1, 1))
+    return [image_span(p, "data", size, *p[:5]), image_span(p, "head", size, p.n, p.c16, *p.windows),
+            image_span(p, "output", size, *p[:5])]
 
 
 MAX_POOL_GRADIENT = Kernels(
     "max_pool_gradient_blocked", tensors="data head >output",
-    ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w pad_front pad_top "
-         "pad_left data_n data_c16 data_slice data_row data_pixel head_n head_c16 head_slice head_row head_pixel "
-         "output_n output_c16 output_slice output_row output_pixel",
+    ints=f"{_WINDOWS} pad(front top left) {_slices('data head output')}",
     sizes=14, tasks=lambda p: p.n * p.c16, reach=_gradient_reach, elements="data:f32 head:f32 output:f32",
 )
-"""`out_d`, `out_h` and `out_w` are the windows', the sizes of the head gradient."""
+"""There are as many windows as elements of the head gradient."""

@@ -76,9 +76,10 @@ def _inside(buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     if buffer.zeroing is None:
         return (-(-buffer.bytes // 4),), (1,), 0
     p = ZERO_HALO.read(buffer.zeroing.ints)
-    row = (p.width + p.left + p.right) * p.words
-    plane = (p.height + p.top + p.bottom) * row
-    return (p.planes, p.height, p.width * p.words), (plane, row, 1), 4 * (p.top * row + p.left * p.words)
+    halo = p.halo
+    row = (p.width + halo.left + halo.right) * p.words
+    plane = (p.height + halo.top + halo.bottom) * row
+    return (p.planes, p.height, p.width * p.words), (plane, row, 1), 4 * (halo.top * row + halo.left * p.words)
 
 
 def shuffled(instructions: Sequence[Instruction], draw: random.Random) -> list[Instruction]:

@@ -12,7 +12,8 @@ from ngraph_mxnet.runtime.executable import KernelCall, Lowered, PlannedBuffer
 from ngraph_mxnet.targets.cpu.lower import Lowering
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, DEPTHWISE, ORDER_PIXELS, STRIDES, depthwise_symbol
-from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.tiles import loop_nest
+from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, symbol, variants
 from ngraph_mxnet.targets.cpu.planning.algorithm import ALGORITHMS
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BlockedView, View
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
@@ -21,7 +22,7 @@ from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Sp
 __all__ = ["Contraction", "contractions"]
 
 
-_VARIANTS: dict[str, Variant] = {symbol(variant, isa): variant for isa in ISAS for variant in variants(isa)}
+_VARIANTS = {symbol(variant, isa): (variant, isa) for isa in ISAS for variant in variants(isa)}
 _ROWS: dict[str, int] = {depthwise_symbol(s, isa): s for isa in ISAS for s in STRIDES}
 _TRANSFORM = "ng_winograd_input_"
 
@@ -48,6 +49,8 @@ class Contraction:
     """Instructions: matrices of a batch, strips of an image."""
     parameters: str = field(compare=False)
     """Parameters that the first of the instructions gives the kernel, by name."""
+    loops: str = field(default="", compare=False)
+    """The loops of the first instruction, see `tiles.loop_nest`."""
 
 
 def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
@@ -72,14 +75,15 @@ def _describe(instruction: Instruction, before: str) -> Contraction | None:
                            instruction.tasks, 0, record.text(instruction.ints, instruction.floats))
     if instruction.kernel not in _VARIANTS:
         return None
-    variant = _VARIANTS[instruction.kernel]
+    variant, isa = _VARIANTS[instruction.kernel]
     n = CONTRACTION.read(instruction.ints)
     tile = int(before.removeprefix(_TRANSFORM).partition("__")[0]) if before.startswith(_TRANSFORM) else 0
     pixels = -(-n.row_pixels // n.row_tiles)
     order = "pixels" if n.order == ORDER_PIXELS else "channels"
     return Contraction(instruction.origin, ALGORITHMS[tile], variant.name, f"{pixels} x {variant.oc_tile}", order,
                        n.chunk_tiles, instruction.tasks, 0,
-                       CONTRACTION.text(instruction.ints, instruction.floats))
+                       CONTRACTION.text(instruction.ints, instruction.floats),
+                       loop_nest(variant, isa, instruction.ints))
 
 
 def lowered(main: Lowering, builder: ProgramBuilder) -> Lowered:
