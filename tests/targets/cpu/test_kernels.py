@@ -198,6 +198,33 @@ def test_softmax(isa: str, name: str, seed: int, shape: tuple, splits: list[int]
 
 
 @every_isa
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("across", [False, True], ids=["rows", "columns"])
+def test_softmax_of_special_rows(isa: str, name: str, across: bool) -> None:
+    """Shares far below the greatest are 0. A NaN, an infinity or nothing but -inf makes its row NaN, and no other."""
+    rows = np.random.default_rng(0).normal(size=(40, 83)).astype(np.float32)
+    rows[:, 5] = np.linspace(-200, 100, 40)
+    rows[3, 17] = rows[4, 82] = rows[6, 0] = np.nan
+    rows[8, 80], rows[9, 2], rows[11] = np.inf, -np.inf, -np.inf
+    source = np.ascontiguousarray(rows.T).T if across else rows
+    target = np.full_like(source, 7)
+    # Across, the rows are neighbours in the inner dimension.
+    shape, steps = ((1, 83, 40), (0, 40, 1)) if across else ((40, 83, 1), (83, 1, 0))
+    run(isa, name, [source, target], [*shape, *steps, *steps])
+    with np.errstate(invalid="ignore"):
+        x = rows.astype(np.float64)
+        shifted = x - x.max(1, keepdims=True)
+        total = np.exp(shifted).sum(1, keepdims=True)
+        wanted = np.exp(shifted) / total if name == "softmax" else shifted - np.log(total)
+    broken = [3, 4, 6, 8, 11]
+    assert np.isnan(target[broken]).sum(1).tolist() == np.isnan(wanted[broken]).sum(1).tolist()
+    fine = np.setdiff1d(np.arange(40), broken)
+    close(target[fine], wanted[fine], absolute=2e-6)
+    if name == "softmax":
+        assert not target[fine][np.exp(shifted[fine]) < 1e-38].any()
+
+
+@every_isa
 @pytest.mark.parametrize("name", sorted(reduction.REDUCTIONS))
 @given(seed=SEEDS, shape=SHAPES, splits=SPLITS, data=st.data())
 def test_reduce(

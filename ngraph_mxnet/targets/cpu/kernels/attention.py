@@ -7,13 +7,12 @@ from numba import float32, types
 
 from ngraph_mxnet.targets.cpu.kernels import maths
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    greatest_of_row,
     load_lanes,
-    maximum_lanes,
-    maximum_of_lanes,
     splat,
     store_lanes,
     sum_of_lanes,
-    widen,
+    sum_of_row,
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
@@ -69,7 +68,8 @@ def products_of_rows(six, matrix, size, target, target_step):
 
 @inline
 def _scores_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill):
-    """In place, `scale` times the row, masked, and -inf between `size` and `padded`, a multiple of 16; the greatest."""
+    """In place, `scale` times the row, masked, and -inf between `size` and `padded`, a multiple of 16; the greatest.
+    NaN may be passed over: a power of NaN makes the row's sum NaN."""
     for i in range(padded):
         row[i] = row[i] * scale
     if kind == 1:
@@ -84,21 +84,15 @@ def _scores_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill)
             row[i] = row[i] + added[i * mask_step]
     for i in range(size, padded):
         row[i] = np.float32(-np.inf)
-    partial = splat(np.float32(-np.inf))
-    for i in range(0, padded, 16):
-        partial = maximum_lanes(load_lanes(row, i), partial)
-    return maximum_of_lanes(partial)
+    return greatest_of_row(row, padded)
 
 
 @inline
 def _powers_of_row(row, padded, base):
     """In place, e to the power of what each lies above `base`; their sum, in float64."""
     for i in range(padded):
-        row[i] = maths.exp(row[i] - base)
-    sums = splat(0.0)
-    for i in range(0, padded, 16):
-        sums = sums + widen(load_lanes(row, i))
-    return sum_of_lanes(sums)
+        row[i] = maths.exp_below_one(row[i] - base)
+    return sum_of_row(row, padded)
 
 
 @inline

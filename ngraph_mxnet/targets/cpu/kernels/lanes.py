@@ -9,12 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ngraph_mxnet.targets.cpu.kernels.pointers import from_bf16, to_bf16
+from ngraph_mxnet.targets.cpu.kernels.pointers import from_bf16, inline, to_bf16
 
 __all__ = [
     "F32",
@@ -22,6 +23,8 @@ __all__ = [
     "LANES",
     "Lanes",
     "clamp_lanes",
+    "greater_lanes",
+    "greatest_of_row",
     "lane",
     "load_bf16_lanes",
     "load_first_lanes",
@@ -38,6 +41,7 @@ __all__ = [
     "store_lanes",
     "store_pairs",
     "sum_of_lanes",
+    "sum_of_row",
     "transpose_lanes",
     "transpose_pairs",
     "widen",
@@ -235,6 +239,16 @@ minimum_lanes = _choose("<")
 
 
 @intrinsic
+def greater_lanes(typingctx, x, y):
+    """Lane by lane x where it is above y, else y, also where either is NaN: one instruction."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+
+    return x(x, x), generate
+
+
+@intrinsic
 def clamp_lanes(typingctx, x, lower, upper):
     """Minimum and maximum, lane by lane, that keep NaN: a failed ordered comparison keeps x."""
 
@@ -335,6 +349,28 @@ sum_of_lanes = _fold(ir.IRBuilder.fadd)
 product_of_lanes = _fold(ir.IRBuilder.fmul)
 maximum_of_lanes = _fold(_better(">"))
 minimum_of_lanes = _fold(_better("<"))
+
+
+@inline
+def greatest_of_row(row, size):
+    """The greatest of the first `size` elements, a multiple of 16, or -inf; NaN may be passed over."""
+    best = splat(np.float32(-np.inf))
+    for i in range(0, size, LANES):
+        best = greater_lanes(load_lanes(row, i), best)
+    return maximum_of_lanes(best)
+
+
+@inline
+def sum_of_row(row, size):
+    """The sum of the first `size` elements, a multiple of 16, in float64 but for sums of four."""
+    fours = size // (4 * LANES) * (4 * LANES)
+    total = splat(0.0)
+    for i in range(0, fours, 4 * LANES):
+        total = total + widen((load_lanes(row, i) + load_lanes(row, i + LANES))
+                              + (load_lanes(row, i + 2 * LANES) + load_lanes(row, i + 3 * LANES)))
+    for i in range(fours, size, LANES):
+        total = total + widen(load_lanes(row, i))
+    return sum_of_lanes(total)
 
 
 _EIGHT = ir.VectorType(ir.FloatType(), 8)

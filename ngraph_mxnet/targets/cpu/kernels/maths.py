@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import absolute, inline, log_exponent, log_mantissa, power_of_two, select
 
-__all__ = ["erf", "exp", "expm1", "gate_exp", "log", "log1p", "tanh", "tanh_ratio"]
+__all__ = ["erf", "exp", "exp_below_one", "expm1", "gate_exp", "log", "log1p", "tanh", "tanh_ratio"]
 
 F = np.float32
 ZERO, HALF, ONE, TWO = F(0), F(0.5), F(1), F(2)
@@ -20,6 +20,8 @@ LOG2_E = F(1.4426950408889634)
 LN2_HIGH = F(0.693359375)
 LN2_LOW = F(-2.12194440e-4)
 EXP_LOW, EXP_HIGH = F(-104), F(89)
+NORMAL_LOW = F(-87)
+"""Above it, e**x is a normal number."""
 
 # exp(r) = 1 + r + r**2 (E0 + E1 r + ...) on |r| <= ln(2) / 2, a Chebyshev fit.
 E0, E1, E2, E3 = F(0.500000001), F(0.166666667), F(0.041666464), F(0.00833331082)
@@ -44,7 +46,7 @@ P1, P2, P3 = F(0.136713619), F(0.00385761431), F(2.77916687e-05)
 P4, P5 = F(3.00683128e-08), F(-1.18230551e-11)
 Q1, Q2, Q3, Q4 = F(0.470046936), F(0.0272066181), F(0.000391975403), F(1.27231611e-06)
 TANH_LARGE = F(9.2)
-GATE_LOW, GATE_HIGH = F(-87), F(60)
+GATE_HIGH = F(60)
 
 # erf(x) = x (R0 + R1 x**2 + ...) on |x| <= 1, else 1 - exp(-x**2) t (S0 + S1 t + ...), t = 1 / (1 + x / 2).
 R0, R1, R2, R3 = F(1.12837917), F(-0.376126385), F(0.112837825), F(-0.0268654307)
@@ -78,6 +80,14 @@ def exp(x):
     half = n * HALF + ROUNDER
     rest = (n - (half - ROUNDER)) + ROUNDER
     return (p * power_of_two(half)) * power_of_two(rest)
+
+
+@inline
+def exp_below_one(x):
+    """e**x for x of at most 88, within 2 ulp, but 0 below -87. A fifth less work than `exp`."""
+    bounded = select(x < NORMAL_LOW, NORMAL_LOW, x)
+    biased = bounded * LOG2_E + ROUNDER
+    return select(x < NORMAL_LOW, ZERO, _exp_rest(bounded, biased - ROUNDER) * power_of_two(biased))
 
 
 @inline
@@ -123,7 +133,7 @@ def log1p(x):
 @inline
 def gate_exp(x):
     """e**-x for the sigmoid 1 / (1 + e**-x) of a gate: between e**-87 and e**60, so that a product of two is finite."""
-    bounded = _clamp(-x, GATE_LOW, GATE_HIGH)
+    bounded = _clamp(-x, NORMAL_LOW, GATE_HIGH)
     biased = bounded * LOG2_E + ROUNDER
     return _exp_rest(bounded, biased - ROUNDER) * power_of_two(biased)
 

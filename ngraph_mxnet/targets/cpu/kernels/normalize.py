@@ -9,13 +9,14 @@ from numba import float32
 
 from ngraph_mxnet.targets.cpu.kernels import maths
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    greater_lanes,
+    greatest_of_row,
     load_lanes,
-    maximum_lanes,
-    maximum_of_lanes,
     narrow,
     splat,
     store_lanes,
     sum_of_lanes,
+    sum_of_row,
     widen,
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, select, shift
@@ -43,13 +44,13 @@ def _softmax(logarithm: bool) -> Callable:
         """Sixteen contiguous columns."""
         best = splat(np.float32(-np.inf))
         for i in range(size):
-            best = maximum_lanes(load_lanes(source, i * in_step), best)
+            best = greater_lanes(load_lanes(source, i * in_step), best)
         total = splat(0.0)
         for i in range(size):
             cell = shift(target, i * out_step)
             store_lanes(cell, 0, load_lanes(source, i * in_step) - best)
             for j in range(16):
-                cell[j] = maths.exp(cell[j])
+                cell[j] = maths.exp_below_one(cell[j])
             total = total + widen(load_lanes(cell, 0))
         if logarithm:
             # Written over an exponential that is no longer needed.
@@ -69,18 +70,12 @@ def _softmax(logarithm: bool) -> Callable:
     def row(source, target, size):
         """One contiguous row."""
         whole = size // 16 * 16
-        partial = splat(np.float32(-np.inf))
-        for i in range(0, whole, 16):
-            partial = maximum_lanes(load_lanes(source, i), partial)
-        best = maximum_of_lanes(partial)
+        best = greatest_of_row(source, whole)
         for i in range(whole, size):
-            best = select((source[i] > best) | (source[i] != source[i]), source[i], best)
+            best = select(source[i] > best, source[i], best)
         for i in range(size):
-            target[i] = maths.exp(source[i] - best)
-        sums = splat(0.0)
-        for i in range(0, whole, 16):
-            sums = sums + widen(load_lanes(target, i))
-        total = sum_of_lanes(sums)
+            target[i] = maths.exp_below_one(source[i] - best)
+        total = sum_of_row(target, whole)
         for i in range(whole, size):
             total += target[i]
         if logarithm:
@@ -97,10 +92,10 @@ def _softmax(logarithm: bool) -> Callable:
         best = np.float32(-np.inf)
         for i in range(size):
             x = source[i * in_step]
-            best = select((x > best) | (x != x), x, best)
+            best = select(x > best, x, best)
         total = 0.0
         for i in range(size):
-            value = maths.exp(source[i * in_step] - best)
+            value = maths.exp_below_one(source[i * in_step] - best)
             total += value
             if not logarithm:
                 target[i * out_step] = value
