@@ -2,7 +2,7 @@
 # Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, the site of the
 # documentation (into build/site), pytest.
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
-# The first run takes about half an hour on two quiet cores, of which eight minutes compile the package. Without paths, files
+# The first run takes some 22 minutes on two quiet cores, of which eight compile the package. Without paths, files
 # of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, random models of a
 # seed that changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of
