@@ -11,8 +11,11 @@ import numpy as np
 from numba import float32, int8, int16, int32, types, uint16
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    LANES,
+    load_first_lanes,
     load_lanes,
     splat,
+    store_first_lanes,
     store_lanes,
     store_pairs,
     transpose_lanes,
@@ -52,6 +55,33 @@ read_to_blocked = reader(TO_BLOCKED)
 read_zero_halo = reader(ZERO_HALO)
 
 
+_TILE, _TILES = LANES * LANES, 2 * LANES * LANES
+
+
+@inline
+def _part_to_blocked(source, in_c, target, out_w, channels, pixels, room):
+    """Up to 16 channels of up to 16 pixels that are contiguous in `source`; the lanes behind the channels get zeros."""
+    zeros = splat(np.float32(0))
+    for lane in range(LANES):
+        row = load_first_lanes(source, lane * in_c, pixels, zeros) if lane < channels else zeros
+        store_lanes(room, lane * LANES, row)
+    turned = shift(room, _TILE)
+    transpose_lanes(room, LANES, turned, LANES)
+    for w in range(pixels):
+        store_lanes(target, w * out_w, load_lanes(turned, w * LANES))
+
+
+@inline
+def _part_from_blocked(source, in_w, target, out_c, channels, pixels, room):
+    """Up to 16 channels of up to 16 pixels that are contiguous in `target`."""
+    for w in range(pixels):
+        store_lanes(room, w * LANES, load_lanes(source, w * in_w))
+    turned = shift(room, _TILE)
+    transpose_lanes(room, LANES, turned, LANES)
+    for lane in range(channels):
+        store_first_lanes(target, lane * out_c, load_lanes(turned, lane * LANES), pixels)
+
+
 @kernel("to_blocked")
 def to_blocked(tensors, ints, floats, begin, end):
     """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
@@ -62,29 +92,33 @@ def to_blocked(tensors, ints, floats, begin, end):
     channels, height, width = p.c, p.h, p.w
     in_c, in_w, out_w = p.input.c, p.input.column, p.output.column
     blocks = (channels + 15) // 16
+    room = scratch(_TILES)
     for task in range(begin, end):
         image, block, row = image_row(task, blocks, height)
         source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block * 16, row)))
         target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, block, row)))
-        valid = channels - block * 16
-        start = 0
-        if valid >= 16 and in_w == 1:
-            start = width // 16 * 16
-            for w in range(0, start, 16):
+        valid = min(channels - block * 16, 16)
+        if in_w == 1:
+            whole = width // 16 * 16 if valid == 16 else 0
+            for w in range(0, whole, 16):
                 transpose_lanes(shift(source, w), in_c, shift(target, w * out_w), out_w)
-        if valid >= 16 and in_c == 1:
-            start = width
+            if 0 < whole < width:
+                # The last 16 pixels; some of them once more.
+                transpose_lanes(shift(source, width - 16), in_c, shift(target, (width - 16) * out_w), out_w)
+                whole = width
+            for w in range(whole, width, 16):
+                _part_to_blocked(shift(source, w), in_c, shift(target, w * out_w), out_w, valid, min(width - w, 16),
+                                 room)
+        elif in_c == 1:
             for w in range(width):
-                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
-        if valid < 16:
-            for w in range(width):
-                store_lanes(target, w * out_w, splat(np.float32(0)))
+                pixel = load_first_lanes(source, w * in_w, valid, splat(np.float32(0)))
+                store_lanes(target, w * out_w, pixel)
         else:
-            valid = 16
-        for w in range(start, width):
-            pixel = shift(target, w * out_w)
-            for lane in range(valid):
-                pixel[lane] = source[w * in_w + lane * in_c]
+            for w in range(width):
+                pixel = shift(target, w * out_w)
+                store_lanes(pixel, 0, splat(np.float32(0)))
+                for lane in range(valid):
+                    pixel[lane] = source[w * in_w + lane * in_c]
 
 
 @inline
@@ -129,24 +163,30 @@ def from_blocked(tensors, ints, floats, begin, end):
     channels, height, width = p.c, p.h, p.w
     in_w, out_c, out_w = p.input.column, p.output.c, p.output.column
     blocks = (channels + 15) // 16
+    room = scratch(_TILES)
     for task in range(begin, end):
         image, block, row = image_row(task, blocks, height)
         source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block, row)))
         target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, block * 16, row)))
         valid = min(channels - block * 16, 16)
-        start = 0
-        if valid == 16 and out_w == 1:
-            start = width // 16 * 16
-            for w in range(0, start, 16):
+        if out_w == 1:
+            whole = width // 16 * 16 if valid == 16 else 0
+            for w in range(0, whole, 16):
                 transpose_lanes(shift(source, w * in_w), in_w, shift(target, w), out_c)
-        if valid == 16 and out_c == 1:
-            start = width
+            if 0 < whole < width:
+                transpose_lanes(shift(source, (width - 16) * in_w), in_w, shift(target, width - 16), out_c)
+                whole = width
+            for w in range(whole, width, 16):
+                _part_from_blocked(shift(source, w * in_w), in_w, shift(target, w), out_c, valid, min(width - w, 16),
+                                   room)
+        elif out_c == 1:
             for w in range(width):
-                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
-        for w in range(start, width):
-            pixel = shift(source, w * in_w)
-            for lane in range(valid):
-                target[w * out_w + lane * out_c] = pixel[lane]
+                store_first_lanes(target, w * out_w, load_lanes(source, w * in_w), valid)
+        else:
+            for w in range(width):
+                pixel = shift(source, w * in_w)
+                for lane in range(valid):
+                    target[w * out_w + lane * out_c] = pixel[lane]
 
 
 @kernel("shuffle_blocked")
@@ -308,7 +348,6 @@ def pack_channels(tensors, ints, floats, begin, end):
             target[j] = source[c * stride] if c < per_group else np.float32(0)
 
 
-_TILE = 16 * 16
 _ROWS = 16 * _TILE
 """The sums of a block of inputs by one of outputs, of sixteen taps."""
 
