@@ -94,11 +94,12 @@ def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     if len(arrays) == 1 and isinstance(arrays[0], Mapping):
         by_name, names = arrays[0], [port.name for port in inputs]
+        found = tuple([by_name[name] for name in names if name in by_name])
+        if len(found) == len(names) == len(by_name):
+            return found
         unknown, missing = sorted(set(by_name) - set(names)), [name for name in names if name not in by_name]
-        if unknown or missing:
-            raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
-                             f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
-        return tuple(by_name[name] for name in names)
+        raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
+                         f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
     if len(arrays) != len(inputs):
         wanted = listed(map(str, inputs)) or "none"
         raise InputError(f"found {len(arrays)} inputs, expected {len(inputs)}: {wanted}")
@@ -294,6 +295,7 @@ class NativeExecutable(Executable):
         self.native = native
 
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        arrays = self.in_order(arrays)
         results: list[np.ndarray] | None = self.native.call(*arrays) if self.watch is None else None
         return super().__call__(*arrays) if results is None else results
 

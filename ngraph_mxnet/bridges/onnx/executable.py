@@ -128,12 +128,12 @@ class ModelExecutable(Submitting):
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
-        quick = self._quick
+        ordered, quick = in_order(self.inputs, arrays), self._quick
         if quick is not None:
-            results: list[Any] | None = quick(*arrays)
+            results: list[Any] | None = quick(*ordered)
             if results is not None:
                 return results
-        given = self.checked(arrays)
+        given = self.checked(ordered)
         stage = self._stage_for(given)
         results = self._results(stage, given)
         return results if isinstance(stage, _Stage) else stage.owned(results, given)
