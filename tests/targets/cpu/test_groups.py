@@ -24,11 +24,16 @@ def contractions(names: list[str]) -> int:
     return sum("contraction" in name for name in names)
 
 
+ODD_BLOCKS = st.tuples(st.just(1), st.sampled_from([16, 40]), st.sampled_from([72, 80, 100, 112, 170, 200]))
+"""The same of convolutions without groups, whose outputs are 5, 7, 11 and 13 blocks."""
+
+
 @st.composite
-def grouped(draw: st.DrawFn) -> Graph:
-    groups, inputs, outputs = draw(GROUPS)
+def convolutions(draw: st.DrawFn, sizes: st.SearchStrategy, most: int) -> Graph:
+    """Of groups and channels from `sizes`, and images of at most so many rows."""
+    groups, inputs, outputs = draw(sizes)
     kernel, dilation = draw(st.sampled_from([1, 1, 3])), draw(st.integers(1, 2))
-    size = draw(st.integers(kernel * dilation, 9))
+    size = draw(st.integers(kernel * dilation, most))
     b = Builder()
     x = b.parameter("x", (draw(st.integers(1, 2)), groups * inputs, size, size + 1))
     weights = (b.weight if draw(st.booleans()) else b.parameter)("w", (groups * outputs, inputs, kernel, kernel))
@@ -51,11 +56,46 @@ def grouped(draw: st.DrawFn) -> Graph:
 @every_isa
 def test_groups_of_any_size(isa: str) -> None:
     @settings(max_examples=60, deadline=None)
-    @given(grouped(), st.integers(0, 99))
+    @given(convolutions(GROUPS, 9), st.integers(0, 99))
     def checks(graph: Graph, seed: int) -> None:
         check(graph, seed, isa=isa)
 
     checks()
+
+
+@every_isa
+def test_odd_numbers_of_blocks(isa: str) -> None:
+    @settings(max_examples=40, deadline=None)
+    @given(convolutions(ODD_BLOCKS, 18), st.integers(0, 99))
+    def checks(graph: Graph, seed: int) -> None:
+        check(graph, seed, isa=isa)
+
+    checks()
+
+
+@every_isa
+@given(sizes=ODD_BLOCKS, kernel=st.integers(1, 3), seed=st.integers(0, 99))
+@settings(max_examples=10)
+def test_odd_numbers_of_blocks_of_bytes(isa: str, sizes: tuple[int, int, int], kernel: int, seed: int) -> None:
+    b = Builder()
+    x = quantized(b, b.parameter("x", (1, sizes[1], 18, 15)))
+    check_bytes(b.results(convolved(b, x, sizes[2], (kernel, kernel), pads_begin=(1, 1), pads_end=(1, 1))), isa, seed)
+
+
+@pytest.mark.parametrize(("outputs", "size", "isa", "number"), [
+    (112, 14, "avx512", 2),  # blocks 3 and 4
+    (80, 14, "avx512", 2),
+    (208, 14, "avx512", 2),
+    (144, 14, "avx512", 1),  # three tiles of three blocks
+    (96, 14, "avx512", 1),
+    (112, 3, "avx512", 1),  # too short for two calls
+    (112, 14, "avx2", 1),  # tiles of one block
+])
+def test_a_rest_of_blocks_gets_tiles_of_its_own(outputs: int, size: int, isa: str, number: int) -> None:
+    b = Builder()
+    x = b.parameter("x", (1, 64, size, size))
+    graph = b.results(b.convolution_bias(x, b.weight("w", (outputs, 64, 1, 1)), b.weight("b", (outputs,))))
+    assert contractions(check(graph, isa=isa)) == number
 
 
 @every_isa

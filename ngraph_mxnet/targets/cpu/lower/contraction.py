@@ -24,7 +24,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     contraction_params,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, output_parts
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
@@ -263,24 +263,29 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
     if out.type.size == 0:
         return
-    if bands := _bands(source, weights):
-        for band in bands:
-            parts = [band.of(view) for view in outputs]
-            contract(ctx, band.input(source), _BandPacking.of(weights, band), geometry, parts,
-                     replace(epilogue, first=band.first * BLOCK), None if residual is None else band.of(residual))
-        return
     group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
     size = ContractionSize(
         out.images, out.height, out.width, group_blocks, steps=source.channels * geometry.taps, groups=source.groups,
         stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
         channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
     )
+    settings = ctx.settings
+    kernels: dict[str, Any] = {"bf16": source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8),
+                               "u8": source.is_u8, "vnni": settings.vnni, "short": source.short,
+                               "halves": settings.halves}
+    bands = _bands(source, weights) or _whole_bands(
+        source, weights, output_parts(settings.isa, source.kind, size, **kernels))
+    if bands:
+        for band in bands:
+            parts = [band.of(view) for view in outputs]
+            contract(ctx, band.input(source), band.weights(weights), geometry, parts,
+                     replace(epilogue, first=epilogue.first + band.first * BLOCK),
+                     None if residual is None else band.of(residual))
+        return
     storing = Storing()
     if source.is_u8:
         storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.activation, epilogue.bounds)
-    choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads,
-                          bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8), u8=source.is_u8,
-                          vnni=ctx.settings.vnni, short=source.short, halves=ctx.settings.halves,
+    choice = choose_tiles(settings.isa, source.kind, size, threads=settings.threads, **kernels,
                           splits=out.type.element is not BF16 and not source.is_u8)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(
@@ -494,6 +499,12 @@ class _Band:
     def input(self, source: Input) -> Input:
         return replace(source, view=source.view.moved(self.low * source.channel_stride), channels=self.high - self.low)
 
+    def weights(self, whole: Packing) -> Packing:
+        if whole.groups > 1:
+            return _BandPacking.of(whole, self)
+        begin, end = self.first * BLOCK, min(whole.shape[0], self.stop * BLOCK)
+        return replace(whole, shape=(end - begin, *whole.shape[1:]), first=whole.first + begin * whole.strides[0])
+
 
 def _bands(source: Input, weights: Packing) -> list[_Band]:
     """The bands of a convolution of groups that share blocks, which would be dense with zeros; none where few are
@@ -513,6 +524,14 @@ def _bands(source: Input, weights: Packing) -> list[_Band]:
         else:
             bands.append(_Band(first, stop, low, high))
     return bands if sum(band.products for band in bands) <= _SPARSE * blocks * source.channels else []
+
+
+def _whole_bands(source: Input, weights: Packing, parts: tuple[int, ...]) -> list[_Band]:
+    """The bands of these numbers of output blocks, each of all input channels; none where there is one, or groups."""
+    if source.groups > 1 or weights.groups > 1 or len(parts) == 1:
+        return []
+    first, rest = parts
+    return [_Band(0, first, 0, source.channels), _Band(first, first + rest, 0, source.channels)]
 
 
 @dataclass(frozen=True)

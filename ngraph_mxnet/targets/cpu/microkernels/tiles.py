@@ -32,7 +32,7 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import (
     variants,
 )
 
-__all__ = ["ContractionSize", "TileChoice", "choose_tiles", "loop_nest"]
+__all__ = ["ContractionSize", "TileChoice", "choose_tiles", "loop_nest", "output_parts"]
 
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
@@ -42,6 +42,8 @@ and seven blocks tiles of two are faster with one block of zeros, by 0 to 0.2.""
 _WIDE, _WIDE_COST, _WIDE_COST_OF_FEW, _FEW_PIXELS = 48, 0.97, 1.04, 16
 """Tiles of three blocks read less of the input for a multiply-add, and more weights. Measured on an Intel Xeon: of
 equal products 0.8 to 1.02 of the time of tiles of two, with few pixels 1.0 to 1.1."""
+_WORTH_A_CALL = 8 * 1024
+"""Multiply-adds of vectors that take longer than a call of its own for some of the output blocks: some 1.5 us."""
 _TASKS_PER_THREAD = 8
 _LEAST_PRODUCTS = 32 * 1024
 """Multiply-adds of a task, as far as each thread has one: about a microsecond."""
@@ -141,19 +143,47 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
     `halves`: see `machine.isa.halves_avx512`.
     `splits` allows to split the steps (not with a bf16 output, nor in u8).
     """
-    best: tuple[float, Variant] | None = None
-    known = size.at_hand()
+    _, variant = _best(isa, kind, size.at_hand(), bf16, u8, vnni, short, halves)
+    choice = _unscheduled(variant, isa, size)
+    pixel_bytes = size.pixel_bytes or size.steps * variant.lanes * 4
+    return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+
+
+def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnni: bool, short: bool,
+          halves: bool) -> tuple[float, Variant]:
+    """The variant that costs least, with its cost: see `choose_tiles`."""
     fits = [variant for variant in variants(isa) if (variant.kind, variant.bf16, variant.u8) == (kind, bf16, u8)
             and not (halves and variant.oc_tile == _WIDE)]
-    for variant in of_bytes(fits, vnni=vnni, short=short) if u8 and kind == "k16" else fits:
-        cost = _cost(_unscheduled(variant, isa, known), isa, halves)
-        if best is None or cost < best[0]:
-            best = (cost, variant)
-    if best is None:
+    if u8 and kind == "k16":
+        fits = of_bytes(fits, vnni=vnni, short=short)
+    if not fits:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ' of u8' if u8 else ''} for {isa}")
-    choice = _unscheduled(best[1], isa, size)
-    pixel_bytes = size.pixel_bytes or size.steps * best[1].lanes * 4
-    return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+    costs = [(_cost(_unscheduled(variant, isa, size), isa, halves), variant) for variant in fits]
+    return min(costs, key=lambda cost: cost[0])
+
+
+@cached(1024)
+def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = False, u8: bool = False,
+                 vnni: bool = False, short: bool = False, halves: bool = False) -> tuple[int, ...]:
+    """The output blocks of the contractions that together take least time: `out_blocks`, or a part with a tile width of
+    its own, and the others, where one width for all would compute with blocks of zeros."""
+    known = size.at_hand()
+    channels = known.channels or BLOCK * known.out_blocks
+
+    def cost(first: int, blocks: int) -> tuple[float, int]:
+        part = known._replace(out_blocks=blocks, channels=min(channels - first * BLOCK, blocks * BLOCK))
+        found, variant = _best(isa, kind, part, bf16, u8, vnni, short, halves)
+        return found, variant.lanes
+
+    whole, lanes = cost(0, known.out_blocks)
+    parts: tuple[int, ...] = (known.out_blocks,)
+    saved = _WORTH_A_CALL / (known.images * known.steps * lanes)
+    for first in (_WIDE // BLOCK, known.out_blocks - 1):
+        if 0 < first < known.out_blocks:
+            gain = whole - cost(0, first)[0] - cost(first, known.out_blocks - first)[0]
+            if gain > saved:
+                saved, parts = gain, (first, known.out_blocks - first)
+    return parts
 
 
 def of_bytes(fits: Sequence[Variant], *, vnni: bool, short: bool) -> list[Variant]:
