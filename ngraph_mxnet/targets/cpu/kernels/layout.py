@@ -24,12 +24,15 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 from ngraph_mxnet.targets.cpu.kernels.pointers import (
     image_row,
     inline,
+    load,
     offset_of,
     pointer,
     reader,
     round_bf16,
     scratch,
+    select,
     shift,
+    store,
 )
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.layout import (
@@ -189,6 +192,14 @@ def from_blocked(tensors, ints, floats, begin, end):
                     target[w * out_w + lane * out_c] = pixel[lane]
 
 
+@inline
+def _place(places, lane, channels, between):
+    """Where the channel lies that a lane gets, in an image whose blocks are `between` elements apart."""
+    place = load(places, lane)
+    place = select(place < int32(0), int32(0), select(place >= channels, int32(0), place))
+    return (place >> 4) * between + (place & 15)
+
+
 @kernel("shuffle_blocked")
 def shuffle_blocked(tensors, ints, floats, begin, end):
     """The channels of a blocked image in another order; padding lanes get zeros.
@@ -205,17 +216,15 @@ def shuffle_blocked(tensors, ints, floats, begin, end):
         source = shift(pointer(tensors, 0, float32), image * p.input.n + row * p.input.row)
         target = shift(pointer(tensors, 2, float32), offset_of(p.output, (image, block, row)))
         places = shift(pointer(tensors, 1, int32), block * 16)
-        valid = min(channels - block * 16, 16)
-        if valid < 16:
+        if (block + 1) * 16 <= channels:
             for w in range(width):
-                store_lanes(target, w * 16, splat(np.float32(0)))
-        for lane in range(valid):
-            place = places[lane]
-            if place < 0 or place >= channels:
-                place = 0
-            channel = shift(source, place // 16 * p.input.block + place % 16)
-            for w in range(width):
-                target[w * 16 + lane] = channel[w * 16]
+                for lane in range(16):
+                    store(target, w * 16 + lane, load(source, w * 16 + _place(places, lane, channels, p.input.block)))
+            continue
+        for w in range(width):
+            store_lanes(target, w * 16, splat(np.float32(0)))
+            for lane in range(channels - block * 16):
+                target[w * 16 + lane] = source[w * 16 + _place(places, lane, channels, p.input.block)]
 
 
 def _pack_contraction(source_type: types.Number, target_type: types.Number, together: int, stored: Callable,
