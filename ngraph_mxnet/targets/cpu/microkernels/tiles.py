@@ -44,6 +44,8 @@ _WIDE, _WIDE_COST, _WIDE_COST_OF_FEW, _FEW_PIXELS = 48, 0.97, 1.04, 16
 equal products 0.8 to 1.02 of the time of tiles of two, with few pixels 1.0 to 1.1."""
 _WORTH_A_CALL = 8 * 1024
 """Multiply-adds of vectors that take longer than a call of its own for some of the output blocks: some 1.5 us."""
+_WORTH_PARTS = 0.03
+"""The share of its time that a contraction must save by its parts: costs are not known more exactly."""
 _TASKS_PER_THREAD = 8
 _LEAST_PRODUCTS = 32 * 1024
 """Multiply-adds of a task, as far as each thread has one: about a microsecond."""
@@ -177,7 +179,7 @@ def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = Fa
 
     whole, lanes = cost(0, known.out_blocks)
     parts: tuple[int, ...] = (known.out_blocks,)
-    saved = _WORTH_A_CALL / (known.images * known.steps * lanes)
+    saved = max(_WORTH_A_CALL / (known.images * known.steps * lanes), _WORTH_PARTS * whole)
     for first in (_WIDE // BLOCK, known.out_blocks - 1):
         if 0 < first < known.out_blocks:
             gain = whole - cost(0, first)[0] - cost(first, known.out_blocks - first)[0]
