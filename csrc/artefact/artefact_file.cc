@@ -14,7 +14,6 @@
 
 #include "core/aligned_buffer.h"
 #include "core/places.h"
-#include "core/splitmix.h"
 #include "core/team.h"
 
 namespace ngraph_mxnet {

@@ -1,5 +1,3 @@
-#include "artefact/artefact_module.h"
-
 #include <cstring>
 #include <memory>
 #include <string>

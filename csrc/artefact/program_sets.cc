@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/validator.h"
-
 namespace ngraph_mxnet {
 namespace {
 

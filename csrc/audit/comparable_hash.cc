@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/splitmix.h"
-
 namespace ngraph_mxnet {
 namespace {
 

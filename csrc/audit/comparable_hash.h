@@ -5,7 +5,6 @@
 
 #include "audit/block_sums.h"
 #include "core/content_hash.h"
-#include "core/mersenne.h"
 
 namespace ngraph_mxnet {
 

@@ -1,5 +1,3 @@
-#include "audit/observer_module.h"
-
 #include <algorithm>
 #include <exception>
 #include <memory>

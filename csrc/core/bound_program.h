@@ -82,4 +82,8 @@ struct Surroundings {
 // Throws std::invalid_argument, naming the instruction, when an operand lies outside.
 void check_operands(const BoundProgram& program, const Surroundings& around);
 
+// Checks that operands lie in memory that exists, and each instruction against its kernel's record. The kernels must be the
+// table's. Throws std::invalid_argument that names the instruction and what is wrong with it.
+void check_instructions(const BoundProgram& program, const Surroundings& around);
+
 }  // namespace ngraph_mxnet

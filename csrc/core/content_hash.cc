@@ -7,8 +7,6 @@
 
 #include <sys/random.h>
 
-#include "core/mersenne.h"
-
 namespace ngraph_mxnet {
 namespace {
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/bound_program.h"
 
@@ -61,5 +63,8 @@ const InstructionSet& best_instruction_set();
 
 // True if this CPU runs the instruction set.
 bool runs(const InstructionSet& set);
+
+// (LLVM's name of a feature, whether it is there): those that a compiler may be told of, beyond x86-64's own.
+std::vector<std::pair<std::string, bool>> cpu_features();
 
 }  // namespace ngraph_mxnet

@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <vector>
 
+#ifdef _OPENMP
 #include <omp.h>
+#endif
 #include <sched.h>
 
 namespace ngraph_mxnet {
+
+#ifdef _OPENMP
+
 namespace {
 
 // Returns the place that libgomp chooses for a thread of a team that starts at the first place. If a team has more threads
@@ -41,5 +46,18 @@ void bind_to_place(int thread, int team, int* place) {
   for (int core : cores) CPU_SET(core, &set);
   sched_setaffinity(0, sizeof set, &set);  // if it is not allowed, the thread runs where it may
 }
+
+#else  // nobody says where threads are to run
+
+int usable_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+bool binds_threads() { return false; }
+
+void bind_to_place(int, int, int*) {}
+
+#endif
 
 }  // namespace ngraph_mxnet

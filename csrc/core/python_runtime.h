@@ -1,4 +1,8 @@
 // Entering Python from MXNet's threads, and leaving it alone when it is gone.
+//
+// When Python ends, CPython ends each other thread that asks for the GIL, by pthread_exit: that unwinds the stack and
+// runs the destructors on it, which hold Python objects and would need the GIL themselves. A thread that meets this here
+// stops for good where it is, until the process is gone: nothing of it is unwound.
 #pragma once
 
 #include <memory>
@@ -6,12 +10,56 @@
 #include <stdexcept>
 #include <utility>
 
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
-
-#include "core/gil.h"
-#include "core/interrupted.h"
+#include <unistd.h>
 
 namespace ngraph_mxnet {
+
+// Runs `take`, which waits for the GIL, as all Python code does from time to time.
+template <class Take>
+auto take_gil(Take take) noexcept {
+  try {
+    return take();
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();  // to leave the handler would end the process
+  }
+}
+
+// The GIL of this thread, left while it lives.
+class GilReleased {
+ public:
+  GilReleased() : state_(PyEval_SaveThread()) {}
+  ~GilReleased() {
+    take_gil([this] { PyEval_RestoreThread(state_); });
+  }
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// The GIL, held while it lives, on any thread. Python must be alive.
+class GilHeld {
+ public:
+  GilHeld() : state_(take_gil([] { return PyGILState_Ensure(); })) {}
+  ~GilHeld() {
+    while (!PyGILState_Check()) pause();  // Python has ended this thread, whose stack is unwound
+    PyGILState_Release(state_);
+  }
+  GilHeld(const GilHeld&) = delete;
+  GilHeld& operator=(const GilHeld&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// The Python exception itself is kept, and raised when this thread is back in Python: see python_runtime.h.
+class Interrupted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 inline bool python_is_alive() {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -5,24 +5,177 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include "core/lock_order.h"
-#include "core/neighbours.h"
 #include "core/places.h"
 
 namespace ngraph_mxnet {
+
 namespace {
+
+// Ticks, at two to four a nanosecond: how long a computation counts that is not told to be over, and after what time a slot
+// is given to another process.
+constexpr std::uint64_t kLongest = 4'000'000'000, kAbandoned = 40'000'000'000;
+constexpr std::uint64_t kMostThreads = 4096;
+
+// nullptr where there is no such memory, or the file is another user's.
+void* mapped(const std::string& path, std::size_t bytes) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file < 0) return nullptr;
+  struct stat status;
+  void* data = MAP_FAILED;
+  // Room that is not there would be found out by a signal, at the first store.
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+      posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0) {
+    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+// Counts of busy threads that the processes of one user tell each other, in a file of shared memory that all of them map.
+// Threads that outnumber the cores take cores from each other in the middle of their work. Two processes that both use all
+// cores are slower than if each used half. The counts are hints: no result depends on them. A process that ends without a
+// word is forgotten within seconds. Where there is no shared memory, each process is alone.
+class Neighbours {
+ public:
+  // Threads that others keep busy, in so many processes.
+  struct Busy {
+    int threads = 0, processes = 0;
+  };
+
+  // The file is made if it is not there.
+  explicit Neighbours(const std::string& path) : table_(static_cast<Table*>(mapped(path, sizeof(Table)))) {}
+  // The user's own, or nullptr: NGRAPH_SHARE_CORES=0, threads bound to places, no shared memory.
+  static Neighbours* instance() {
+    Neighbours* instance = latest.load(std::memory_order_acquire);
+    if (instance != nullptr) return instance->table_ == nullptr ? nullptr : instance;
+    const char* const share = std::getenv("NGRAPH_SHARE_CORES");
+    const bool alone = (share != nullptr && std::string_view(share) == "0") || binds_threads();
+    auto* const made = new Neighbours(alone ? "" : "/dev/shm/ngraph_mxnet-1-" + std::to_string(geteuid()));
+    // No lock, which a fork could leave locked for ever. Of two that are made at once, one is not used.
+    latest.compare_exchange_strong(instance, made, std::memory_order_acq_rel);
+    return Neighbours::instance();
+  }
+
+  // Returns the busy threads of those other processes that may use exactly the cores `cores`, a value of `core_set`.
+  Busy busy(std::uint64_t cores) const {
+    Busy busy;
+    const std::uint64_t time = ticks(), own = owner_.load(std::memory_order_relaxed);
+    const auto used = std::min<std::uint64_t>(table_->used.load(std::memory_order_relaxed), kSlots);
+    for (std::uint64_t i = 0; i < used; ++i) {
+      const Slot& slot = table_->slots[i];
+      const std::uint64_t until = slot.until.load(std::memory_order_relaxed);
+      if (until <= time || until > time + kLongest || slot.cores.load(std::memory_order_relaxed) != cores) continue;
+      if (slot.owner.load(std::memory_order_relaxed) == own) continue;
+      busy.threads += static_cast<int>(std::min(slot.threads.load(std::memory_order_relaxed), kMostThreads));
+      ++busy.processes;
+    }
+    return busy;
+  }
+
+  // So many threads of this process have begun to compute on these cores, or still do.
+  void begin(std::uint64_t cores, int threads) {
+    Slot* const own = slot();
+    if (own == nullptr) return;
+    own->cores.store(cores, std::memory_order_relaxed);
+    own->threads.store(threads, std::memory_order_relaxed);
+    own->until.store(ticks() + kLongest, std::memory_order_relaxed);
+  }
+
+  // None of this process computes any more. For another `ticks`, what it took, others still count `threads`: who
+  // computes half of the time goes on soon.
+  void end(int threads, std::uint64_t ticks) {
+    Slot* const own = slot();
+    if (own == nullptr) return;
+    own->threads.store(threads, std::memory_order_relaxed);
+    own->until.store(Neighbours::ticks() + std::min(ticks, kLongest), std::memory_order_relaxed);
+  }
+
+  // In the child, whose slot is the parent's.
+  static void after_fork() {
+    Neighbours* const instance = latest.load(std::memory_order_acquire);
+    if (instance == nullptr) return;
+    instance->slot_.store(nullptr, std::memory_order_relaxed);
+    instance->owner_.store(0, std::memory_order_relaxed);
+  }
+
+  // A number for the set of cores that the calling thread may use.
+  static std::uint64_t core_set() {
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(&cores);
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (std::size_t i = 0; i < sizeof cores; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+    return hash;
+  }
+
+  // A clock that is the same on all cores and takes a few nanoseconds to read.
+  static std::uint64_t ticks() { return __rdtsc(); }
+
+ private:
+  static constexpr int kSlots = 127;
+
+  struct alignas(kAlignment) Slot {
+    std::atomic<std::uint64_t> owner{0};  // 0: nobody's
+    std::atomic<std::uint64_t> cores{0};
+    std::atomic<std::uint64_t> until{0};  // ticks; others count the threads so long
+    std::atomic<std::uint64_t> threads{0};
+  };
+  struct Table {
+    alignas(kAlignment) std::atomic<std::uint64_t> used{0};  // slots that were ever anyone's
+    Slot slots[kSlots];
+  };
+
+  // Its own, or nullptr: all are taken. Two threads that claim one at once waste one.
+  Slot* slot() {
+    Slot* const known = slot_.load(std::memory_order_acquire);
+    if (known != nullptr && known->owner.load(std::memory_order_relaxed) == owner_.load(std::memory_order_relaxed)) {
+      return known;
+    }
+    const std::uint64_t time = ticks(), id = (static_cast<std::uint64_t>(getpid()) << 32) | (time & 0xffffffff);
+    for (std::uint64_t i = 0; i < kSlots; ++i) {
+      Slot& slot = table_->slots[i];
+      std::uint64_t owner = slot.owner.load(std::memory_order_relaxed);
+      const std::uint64_t until = slot.until.load(std::memory_order_relaxed);
+      // Abandoned, or written before the machine started.
+      const bool abandoned = until + kAbandoned < time || until > time + kLongest;
+      if (owner != 0 && !abandoned) continue;
+      slot.until.store(time, std::memory_order_relaxed);
+      if (!slot.owner.compare_exchange_strong(owner, id, std::memory_order_relaxed)) continue;
+      owner_.store(id, std::memory_order_relaxed);
+      slot_.store(&slot, std::memory_order_release);
+      std::uint64_t used = table_->used.load(std::memory_order_relaxed);
+      while (used < i + 1 && !table_->used.compare_exchange_weak(used, i + 1, std::memory_order_relaxed)) {
+      }
+      return &slot;
+    }
+    return nullptr;
+  }
+
+  // Never destroyed: threads may outlive static objects.
+  inline static std::atomic<Neighbours*> latest{nullptr};
+
+  Table* table_ = nullptr;
+  std::atomic<Slot*> slot_{nullptr};
+  std::atomic<std::uint64_t> owner_{0};
+};
 
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;

@@ -1,4 +1,15 @@
-#include "core/validator.h"
+// Check that the instructions of a Program from a file are such as their kernels' records declare, before the Program runs.
+//
+// Each instruction must meet these conditions:
+// * Its kernel is one of the kernel library's.
+// * It has exactly the kernel's number of operands, and at least the kernel's numbers of ints and floats.
+// * Its ints that are sizes are at least 1, and all its ints are within bounds.
+// * It has the number of tasks that its ints make.
+// * Its operands are aligned.
+// * It reads and writes no byte outside an operand's memory. The kernel's record tells which bytes it reads and writes.
+// * It does not write to inputs, or to constants (tables of offsets are among them).
+// * It does not write where a kernel keeps positions that the kernel relies on while it runs.
+#include "core/bound_program.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +18,8 @@
 #include <string>
 
 #include "core/aligned_buffer.h"
-#include "core/checked.h"
 #include "core/kernel_table.h"
+#include "core/sizes.h"
 
 namespace ngraph_mxnet {
 namespace {

@@ -1,5 +1,3 @@
-#include "distributed/peer_watch_module.h"
-
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -9,7 +7,7 @@
 
 #include <pybind11/stl.h>
 
-#include "core/gil.h"
+#include "core/python_runtime.h"
 #include "distributed/peer_guard.h"
 #include "distributed/peer_watch.h"
 

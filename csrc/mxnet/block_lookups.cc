@@ -1,5 +1,3 @@
-#include "mxnet/block_lookups.h"
-
 #include <cstdint>
 #include <cstring>
 #include <optional>

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "core/content_hash.h"
-#include "core/interrupted.h"
+#include "core/python_runtime.h"
 
 namespace ngraph_mxnet {
 namespace {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/binder.h"
 #include "core/executor.h"
 #include "core/fork_safety.h"
 

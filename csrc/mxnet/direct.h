@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/array_holder.h"
+#include "core/prepared_sets.h"
 #include "mxnet/engine.h"
 #include "mxnet/libmxnet.h"
 

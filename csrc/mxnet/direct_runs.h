@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/array_holder.h"
 #include "core/executor.h"
+#include "core/prepared_sets.h"
 #include "mxnet/engine.h"
 
 namespace ngraph_mxnet {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/array_holder.h"
+#include "core/prepared_sets.h"
 #include "mxnet/libmxnet.h"
 
 namespace ngraph_mxnet {

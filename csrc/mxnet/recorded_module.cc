@@ -1,5 +1,3 @@
-#include "mxnet/recorded_module.h"
-
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -7,7 +5,7 @@
 #include <pybind11/gil_safe_call_once.h>
 #include <pybind11/stl.h>
 
-#include "core/gil.h"
+#include "core/python_runtime.h"
 #include "mxnet/array_view.h"
 #include "mxnet/direct.h"
 #include "mxnet/moving_statistics.h"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 def built(folder: Path, *options: str, name: str = "team") -> Path:
     program = folder / name
-    parts = {"team": ("neighbours", "team", "lock_order"), "lock_order": ("lock_order",)}.get(name, ())
+    parts = {"team": ("team", "lock_order"), "lock_order": ("lock_order",)}.get(name, ())
     sources = [Path(__file__).with_name(f"{name}_main.cc"), *(SOURCES / "core" / f"{part}.cc" for part in parts)]
     subprocess.run([str(COMPILER), "-std=c++17", "-O1", "-g", f"-I{SOURCES}", *options, *sources, "-o", program,
                     "-pthread"], check=True)

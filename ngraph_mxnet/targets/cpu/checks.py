@@ -1,4 +1,4 @@
-"""The demands of kernels' records on a call, as code that the runtime library interprets (`csrc/core/validator.h`).
+"""The demands of kernels' records on a call, as code that the runtime library interprets (`csrc/core/validator.cc`).
 
 The records' functions run on symbols in place of ints, numbers that are not known yet: what is computed with them is
 written down. It happens when the library is built, and needs no compiler.

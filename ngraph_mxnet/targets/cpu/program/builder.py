@@ -60,7 +60,7 @@ class ProgramBuilder:
 
     Instructions that need not wait for each other run at once: of at most `branches` nodes, 0 for no limit. With
     `wave_bytes`, for the prepare Program, the results are made in waves that write about so many bytes of
-    intermediates each. csrc/core/program_binding.cc makes levels and the memory plan; `planned` tells them.
+    intermediates each. csrc/core/program.cc makes levels and the memory plan; `planned` tells them.
     """
 
     wave_bytes: int = 0

@@ -1,14 +1,234 @@
+#include "core/program.h"
+
 #include <algorithm>
-#include <cstdint>
+#include <map>
 #include <stdexcept>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "core/memory_plan.h"
-#include "core/program.h"
+#include "core/aligned_buffer.h"
 
 namespace ngraph_mxnet {
+
 namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("a Program: " + why); }
+
+}  // namespace
+
+void check_program(const Program& code) {
+  const auto slot = [&](Slot each) {
+    if (each >= code.sizes.slots()) refuse("slot " + std::to_string(each) + " does not exist");
+  };
+  const auto below = [](std::int64_t index, std::size_t count, const char* what) {
+    if (index < 0 || index >= static_cast<std::int64_t>(count)) refuse(what + (" " + std::to_string(index)) + " does not exist");
+  };
+  const auto instruction = [&](const SymbolicInstruction& each, std::size_t own) {
+    if (each.kernel == nullptr) refuse("instruction '" + each.name + "' has no kernel");
+    for (const SymbolicOperand& operand : each.operands) {
+      slot(operand.offset);
+      if (operand.space == Space::kArena) below(operand.index, code.buffers.size(), "buffer");
+      if (operand.space == Space::kConstant) below(operand.index, code.constants.size(), "constant");
+      if (operand.space == Space::kInput) below(operand.index, code.inputs.size(), "input");
+      if (operand.space == Space::kOutput) below(operand.index, code.outputs.size(), "output");
+    }
+    for (const Slot number : each.ints) slot(number);
+    for (const Slot number : {each.tasks, each.operations, each.bytes}) slot(number);
+    for (const std::size_t other : each.waits) below(other, own, "instruction");
+    if (each.loop >= 0) below(each.loop, code.loops.size(), "loop");
+  };
+  for (std::size_t i = 0; i < code.instructions.size(); ++i) {
+    instruction(code.instructions[i], i);
+    for (const std::size_t other : code.instructions[i].carried) {
+      below(other, code.instructions.size(), "instruction");
+      if (code.instructions[i].loop < 0 || code.instructions[other].loop != code.instructions[i].loop) {
+        refuse("what is waited for is of another loop");
+      }
+    }
+  }
+  std::vector<char> over(code.loops.size(), 0);
+  for (std::size_t i = 0; i < code.instructions.size(); ++i) {
+    const std::int64_t loop = code.instructions[i].loop, next = i + 1 < code.instructions.size() ? code.instructions[i + 1].loop : -1;
+    if (loop < 0) continue;
+    if (over[loop]) refuse("a loop is interrupted");
+    over[loop] = next != loop;
+  }
+  for (const SymbolicInstruction& each : code.zeroing) {
+    instruction(each, 0);
+    for (const SymbolicOperand& operand : each.operands) {
+      if (operand.space != Space::kArena) refuse("what is zeroed is not of the arena");
+    }
+  }
+  for (const SymbolicLoop& loop : code.loops) {
+    slot(loop.count);
+    if (loop.index < code.bounds.size() || loop.index >= code.sizes.symbols()) refuse("a loop counts with no symbol of its own");
+  }
+  for (const SymbolicBuffer& buffer : code.buffers) {
+    slot(buffer.bytes);
+    if (buffer.zeroing >= 0) below(buffer.zeroing, code.zeroing.size(), "zeroing");
+  }
+  for (const SymbolicConstant& constant : code.constants) {
+    if (constant.numbers.size() != (constant.table == nullptr ? 0 : constant.table->numbers)) refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
+    for (const Slot number : constant.numbers) slot(number);
+  }
+  for (const SymbolicGuard& guard : code.guards) slot(guard.slot);
+  for (const std::vector<SymbolicSpec>* specs : {&code.inputs, &code.outputs}) {
+    for (const SymbolicSpec& spec : *specs) {
+      for (const Slot size : spec.shape) slot(size);
+    }
+  }
+}
+
+namespace {
+
+// A buffer from level `first` to level `last`, both included. Buffers share memory only within a region: images of one
+// geometry with a zero halo make one, and leave the halo's bytes alone, so that zeros written once stay.
+struct Lifetime {
+  std::int64_t bytes;
+  std::int64_t first, last;
+  std::int64_t region;
+};
+
+// Levels: buffers that live for fewer are found by level, others are looked through.
+constexpr std::int64_t kShortLife = 8;
+
+struct MemoryPlan {
+  std::vector<std::int64_t> offsets;
+  std::int64_t total = 0;
+};
+
+// One region follows the other. Greedy by size: offline allocation is NP-hard, and this order is within a few percent of the
+// lower bound on networks' graphs.
+MemoryPlan plan_memory(const std::vector<Lifetime>& wanted);
+
+// The most bytes alive at one level: no plan can be smaller.
+std::int64_t peak_bytes(const std::vector<Lifetime>& lives);
+
+// With memory of its own for each.
+std::int64_t separate_bytes(const std::vector<Lifetime>& lives);
+
+constexpr std::int64_t kStep = kAlignment;
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kStep - 1) / kStep * kStep; }
+
+using Span = std::pair<std::int64_t, std::int64_t>;  // begin and end
+
+// Buffers that have their place. Most live for a few levels. Those are found by level, neighbours as one, so that a plan for
+// thousands takes no time for each pair of them.
+class Placed {
+ public:
+  void add(const Lifetime& life, Span span) {
+    const Held held{span, life.first, life.last};
+    if (life.last - life.first < kShortLife) {
+      for (std::int64_t level = life.first; level <= life.last; ++level) fill(&short_[level], span);
+    } else {
+      insert(&long_, held);
+    }
+    insert(&all_, held);
+  }
+
+  // Returns the spans of placed buffers that live when `life` does, sorted. Neighbouring spans may come as one.
+  const std::vector<Span>& met_by(const Lifetime& life) {
+    const bool is_short = life.last - life.first < kShortLife;
+    met_.clear();
+    for (const Held& held : is_short ? long_ : all_) {
+      if (held.first <= life.last && life.first <= held.last) met_.push_back(held.span);
+    }
+    if (!is_short) return met_;
+    for (std::int64_t level = life.first; level <= life.last; ++level) {
+      const auto found = short_.find(level);
+      if (found != short_.end()) met_.insert(met_.end(), found->second.begin(), found->second.end());
+    }
+    std::sort(met_.begin(), met_.end());
+    return met_;
+  }
+
+ private:
+  struct Held {
+    Span span;
+    std::int64_t first, last;
+
+    bool operator<(const Held& other) const { return span < other.span; }
+  };
+
+  static void insert(std::vector<Held>* into, const Held& held) {
+    into->insert(std::upper_bound(into->begin(), into->end(), held), held);
+  }
+
+  // Adds what lies in a gap, or at an end.
+  static void fill(std::vector<Span>* taken, Span span) {
+    auto at = std::lower_bound(taken->begin(), taken->end(), span);
+    if (at != taken->end() && at->first == span.second) {
+      span.second = at->second;
+      at = taken->erase(at);
+    }
+    if (at != taken->begin() && std::prev(at)->second == span.first) {
+      span.first = std::prev(at)->first;
+      at = taken->erase(std::prev(at));
+    }
+    taken->insert(at, span);
+  }
+
+  std::unordered_map<std::int64_t, std::vector<Span>> short_;  // by each of their levels
+  std::vector<Held> long_, all_;
+  std::vector<Span> met_;
+};
+
+// The largest buffer first, each at the lowest gap among those it meets. Returns the region's size.
+std::int64_t place(const std::vector<Lifetime>& wanted, std::vector<std::size_t> members, std::int64_t base,
+                   std::vector<std::int64_t>* offsets) {
+  std::stable_sort(members.begin(), members.end(), [&](std::size_t a, std::size_t b) {
+    return wanted[a].bytes != wanted[b].bytes ? wanted[a].bytes > wanted[b].bytes : wanted[a].first < wanted[b].first;
+  });
+  Placed placed;
+  std::int64_t total = 0;
+  for (const std::size_t number : members) {
+    const std::int64_t size = aligned(wanted[number].bytes);
+    std::int64_t start = 0;
+    for (const auto& [begin, end] : placed.met_by(wanted[number])) {
+      if (begin - start >= size) break;
+      start = std::max(start, end);
+    }
+    (*offsets)[number] = base + start;
+    placed.add(wanted[number], {start, start + size});
+    total = std::max(total, start + size);
+  }
+  return total;
+}
+
+MemoryPlan plan_memory(const std::vector<Lifetime>& wanted) {
+  std::vector<std::vector<std::size_t>> regions;
+  std::unordered_map<std::int64_t, std::size_t> places;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto [found, is_new] = places.emplace(wanted[i].region, regions.size());
+    if (is_new) regions.emplace_back();
+    regions[found->second].push_back(i);
+  }
+  MemoryPlan plan;
+  plan.offsets.resize(wanted.size());
+  for (std::vector<std::size_t>& members : regions) {
+    plan.total += place(wanted, std::move(members), plan.total, &plan.offsets);
+  }
+  return plan;
+}
+
+std::int64_t peak_bytes(const std::vector<Lifetime>& lives) {
+  std::map<std::int64_t, std::int64_t> changes;  // at the begin of a level
+  for (const Lifetime& life : lives) {
+    changes[life.first] += aligned(life.bytes);
+    changes[life.last + 1] -= aligned(life.bytes);
+  }
+  std::int64_t alive = 0, most = 0;
+  for (const auto& [level, change] : changes) most = std::max(most, alive += change);
+  return most;
+}
+
+std::int64_t separate_bytes(const std::vector<Lifetime>& lives) {
+  std::int64_t total = 0;
+  for (const Lifetime& life : lives) total += aligned(life.bytes);
+  return total;
+}
 
 using Slots = std::vector<std::int64_t>;
 
