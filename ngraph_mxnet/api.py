@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, listed, require_shapes
 from ngraph_mxnet.forks import collector_paused
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
@@ -136,9 +136,7 @@ def _compile_block(block: Any, backend: str | None, shapes: Shapes, dtypes: Mapp
                    options: Mapping[str, Any]) -> Executable:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 
-    if not shapes:
-        raise ModelError("a Gluon block needs the shapes of its inputs, in its order: "
-                         "shapes={'data': (1, 3, 224, 224)}")
+    require_shapes(shapes, Kind.BLOCK.value)
     chosen, symbolic = _chosen(backend), symbolic_shapes(shapes)
     check_options(chosen, options)
     whole, symbols = WholeSymbol.of_block(block, some_shapes([shapes]), dtypes), symbols_in(symbolic)
@@ -267,9 +265,7 @@ def _symbol(kind: Kind, model: Any, shapes: Sizes | None, dtypes: DTypes | None)
     """The symbol that `model` is, or that a block makes."""
     if kind is Kind.SYMBOL:
         return model
-    if not shapes:
-        raise ModelError("a Gluon block needs the shapes of its inputs, in its order: "
-                         "shapes={'data': (1, 3, 224, 224)}")
+    require_shapes(shapes, Kind.BLOCK.value)
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 
-    return WholeSymbol.of_block(model, shapes, dtypes).symbol
+    return WholeSymbol.of_block(model, shapes or {}, dtypes).symbol

@@ -34,6 +34,7 @@ from ngraph_mxnet.cache import Store, UnsafeError, opened_folder, wanted_folder
 from ngraph_mxnet.config import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.installation import missing_part, settings_in, version_of
+from ngraph_mxnet.rendered import Facts
 from ngraph_mxnet.version import __version__
 from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
 
@@ -188,7 +189,7 @@ def loaded_libraries(maps: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Facts):
     """`facts` by name, plain data, are for whoever reads a bug report. `problems` are wrong and say what to do; `notes`
     are worth knowing, and nothing is wrong for them."""
 
@@ -202,8 +203,7 @@ class Finding:
         return "wrong" if self.problems else "note" if self.notes else "fine"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"check": self.check, "status": self.status, "facts": dict(self.facts),
-                "problems": list(self.problems), "notes": list(self.notes)}
+        return {**super().to_dict(), "status": self.status}
 
 
 _BASELINE = "baseline"

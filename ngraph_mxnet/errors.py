@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class NGraphError(Exception):
@@ -51,6 +52,21 @@ class PackageError(NGraphError):
 
 class DistributedError(NGraphError):
     """Processes of a job can't work together: one has failed, left or is silent, they differ, or there is no MPI."""
+
+
+def require_shapes(shapes: Any, what: str = "symbol", option: str = "--shape data=1,3,224,224") -> None:
+    """Raises ModelError: there are none, of a symbol or a Gluon block."""
+    if not shapes:
+        inputs = "data inputs" if what == "symbol" else "inputs, in its order"
+        raise ModelError(f"a {what} needs the shapes of its {inputs}: shapes={{'data': (1, 3, 224, 224)}} as an "
+                         f"argument, {option} on the command line")
+
+
+def require_weights(weights: Any, name: str = "params") -> None:
+    """Raises ModelError: a symbol has none; `name`: the argument that gives them."""
+    if weights is None:
+        raise ModelError(f"a symbol needs its weights: {name}= as an argument, --params MODEL-0000.params on the "
+                         "command line")
 
 
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:

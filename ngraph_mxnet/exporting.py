@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.errors import ConfigError, listed, require_shapes, require_weights
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.sizes import checked_shape, some_shapes, symbolic_shapes, symbols_in
@@ -138,19 +138,15 @@ def _of_mxnet(kind: Kind, model: Any, sets: Sequence[ShapeSet], weights: Any, dt
               backend: str) -> list[Weighted | Ranged]:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, load_symbol
 
-    file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    if not sets[0]:
-        raise ModelError("the shapes of the inputs are missing: data=(1, 3, 224, 224) as an argument, "
-                         "--shape data=1,3,224,224 on the command line")
+    require_shapes(sets[0], kind.value)
     if kind is Kind.BLOCK:
         if weights:
             raise ConfigError(f"{listed(weights)}: a Gluon block holds its own weights")
         whole = WholeSymbol.of_block(model, some_shapes(sets), dtypes)
-    elif weights is None:
-        raise ModelError("a symbol needs its weights: weights= as an argument, --params MODEL-0000.params on the "
-                         "command line")
-    elif file and isinstance(weights, (str, os.PathLike)):
-        whole = WholeSymbol.of_files(file, Path(weights), some_shapes(sets), dtypes)
     else:
-        whole = WholeSymbol(load_symbol(Path(file)) if file else model, weights, dtypes)
+        require_weights(weights, "weights")
+        if isinstance(model, (str, os.PathLike)) and isinstance(weights, (str, os.PathLike)):
+            whole = WholeSymbol.of_files(model, weights, some_shapes(sets), dtypes)
+        else:
+            whole = WholeSymbol(load_symbol(model), weights, dtypes)
     return [_ranged(partial(whole.graph, backend), one) for one in sets]

@@ -1,32 +1,74 @@
-"""What users are shown: objects that print as tables, figures, progress bars, and names cut into pieces."""
+"""The renderers: facts as JSON, tables and texts of a terminal, figures, progress bars, names cut into pieces."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ngraph_mxnet.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 
-class Rendered(ABC):
-    """Says what it looks like by `__rich__`; as text it is the same. A dataclass of this kind has `repr=False`."""
+class Facts:
+    """A dataclass that programs are told as a dict."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, for JSON."""
+        return _fields(self)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: jsonable(getattr(value, each.name)) for each in fields(value)}
+
+
+def jsonable(value: Any) -> Any:
+    """Replace objects by their dicts, dataclasses by dicts of their fields, and tuples by lists."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(each) for each in value]
+    return _fields(value) if is_dataclass(value) else value
+
+
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by None."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Rendered(Facts, ABC):
+    """An object that prints as the parts that `shown` gives. A dataclass of this kind has `repr=False`."""
 
     width: ClassVar[int | None] = None
     """The width of the text; None: the terminal's."""
 
     @abstractmethod
-    def __rich__(self) -> RenderableType: ...
+    def shown(self) -> Iterable[RenderableType | None]:
+        """Yield what is printed, one below the other; None is left out."""
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+
+        return Group(*(part for part in self.shown() if part is not None))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -50,6 +92,99 @@ class Rendered(ABC):
 
 _NOTEBOOK_WIDTH = 140
 _HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal'>{code}</pre>"
+
+
+def line(content: str, style: str = "") -> Text:
+    """A text as it is, without markup."""
+    from rich.text import Text
+
+    return Text(content, style=style)
+
+
+def bold(content: str) -> Text:
+    return line(content, "bold")
+
+
+def notice(content: str) -> Text:
+    return line(content, "yellow")
+
+
+_COLUMNS: dict[str, dict[str, Any]] = {">": {"justify": "right", "no_wrap": True}, "|": {"no_wrap": True},
+                                       "~": {"overflow": "fold", "ratio": 1}}
+
+
+def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str = "", caption: str | None = None,
+          header: bool = True) -> Table:
+    """A table of these rows. None is shown as `-`, and texts as they are.
+
+    Args:
+        columns: names; `>` before one: at the right and never broken, `|`: never broken, `~`: takes the room that is.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(title=escape(title) or None, title_justify="left", caption=caption, show_header=header)
+    for column in columns:
+        kind = column[:1] if column[:1] in _COLUMNS else ""
+        found.add_column(column.removeprefix(kind), **_COLUMNS.get(kind, {}))
+    for row in rows:
+        found.add_row(*(cell if isinstance(cell, Text) else "-" if cell is None else escape(str(cell))
+                        for cell in row))
+    return found
+
+
+def facts_table(facts: Iterable[tuple[Any, ...]], title: str = "") -> Table:
+    """A table without a head; a row is a name and what is told of it."""
+    return table(rows=facts, title=title, header=False)
+
+
+def plainly(value: Any) -> str:
+    """Plain data as text, for people."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {plainly(each)}" for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plainly, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def short(number: float) -> str:
+    """3 significant digits with a unit: 1.82 G."""
+    for unit in ("", " k", " M", " G"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} T"
+
+
+def time_text(seconds: float) -> str:
+    """3 significant digits with a unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def mib(count: float) -> str:
+    return f"{count / 2**20:.1f}"
+
+
+def numbered(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+def counted(counts: Mapping[str, int], most: int | None = None) -> str:
+    """How often each of these occurs, the first few of them."""
+    names = list(counts.items())
+    more = len(names) - len(names[:most])
+    return ", ".join([f"{name} x{count}" if count > 1 else name for name, count in names[:most]]
+                     + ([f"and {more} more kinds"] if more else []))
 
 
 def make_figure(width: float, height: float) -> Figure:

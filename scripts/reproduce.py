@@ -18,7 +18,6 @@ from pathlib import Path
 import click
 
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.cli.runs import compared, comparison_table
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.experiments.comparison import SLOWER
@@ -102,7 +101,7 @@ def main(run: str, store: Path | None, fail_if_slower: float | None, as_json: bo
         for name, (was, is_) in metrics.items():
             click.echo(f"{name}: was {was}, is {is_}")
         if found is not None:
-            console().print(comparison_table(found))
+            options.say(comparison_table(found))
     if found and fail_if_slower is not None and found["verdict"] == SLOWER and found["ratio"] > fail_if_slower:
         sys.exit(1)
 

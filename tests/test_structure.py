@@ -418,7 +418,7 @@ def test_targets_do_not_reach_into_each_other(module: Path):
     "if name.startswith('NNP:'): pass",
     "LOADERS = {'CPU': load}",
     "match name:\n    case 'NNP': pass",
-    "from ngraph_mxnet.targets.cpu.report.facts import contractions",
+    "from ngraph_mxnet.targets.cpu.report import contractions",
     "def f():\n    import ngraph_mxnet.targets.nnp.device",
     "importlib.import_module('ngraph_mxnet.targets.cpu.program.programs')",
 ])  # fmt: skip

@@ -13,6 +13,7 @@ from ngraph_mxnet.auditing.recorder import HASH, KINDS, VALUE, Reader, Tensor, l
 from ngraph_mxnet.debug import Statistics
 from ngraph_mxnet.errors import AuditError
 from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.rendered import Facts
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ _JOINED = " + "
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Facts):
     a: Recorded
     b: Recorded
 
@@ -152,12 +153,11 @@ class Pair:
         return self.a.tensor.node
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.a.tensor.kind, "name": self.a.tensor.name, "node": self.node,
-                "a": self.a.to_dict(), "b": self.b.to_dict()}
+        return {"kind": self.a.tensor.kind, "name": self.a.tensor.name, "node": self.node, **super().to_dict()}
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Facts):
     """The difference of two runs.
 
     Attributes:
@@ -187,11 +187,9 @@ class Difference:
         return self.call is not None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"differs": self.differs, "node": self.node,
+        return {**super().to_dict(), "differs": self.differs, "node": self.node,
                 "call": dict(zip(("graph", "number"), self.call, strict=True)) if self.call else None,
-                "first": self.first.to_dict() if self.first else None,
-                "weights": [pair.to_dict() for pair in self.weights],
-                "compared": dict(zip(("tensors", "calls"), self.compared, strict=True)), "unmatched": self.unmatched}
+                "compared": dict(zip(("tensors", "calls"), self.compared, strict=True))}
 
 
 def difference(a: Run, b: Run, tolerance: float = 0.0) -> Difference:

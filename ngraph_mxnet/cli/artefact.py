@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.options import Shapes, console, settings_of
-from ngraph_mxnet.errors import ConfigError, NGraphError
+from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.exporting import export_sets
-from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
+from ngraph_mxnet.model_kinds import SYMBOL_FILE
 from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.package.program import SetSummary
-from ngraph_mxnet.rendered import progress
+from ngraph_mxnet.rendered import progress, table
 from ngraph_mxnet.runtime.artefact import default_isas
 from ngraph_mxnet.runtime.feeds import SEED
 from ngraph_mxnet.verifying.verified import REFERENCES
@@ -57,9 +53,8 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False),
-                metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
+@options.graph_argument
+@click.option("-o", "--output", type=options.NEW_FILE, required=True, metavar="FILE",
               help="The file to write, usually model.ngraph.")
 @options.params_option
 @click.option("--shape", "sets", multiple=True, callback=_sets, metavar="NAME=D,D,...",
@@ -75,24 +70,21 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
-def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], precision: str | None,
-            recipe: str | None, isas: list[str], metadata: dict[str, str], with_reference: bool, as_json: bool) -> None:
+def compile(model: str, output: Path, params: str | None, sets: _Sets, settings: dict[str, Any], isas: list[str],
+            with_reference: bool, as_json: bool, **given: Any) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
     """
-    if params and not is_symbol_file(model):
-        raise ConfigError("--params is for symbols; other models hold their weights")
-    given = (("precision", precision), ("recipe", recipe))
-    settings = {name: value for name, value in given if value is not None}
-    wanted = precision or config.get("NGRAPH_PRECISION")
+    options.require_symbol(model, params)
+    wanted = settings.get("precision") or config.get("NGRAPH_PRECISION")
     try:
         with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
-            summary = export_sets(model, output, sets, weights=params, dtypes=dtypes, isas=isas, options=settings,
-                                  metadata=metadata, with_references=with_reference, on_program=advance)
+            summary = export_sets(model, output, sets, weights=params, isas=isas, options=settings,
+                                  with_references=with_reference, on_program=advance, **given)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names
-        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+        raise options.file_error(error) from None
     show_artefact(summary, output, size, as_json)
 
 
@@ -122,44 +114,30 @@ def _ports(of: SetSummary) -> dict[str, dict[str, str]]:
 
 def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> None:
     found = described(summary, path, size)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    shown = console()
-    if found["programs"]:
-        shown.print(_sets_table(found["programs"]))
-    if found["ranges"]:
-        shown.print(_ranges_table(found["ranges"]))
-    shown.print(f"{path}: {size / 1e6:.2f} MB, {found['precision']}, made by {found['made_by']}", markup=False,
-                highlight=False, soft_wrap=True)
-    for key, value in summary.meta.metadata.items():
-        shown.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+    sets = found["programs"] and table(
+        "set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB", rows=(
+            (one["shapes"], _lines(one["inputs"]), _lines(one["outputs"]), one["isa"], one["instructions"],
+             one["levels"], f"{one['arena_bytes'] / 1e6:.3f}", f"{one['constant_bytes'] / 1e6:.3f}")
+            for one in found["programs"]))
+    ranges = found["ranges"] and table("range", "inputs", "outputs", "sizes", "instructions for", "guards", "number",
+                                       "constants MB", rows=_ranges_rows(found["ranges"]))
+    options.tell(as_json, found, sets or None, ranges or None,
+                 f"{path}: {size / 1e6:.2f} MB, {found['precision']}, made by {found['made_by']}",
+                 *(f"{key}: {value}" for key, value in summary.meta.metadata.items()))
 
 
-def _sets_table(programs: list[dict[str, Any]]) -> Table:
-    table = Table("set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB")
-    for program in programs:
-        table.add_row(str(program["shapes"]), escape(_lines(program["inputs"])), escape(_lines(program["outputs"])),
-                      program["isa"], str(program["instructions"]), str(program["levels"]),
-                      f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
-    return table
-
-
-def _ranges_table(ranges: list[dict[str, Any]]) -> Table:
+def _ranges_rows(ranges: list[dict[str, Any]]) -> Iterator[list[Any]]:
     """A row for each program; the first one whose guards hold runs."""
-    table = Table("range", "inputs", "outputs", "sizes", "instructions for", "guards", "number", "constants MB")
     for one in ranges:
-        told = [str(one["range"]), escape(_lines(one["inputs"])), escape(_lines(one["outputs"])),
-                "\n".join(f"{name} {bounds}" for name, bounds in one["symbols"].items()), one["isa"]]
+        told = [one["range"], _lines(one["inputs"]), _lines(one["outputs"]), _lines(one["symbols"], " "), one["isa"]]
         for program in one["programs"]:
-            table.add_row(*told, escape("\n".join(program["guards"])), str(program["instructions"]),
-                          f"{program['constant_bytes'] / 1e6:.3f}")
+            yield [*told, "\n".join(program["guards"]), program["instructions"],
+                   f"{program['constant_bytes'] / 1e6:.3f}"]
             told = [""] * len(told)
-    return table
 
 
-def _lines(types: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}: {type_}" for name, type_ in types.items())
+def _lines(of: Mapping[str, str], between: str = ": ") -> str:
+    return "\n".join(f"{name}{between}{value}" for name, value in of.items())
 
 
 @click.command()
@@ -183,10 +161,7 @@ def _lines(types: Mapping[str, str]) -> str:
                    "1e-3; in float16, also of models that store values so, 1e-2; with --precision bf16 5e-2, with int8 "
                    "0.2.")
 @options.json_option
-def verify(model: str, against: str | None, of: str | None, arrays: dict[str, np.ndarray], shapes: Shapes,
-           dtypes: dict[str, str], seed: int, params: str | None, reference_params: str | None, backend: str | None,
-           threads: int | None, precision: str | None, recipe: str | None, settings: dict[str, str],
-           tolerance: float | None, as_json: bool) -> None:
+def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], as_json: bool, **given: Any) -> None:
     """Compare a compiled model's outputs with a reference's, and find the first node that differs.
 
     A symbol's weights are random without --params. Of a compiled file MODEL.ngraph the outputs are compared with those
@@ -194,20 +169,12 @@ def verify(model: str, against: str | None, of: str | None, arrays: dict[str, np
     where the command line is wrong or the model can't be run.
     """
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would name our backend when it runs its own operators
-    given: dict[str, Any] = {**settings_of(threads, precision), **settings}
-    if recipe is not None:
-        given["recipe"] = recipe
     try:
-        found = verify_model(model, against, of=of, inputs=arrays, shapes=shapes, params=params, seed=seed,
-                             backend=backend, reference_params=reference_params, dtypes=dtypes,
-                             tolerance=tolerance, **given)
+        found = verify_model(model, inputs=arrays, **given, **settings)
     except NGraphError:
         raise
     except Exception:  # a fault of ours, which is no difference
         traceback.print_exc()
         sys.exit(2)
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    else:
-        console().print(found)
+    options.tell(as_json, found)
     sys.exit(0 if found.agrees else 1)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from ngraph_mxnet.auditing.recorder import Reader, location, phrase
 from ngraph_mxnet.auditing.runs import Checkpoint, Difference, Recorded, Run, difference, open_run
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.options import console
 from ngraph_mxnet.errors import AuditError
+from ngraph_mxnet.rendered import mib, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _WHERE = "FILE|FOLDER[@RUN]"
 _FAILED = 2
@@ -38,20 +39,16 @@ def show(where: str, number: int | None, as_json: bool) -> None:
     run = open_run(where)
     runs = Reader(location(where if "@" not in where else where.rpartition("@")[0])).runs()
     shown = _calls(run, number)
-    if as_json:
-        found = {"runs": runs, "run": run.columns["id"], "lost_calls": run.lost,
-                 "checkpoints": [_checkpoint(each) for each in run.checkpoints],
-                 "calls": [{"graph": call.graph.name, "number": call.number, "seconds": call.seconds,
-                            "tensors": [each.to_dict() for each in call.tensors]} for call in shown]}
-        click.echo(json.dumps(found, indent=2))
-        return
-    console().print(_runs_table(runs, int(run.columns["id"])))
-    if run.lost:
-        click.echo(f"{run.lost} calls were lost: they came faster than they were written")
-    console().print(_checkpoints_table(run))
-    for call in shown:
-        console().print(_tensors_table(f"call {call.number} of graph {call.graph.name}, {call.seconds * 1e3:.3f} ms",
-                                       call.tensors))
+    found = {"runs": runs, "run": run.columns["id"], "lost_calls": run.lost,
+             "checkpoints": [_checkpoint(each) for each in run.checkpoints],
+             "calls": [{"graph": call.graph.name, "number": call.number, "seconds": call.seconds,
+                        "tensors": call.tensors} for call in shown]}
+    options.tell(
+        as_json, found, _runs_table(runs, int(run.columns["id"])),
+        f"{run.lost} calls were lost: they came faster than they were written" if run.lost else None,
+        _checkpoints_table(run),
+        *(_tensors_table(f"call {call.number} of graph {call.graph.name}, {call.seconds * 1e3:.3f} ms", call.tensors)
+          for call in shown))
 
 
 def _calls(run: Run, number: int | None) -> list[Any]:
@@ -65,44 +62,31 @@ def _calls(run: Run, number: int | None) -> list[Any]:
 
 
 def _checkpoint(of: Checkpoint) -> dict[str, Any]:
-    columns = {name: of.columns[name] for name in ("digest", "bytes", "resident", "peak")}
-    return {**columns, "tensors": [each.to_dict() for each in of.tensors]}
+    return {**{name: of.columns[name] for name in ("digest", "bytes", "resident", "peak")}, "tensors": of.tensors}
 
 
 def _runs_table(runs: Sequence[dict[str, Any]], shown: int) -> Table:
-    table = Table("run", "started", "process", "command", "calls", "tensors", "guard")
-    for run in runs:
-        started = datetime.datetime.fromtimestamp(run["started"]).isoformat(" ", "seconds")
-        settings = run["settings"]
-        command = " ".join(json.loads(run["command"]))
-        table.add_row(f"{run['id']}{' *' if run['id'] == shown else ''}", started, str(run["process"]), escape(command),
-                      settings["calls"], settings["tensors"], settings["guard"])
-    return table
+    return table("run", "started", "process", "command", "calls", "tensors", "guard", rows=(
+        (f"{run['id']}{' *' if run['id'] == shown else ''}",
+         datetime.datetime.fromtimestamp(run["started"]).isoformat(" ", "seconds"), run["process"],
+         " ".join(json.loads(run["command"])), *(run["settings"][name] for name in ("calls", "tensors", "guard")))
+        for run in runs))
 
 
 def _checkpoints_table(run: Run) -> Table:
-    graphs = {graph.columns["id"]: graph for graph in run.graphs}
-    table = Table("weights of", "graph hash", "weights", "MiB", "their hash", "prepared", "MiB", "peak before, MiB",
-                  "peak, MiB")
-    for each in run.checkpoints:
-        columns, graph = each.columns, graphs[each.columns["graph"]].columns
-        table.add_row(escape(graph["name"]), graph["digest"][:12], str(columns["tensors"]), _mib(columns["bytes"]),
-                      columns["digest"][:12], str(graph["prepared"]), _mib(graph["prepared_bytes"]),
-                      _mib(graph["peak_before"]), _mib(columns["peak"]))
-    return table
-
-
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.1f}"
+    graphs = {graph.columns["id"]: graph.columns for graph in run.graphs}
+    pairs = [(each.columns, graphs[each.columns["graph"]]) for each in run.checkpoints]
+    return table("weights of", "graph hash", "weights", "MiB", "their hash", "prepared", "MiB", "peak before, MiB",
+                 "peak, MiB", rows=(
+                     (graph["name"], graph["digest"][:12], of["tensors"], mib(of["bytes"]), of["digest"][:12],
+                      graph["prepared"], mib(graph["prepared_bytes"]), mib(graph["peak_before"]), mib(of["peak"]))
+                     for of, graph in pairs))
 
 
 def _tensors_table(title: str, tensors: Sequence[Recorded]) -> Table:
-    table = Table("kind", "name", "node", "statistics", "hash", title=escape(title), title_justify="left")
-    for each in tensors:
-        tensor = each.tensor
-        table.add_row(tensor.kind, escape(tensor.name), "" if tensor.name == tensor.node else escape(tensor.node),
-                      escape(str(each.statistics)), each.hash.hex()[:12])
-    return table
+    return table("kind", "name", "node", "statistics", "hash", title=title, rows=(
+        (of.kind, of.name, "" if of.name == of.node else of.node, each.statistics, each.hash.hex()[:12])
+        for each in tensors for of in [each.tensor]))
 
 
 @audit.command()
@@ -122,29 +106,19 @@ def diff(a: str, b: str, tolerance: float, as_json: bool) -> None:
     except AuditError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_FAILED)
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
-    else:
-        _print(found)
+    options.tell(as_json, found, *_lines(found))
     sys.exit(int(found.differs))
 
 
-def _print(found: Difference) -> None:
-    for sentence in found.unmatched:
-        click.echo(f"Note: {sentence}.")
+def _lines(found: Difference) -> Iterator[str]:
+    yield from (f"Note: {sentence}." for sentence in found.unmatched)
     tensors, calls = found.compared
     if found.call is None:
-        click.echo(f"No difference in {tensors} tensors of {calls} calls.")
+        yield f"No difference in {tensors} tensors of {calls} calls."
         return
     graph, number = found.call
-    click.echo(f"The runs part at {found.node}, in call {number} of graph {graph}.")
-    for pair in found.weights:
-        _print_pair(pair.a, pair.b)
-    if found.first is not None:
-        _print_pair(found.first.a, found.first.b)
-
-
-def _print_pair(a: Recorded, b: Recorded) -> None:
-    click.echo(f"  {phrase(a.tensor).rstrip(',')}:")
-    for name, each in (("first", a), ("second", b)):
-        click.echo(f"    {name:6} {each.statistics}, hash {each.hash.hex()[:12]}")
+    yield f"The runs part at {found.node}, in call {number} of graph {graph}."
+    for pair in (*found.weights, *filter(None, [found.first])):
+        yield f"  {phrase(pair.a.tensor).rstrip(',')}:"
+        for name, each in (("first", pair.a), ("second", pair.b)):
+            yield f"    {name:6} {each.statistics}, hash {each.hash.hex()[:12]}"

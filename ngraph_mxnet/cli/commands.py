@@ -9,18 +9,16 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.rendered import facts_table, jsonable, notice, plainly, table
 from ngraph_mxnet.version import __version__
 
 if TYPE_CHECKING:
@@ -78,11 +76,7 @@ def main(context: click.Context) -> None:
 
 
 _UNLIMITED = 10_000
-
-
-def _console() -> Console:
-    """A console as wide as the terminal; in a pipe each row is one line, so that it can be searched."""
-    return Console(width=None if sys.stdout.isatty() else _UNLIMITED)
+"""The width in a pipe: each row is one line, so that it can be searched."""
 
 
 @click.command()
@@ -91,24 +85,17 @@ def _console() -> Console:
 def ops(name: str | None, as_json: bool) -> None:
     """What is registered for an op of the IR or for an MXNet operator; without NAME, all ops."""
     if name is None:
-        rows = _all_ops()
-        if as_json:
-            click.echo(json.dumps(rows, indent=2))
-        else:
-            _console().print(_ops_table(rows))
-        return
-    found = {kind: facts for kind, facts in (("IR op", _op(name)), ("MXNet operator", _mxnet_rule(name))) if facts}
+        found: Any = _all_ops()
+        tables = [table("|op", "|definition", "reference", "CPU kernel", rows=(
+            map(plainly, row.values()) for row in found))]
+    else:
+        found = {kind: facts for kind, facts in (("IR op", _op(name)), ("MXNet operator", _mxnet_rule(name))) if facts}
+        tables = [facts_table(((fact, plainly(value)) for fact, value in facts.items()), f"{kind} {name}")
+                  for kind, facts in found.items()]
     if not found:
         raise click.ClickException(f"no op of the IR and no MXNet operator with a rule is called {name!r}; "
                                    "`python -m ngraph_mxnet ops` lists the ops")
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for kind, facts in found.items():
-        table = Table(title=f"{kind} {name}", title_justify="left", show_header=False)
-        for fact, value in facts.items():
-            table.add_row(fact, escape(_text(value)))
-        _console().print(table)
+    options.tell(as_json, found, *tables, width=_UNLIMITED)
 
 
 def _all_ops() -> list[dict[str, Any]]:
@@ -117,14 +104,6 @@ def _all_ops() -> list[dict[str, Any]]:
     cpu = _cpu()
     return [{"op": name, "definition": op.doc.splitlines()[0] if op.doc else "", "reference": op.has_reference,
              "CPU kernel": cpu.implements(op)} for name, op in all_ops().items()]
-
-
-def _ops_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(*rows[0])
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    for row in rows:
-        table.add_row(*(escape(_text(value)) for value in row.values()))
-    return table
 
 
 def _op(name: str) -> dict[str, Any] | None:
@@ -151,12 +130,6 @@ def _mxnet_rule(name: str) -> dict[str, Any] | None:
     return {fact: value for fact, value in facts.items() if value}
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def _cpu() -> Any:
     from ngraph_mxnet.runtime.backend import get_backend
 
@@ -178,18 +151,13 @@ def env(as_json: bool) -> None:
         except NGraphError as error:
             row["error"] = str(error)
         rows.append(row)
-    if as_json:
-        click.echo(json.dumps({"variables": rows, "notices": notices()}, indent=2))
-        return
-    table = Table("variable", "value", "default", "allowed", "meaning")
-    for row in rows:
+    def cells(row: Mapping[str, Any]) -> Iterator[str]:
         value = f"not allowed: {row['error']}" if "error" in row else row["value"]
-        cells = (row["variable"], value, *list(row.values())[2:5])
-        table.add_row(*(escape(str(config.as_written(cell))) for cell in cells))
-    console = _console()
-    console.print(table)
-    for notice in notices():
-        console.print(notice, style="yellow")
+        return map(str, map(config.as_written, (row["variable"], value, *list(row.values())[2:5])))
+
+    options.tell(as_json, {"variables": rows, "notices": notices()}, table(
+        "variable", "value", "default", "allowed", "meaning", rows=map(cells, rows)), *map(notice, notices()),
+        width=_UNLIMITED)
 
 
 @click.command()
@@ -209,14 +177,10 @@ def cache(action: str, as_json: bool) -> None:
     entries = store.entries()
     kinds = {kind: {"entries": len(sizes), "bytes": sum(sizes)} for kind in sorted({entry.kind for entry in entries})
              for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]}
-    if as_json:
-        click.echo(json.dumps({"folder": str(store.root), "limit": store.limit, "kinds": kinds}, indent=2))
-        return
-    click.echo(f"{store.root}, at most {store.limit >> 20} MiB")
-    table = Table("kind", "entries", "KiB")
-    for kind, sums in kinds.items():
-        table.add_row(kind, str(sums["entries"]), f"{sums['bytes'] / 1024:.0f}")
-    _console().print(table)
+    options.tell(as_json, {"folder": str(store.root), "limit": store.limit, "kinds": kinds},
+                 f"{store.root}, at most {store.limit >> 20} MiB", table("kind", "entries", "KiB", rows=(
+                     (kind, sums["entries"], f"{sums['bytes'] / 1024:.0f}") for kind, sums in kinds.items())),
+                 width=_UNLIMITED)
 
 
 _INDENT = " " * 4
@@ -226,7 +190,7 @@ _INDENT = " " * 4
 @click.option("--import", "imports", multiple=True, metavar="MODULE",
               help="A module that the self-test imports first, as your script does: what it brings may be at fault. "
                    "Once for each.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.json_option
 def doctor(imports: tuple[str, ...], as_json: bool) -> None:
     """Check this installation on this machine, and print what a bug report needs.
 
@@ -240,8 +204,7 @@ def doctor(imports: tuple[str, ...], as_json: bool) -> None:
     findings = examine(imports)
     wrong = sum(1 for finding in findings if finding.problems)
     if as_json:
-        found = {"version": __version__, "fine": not wrong, "checks": [finding.to_dict() for finding in findings]}
-        text = json.dumps(found, indent=2)
+        text = json.dumps({"version": __version__, "fine": not wrong, "checks": jsonable(findings)}, indent=2)
     else:
         text = "\n".join(_lines(findings, wrong))
     click.echo(without_home(text, Path.home()))
@@ -257,20 +220,10 @@ def _lines(findings: Sequence[Finding], wrong: int) -> Iterator[str]:
     for finding in findings:
         yield f"[{finding.status}] {finding.check}"
         for name, value in finding.facts.items():
-            yield f"{_INDENT}{name}: {_shown(value)}"
+            yield f"{_INDENT}{name}: {plainly(value)}"
         for kind, texts in (("wrong", finding.problems), ("note", finding.notes)):
             yield from (f"{_INDENT}{kind}: {text}" for text in texts)
     yield ""
     yield (f"ngraph_mxnet {__version__}: {len(findings)} checks, "
            f"{f'something is wrong in {wrong}' if wrong else 'nothing is wrong'}. "
            "Send all of this with a bug report.")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.api import compile as compile_model
@@ -24,15 +21,16 @@ from ngraph_mxnet.api import explain_shapes, explain_training
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.artefact import show_artefact
-from ngraph_mxnet.cli.options import Shapes, console, settings_of, write_whole
+from ngraph_mxnet.cli.options import Shapes, write_whole
 from ngraph_mxnet.debug import Dump, to_dot, to_svg
-from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.errors import ConfigError, ModelError, require_shapes, require_weights
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, Kind, is_symbol_file, kind_of
+from ngraph_mxnet.model_kinds import IR_FILE, Kind, is_symbol_file, kind_of
 from ngraph_mxnet.package.artefact import is_artefact
 from ngraph_mxnet.package.artefact import load as load_artefact
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
+from ngraph_mxnet.rendered import table
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -44,14 +42,12 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
                settings: Mapping[str, Any], *, needs_weights: bool = False) -> Executable | ModelExecutable:
     """The model, compiled where its shapes are known; a symbol has random weights if it is given none and needs none.
     Raises NGraphError: as `ngraph_mxnet.compile`; the text names the option that is missing."""
+    options.require_symbol(model, params)
     if not is_symbol_file(model):
-        if params:
-            raise ConfigError("--params is for symbols; an ONNX model holds its weights")
         return compile_model(model, backend, **settings)
-    if not shapes:
-        raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,... or --input NAME=FILE.npy")
-    if needs_weights and not params:
-        raise ModelError("a symbol needs its weights: --params MODEL-0000.params")
+    require_shapes(shapes, option="--shape data=1,3,224,224 or --input data=FILE.npy")
+    if needs_weights:
+        require_weights(params)
     from ngraph_mxnet.bridges.mxnet.whole import load_weighted
 
     symbol, weights = load_weighted(model, shapes, params)
@@ -74,19 +70,9 @@ def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
     from ngraph_mxnet.bridges.mxnet.importer import check_inputs
     from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol, load_symbol
 
-    symbol = load_symbol(Path(found))
+    symbol = load_symbol(found)
     check_inputs(symbol, shapes)
     return draws_of_symbol(symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
-
-
-_PICTURE = click.Path(dir_okay=False, path_type=Path)
-
-
-def _print(found: Any, shown: Console, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
-    else:
-        shown.print(found)
 
 
 @click.command()
@@ -98,9 +84,10 @@ def _print(found: Any, shown: Console, as_json: bool) -> None:
 @click.option("--shapes", "axes", callback=options.axes, metavar="NAME:AXIS,...[;...]",
               help="Which sizes of the inputs change, as data:0,2,3: what is compiled once for all of them, what that "
                    "assumes, and what is compiled for each set of shapes, with the reason.")
-@options.option_option
-@click.option("--svg", type=_PICTURE, help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
-@click.option("--timeline", type=_PICTURE, help="HYBRID: draw the predicted schedule there.")
+@options.takes("option")
+@click.option("--svg", type=options.NEW_FILE,
+              help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
+@click.option("--timeline", type=options.NEW_FILE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
             simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str],
@@ -129,7 +116,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
         explanation = explain_model(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
         _draw(explanation.plans, svg, "svg")
         _draw(explanation.plans, timeline, "timeline_svg")
-    _print(explanation, console(), as_json)
+    options.tell(as_json, explanation)
     if not explanation.compiles:
         sys.exit(1)
 
@@ -149,33 +136,29 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 @click.command()
 @options.runnable_argument
 @options.takes("input", "params", "backend", "threads", "precision")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.npz",
-              help="Write the results there, by name.")
+@click.option("--output", type=options.NEW_FILE, metavar="FILE.npz", help="Write the results there, by name.")
 @options.json_option
-def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
-        precision: str | None, output: Path | None, as_json: bool) -> None:
+def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, settings: dict[str, Any],
+        output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures.
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision), needs_weights=True)
+    exe = load_model(model, named_shapes(arrays), params, backend, settings, needs_weights=True)
     results = exe(fitting_inputs(exe.inputs, arrays, None))
-    names = [port.name for port in exe.outputs]
+    named = dict(zip((port.name for port in exe.outputs), results, strict=True))
     if output is not None:
         try:
             with output.open("wb") as file:
-                np.savez(file, **dict(zip(names, results, strict=True)))
+                np.savez(file, **named)
         except OSError as error:
-            raise click.ClickException(f"{output}: {error.strerror}") from None
-    rows = [_figures_of(name, result) for name, result in zip(names, results, strict=True)]
-    if as_json:
-        click.echo(json.dumps({"outputs": rows}, indent=2))
-        return
-    table = Table("output", "dtype", "shape", "min", "mean", "max", "not finite")
-    for row in rows:
-        numbers = ("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max"))
-        table.add_row(row["name"], row["dtype"], str(tuple(row["shape"])), *numbers, str(row["not_finite"]))
-    console().print(table)
+            raise options.file_error(error, output) from None
+    rows = [_figures_of(name, result) for name, result in named.items()]
+    options.tell(as_json, {"outputs": rows}, table(
+        "output", "dtype", "shape", "min", "mean", "max", "not finite", rows=(
+            (row["name"], row["dtype"], tuple(row["shape"]),
+             *(None if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max")), row["not_finite"])
+            for row in rows)))
 
 
 def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -191,15 +174,15 @@ def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
 @options.takes("shape", "input", "params", "threads")
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
 @options.json_option
-def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, threads: int | None,
+def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, settings: dict[str, Any],
             rounds: int, as_json: bool) -> None:
     """Run a model, and show where its time goes and how near each kernel comes to this machine's peak.
 
     A symbol runs in MXNet, with random inputs, and random weights without --params.
     """
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
-    if threads is not None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
+    if "threads" in settings:
+        os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
     if is_symbol_file(model):
         if not shapes:
             raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
@@ -215,7 +198,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
         draws = draws_for(model, {**named_shapes(arrays), **shapes})
         inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
         found = exe.profile(inputs, rounds=rounds)
-    _print(found, console(), as_json)
+    options.tell(as_json, found)
 
 
 STAGES = {
@@ -234,26 +217,24 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
                ".\n\nThe whole model is compiled, as by `run`; of a symbol in parts, `explain` tells. A file "
                f"{IR_FILE} holds IR, such as this command prints with --constants. Of what `compile` has written "
                "the programs are shown.")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False),
-                metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
+@options.graph_argument
 @click.option("--stage", type=click.Choice(list(STAGES)), help="By default optimised.")
 @click.option("--after", metavar="PASS", help="The IR right after this pass, at its last run that changed anything.")
 @options.takes("shape", "dtype", "params", "backend", "threads", "precision", "option")
 @click.option("--text", is_flag=True, help="Print it; so it is if no file is named.")
 @click.option("--constants", is_flag=True, help="Print constants whole, so that the IR can be read again.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--svg", type=options.NEW_FILE, metavar="FILE",
               help="Draw it there; a graph as FILE.dot in the language of Graphviz.")
-@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--trace", type=options.NEW_FILE, metavar="FILE",
               help="Of what is lowered for a simulated device: write a call there as a Chrome trace.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
               help="Write the IR after each pass that changed it there, with a FILE.dot each.")
 def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtypes: dict[str, str], params: str | None,
-         backend: str | None, threads: int | None, precision: str | None, settings: dict[str, str], text: bool,
-         constants: bool, svg: Path | None, trace: Path | None, dump: Path | None) -> None:
-    if after is not None and stage not in (None, "optimised"):
-        raise click.UsageError("--after asks for the IR after a pass, so the stage is optimised")
-    if dump is not None and stage not in (None, "optimised"):
-        raise click.UsageError("--dump writes what passes make, so the stage is optimised")
+         backend: str | None, settings: dict[str, Any], text: bool, constants: bool, svg: Path | None,
+         trace: Path | None, dump: Path | None) -> None:
+    for option, given in (("--after asks for the IR after a pass", after), ("--dump writes what passes make", dump)):
+        if given is not None and stage not in (None, "optimised"):
+            raise click.UsageError(f"{option}, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
     if _is_artefact(model):
@@ -275,20 +256,20 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
         if text or svg is None:
             click.echo(print_graph(graph, elide=not constants), nl=False)
     elif stage == "lowered":
-        chosen.check_options({**settings_of(threads, precision), **settings})
-        compiled = compile_graph(graph, chosen.name, weights, **settings_of(threads, precision), **settings)
+        chosen.check_options(settings)
+        compiled = compile_graph(graph, chosen.name, weights, **settings)
         if trace is not None:
             write_whole(trace, compiled.simulated_trace())
         if text or trace is None:
             click.echo(compiled.listing(), nl=False)
     else:
-        plan = chosen.plan(bind_weights(graph, weights), {**settings_of(threads, precision), **settings})
+        plan = chosen.plan(bind_weights(graph, weights), settings)
         if plan is None:
             raise ConfigError(f"the backend {chosen.name} places nothing; such as do: {options.placing_backends()}")
         if svg is not None:
             write_whole(svg, plan.svg())
         if text or svg is None:
-            console().print(plan)
+            options.say(plan)
 
 
 def _is_artefact(model: str) -> bool:
@@ -304,8 +285,7 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
     what it ends. Raises NGraphError: the file is damaged, or an option is missing or not for a file of its kind."""
     kind, found = kind_of(model)
     if kind is Kind.SYMBOL:
-        if not shapes:
-            raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,...")
+        require_shapes(shapes)
         from ngraph_mxnet.bridges.mxnet.whole import load_graph as load_symbol_graph
 
         return *load_symbol_graph(model, shapes, dtypes, params), None
@@ -345,7 +325,7 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
             try:
                 write(record, state)
             except OSError as error:
-                raise click.ClickException(f"{dump}: {error.strerror}") from None
+                raise options.file_error(error, dump) from None
         if record.name == after and (record.changed or not found):
             found.append((record.changed, state.clone()))
 
@@ -360,16 +340,15 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
 
 @click.command()
 @options.model_argument
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True,
-              metavar="REPORT.html", help="Write the page there.")
+@click.option("-o", "--output", type=options.NEW_FILE, required=True, metavar="REPORT.html",
+              help="Write the page there.")
 @options.takes("shape", "dtype", "input", "params", "backend", "threads", "precision", "option")
 @click.option("--rounds", type=click.IntRange(0), default=10, show_default=True,
               help="Calls to measure; with 0 nothing runs.")
 @click.option("--verify", "verified", is_flag=True,
               help="Compare the results with the definitions of the ops, which takes long.")
 def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
-           params: str | None, backend: str | None, threads: int | None, precision: str | None,
-           settings: dict[str, str], rounds: int, verified: bool) -> None:
+           params: str | None, backend: str | None, settings: dict[str, Any], rounds: int, verified: bool) -> None:
     """Write one HTML page about a model: its graph, where each node runs and why, what each pass changed, kernels and
     their time, memory, and a timeline.
 
@@ -379,8 +358,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     from ngraph_mxnet.reporting import Subject, collect, page
 
     chosen = get_backend(backend or config.get("NGRAPH_BACKEND"))
-    passed: dict[str, Any] = {**settings_of(threads, precision), **settings}
-    chosen.check_options(passed)
+    chosen.check_options(settings)
     graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
     notes = [f"This is the first part of the model, which ends before {ends_before}."] if ends_before else []
     missing = _random_weights(graph, weights)
@@ -389,7 +367,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     subject = Subject(Path(model).name, graph, {**weights, **missing}, notes=notes)
     draws = draws_of(graph, weights)
     write_whole(output, page(collect(
-        subject, chosen, passed, lambda made: fitting_inputs(made.inputs, arrays, shapes, draws=draws),
+        subject, chosen, settings, lambda made: fitting_inputs(made.inputs, arrays, shapes, draws=draws),
         rounds=rounds, verified=verified)))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from rich.console import Console
 from ngraph_mxnet import variables
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.sizes import checked_shape
-from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
+from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
+from ngraph_mxnet.rendered import jsonable
 
 Shapes = Mapping[str, tuple[int, ...]]
-FILE = click.Path(exists=True, dir_okay=False)
+FILE, NEW_FILE = click.Path(exists=True, dir_okay=False), click.Path(dir_okay=False, path_type=Path)
 _WIDTH = 180
 
 
@@ -33,10 +35,6 @@ def placing_backends() -> str:
 
 
 def _shape(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    return read_shapes(values)
-
-
-def read_shapes(values: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Shapes by name, of texts such as `data=1,3,224,224`. Raises BadParameter."""
     shapes = {}
     for value in values:
@@ -80,19 +78,27 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
         name, separator, path = value.partition("=")
         if not separator or Path(value).exists():
             name, path = f"#{place}", value
-        try:
-            found = np.load(path, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                arrays[name] = found
-                continue
-            with found:
-                arrays.update((inner, found[inner]) for inner in found.files)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise click.BadParameter(f"{path} is no .npy or .npz file that can be read: {error}") from None
+        found = read_arrays(path)
+        if isinstance(found, np.ndarray):
+            arrays[name] = found
+            continue
+        arrays.update(found)
         if not name.startswith("#"):
             raise click.BadParameter(f"{path} holds several arrays, which have names of their own: give it without "
                                      f"{name}=")
     return arrays
+
+
+def read_arrays(path: str | Path, option: str = "") -> np.ndarray | dict[str, np.ndarray]:
+    """The array of a file, or several by name. Raises BadParameter: it is no file of NumPy's, or can't be read."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise click.BadParameter(f"{option}{path} is no .npy or .npz file that can be read: {error}") from None
 
 
 def axes(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, tuple[int, ...]] | None:
@@ -110,14 +116,35 @@ def _backends(context: click.Context, parameter: click.Parameter, incomplete: st
     return [name for name in backends() if name.startswith(incomplete.upper())]
 
 
-def console() -> Console:
-    """A console as wide as the terminal; in a pipe each row of a table is one line. NO_COLOR is respected."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+def tell(as_json: bool, found: Any, *parts: Any, width: int = _WIDTH) -> None:
+    """Print what was found: as JSON, or its parts for people, by default itself."""
+    if as_json:
+        click.echo(json.dumps(jsonable(found), indent=2))
+    else:
+        say(*(parts or (found,)), width=width)
 
 
-def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
-    """Options of the backend; the interpreter has none."""
-    return {name: value for name, value in (("threads", threads), ("precision", precision)) if value is not None}
+def say(*parts: Any, width: int = _WIDTH) -> None:
+    """Print tables and the like, each row of which is one line in a pipe, and texts as they are; None is left out.
+    NO_COLOR is respected."""
+    console = Console(width=None if sys.stdout.isatty() else width)
+    for part in parts:
+        if isinstance(part, str):
+            click.echo(part)
+        elif part is not None:
+            console.print(part)
+
+
+def file_error(error: OSError, path: object = "") -> click.ClickException:
+    """The error to raise for a file that can't be read or written; `path`: where this error does not tell it."""
+    name = error.filename or path
+    return click.ClickException(f"{name}: {error.strerror}" if name else str(error))
+
+
+def require_symbol(model: str, params: str | None) -> None:
+    """Raises ConfigError: --params is given of another model."""
+    if params and not is_symbol_file(model):
+        raise ConfigError("--params is for symbols; other models hold their weights")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -136,7 +163,7 @@ def write_whole(path: Path, text: str) -> None:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise click.ClickException(f"{path}: {error.strerror}") from None
+        raise click.ClickException(f"{path}: {error.strerror}") from None  # not that of the temporary file
 
 
 def _umask() -> int:
@@ -147,6 +174,7 @@ def _umask() -> int:
 
 model_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
 runnable_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|MODEL{IR_FILE}")
+graph_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
                                  "needs those of its data inputs.")
@@ -169,13 +197,27 @@ option_option = click.option("--option", "settings", multiple=True, callback=pai
                              metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-store_option = click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+store_option = click.option("--store", type=NEW_FILE, metavar="FILE",
                             help="The store of runs. By default NGRAPH_RUNS, or the user's own.")
 record_option = click.option("--record/--no-record", default=None,
                              help="Add a run to the store (docs/experiments.md). By default where NGRAPH_RUNS is set.")
 
 
+_OF_BACKENDS = ("threads", "precision", "recipe")
+
+
 def takes(*names: str) -> Callable[[Any], Any]:
-    """Several of these options, in this order."""
-    found = [globals()[f"{name}_option"] for name in names]
-    return lambda command: reduce(lambda made, option: option(made), reversed(found), command)
+    """Several of these options, in this order. The command gets those of the backend as one argument, `settings`."""
+    bundled = [name for name in names if name in _OF_BACKENDS]
+
+    def decorated(command: Callable[..., Any]) -> Any:
+        @wraps(command)
+        def called(*arguments: Any, **given: Any) -> Any:
+            told = {name: given.pop(name) for name in bundled}
+            settings = {name: value for name, value in told.items() if value is not None}
+            return command(*arguments, settings={**settings, **given.pop("settings", {})}, **given)
+
+        made = called if bundled or "option" in names else command
+        return reduce(lambda made, name: globals()[f"{name}_option"](made), reversed(names), made)
+
+    return decorated

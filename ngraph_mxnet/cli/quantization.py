@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import time
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.commands import ARGUMENTS
-from ngraph_mxnet.cli.options import console
-from ngraph_mxnet.cli.runs import recorded_store
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.cli.runs import own_command, recorded_store
 from ngraph_mxnet.experiments.store import Run, add_runs, collect, now
-from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.package.files import require_writable
 from ngraph_mxnet.quantisation.calibration import METHODS
 from ngraph_mxnet.quantisation.layers import CORRECTIONS
@@ -30,7 +24,6 @@ from ngraph_mxnet.quantisation.session.quantized import quantize as quantize_mod
 from ngraph_mxnet.quantisation.session.report import MOST_EVALUATIONS, Report
 from ngraph_mxnet.rendered import check_figure
 
-_OUT = click.Path(dir_okay=False, path_type=Path)
 _ENDINGS = (".npy", ".npz")
 
 
@@ -99,57 +92,42 @@ def _shapes(context: click.Context, parameter: click.Parameter,
               help="How often the metric is computed at most, for --max-drop.")
 @click.option("--even-if-slower", is_flag=True,
               help="Layers, and models, that are not faster in 8 bits on this machine do not stay in float for that.")
-@click.option("-o", "--output", type=_OUT, metavar="OUT",
+@click.option("-o", "--output", type=options.NEW_FILE, metavar="OUT",
               help="The compiled file to write, usually model.ngraph, for ngraph-run and NGRAPH_PACKAGE.")
-@click.option("--recipe", type=_OUT, metavar="RECIPE.json",
+@click.option("--recipe", type=options.NEW_FILE, metavar="RECIPE.json",
               help="The recipe to write, for NGRAPH_CALIBRATION and `compile --recipe`.")
 @click.option("--report", is_flag=True, help="Print the report beside what is written, too; without -o and --recipe it "
                                              "is printed anyway.")
-@click.option("--plot", type=_OUT, metavar="FILE", help="Draw damages and times of the layers there, with matplotlib.")
+@click.option("--plot", type=options.NEW_FILE, metavar="FILE",
+              help="Draw damages and times of the layers there, with matplotlib.")
 @options.takes("threads", "record", "json")
 @click.pass_context
-def quantize(context: click.Context, model: str, samples: Path, params: str | None,
-             shapes: dict[str, tuple[int | str, ...]], dtypes: dict[str, str], max_drop: float | None,
-             metric: str | Callable[..., Any] | None, method: str | None, corrections: list[str] | None,
-             keep: tuple[str, ...], evaluations: int, even_if_slower: bool, output: Path | None, recipe: Path | None,
-             report: bool, plot: Path | None, threads: int | None, record: bool | None, as_json: bool) -> None:
+def quantize(context: click.Context, model: str, samples: Path, params: str | None, even_if_slower: bool,
+             output: Path | None, recipe: Path | None, report: bool, plot: Path | None, settings: dict[str, Any],
+             record: bool | None, as_json: bool, **given: Any) -> None:
     """Choose which layers of a model compute in 8 bits on this CPU, so that it is faster and its metric holds.
 
     A symbol needs --params. Without -o and --recipe nothing is written.
     """
-    if params and not is_symbol_file(model):
-        raise ConfigError("--params is for symbols; an ONNX model holds its weights")
+    options.require_symbol(model, params)
     outputs = _Outputs(output, recipe, plot)
     outputs.check()
     started, start = now(), time.perf_counter()
-    found = quantize_model(model, read_samples(samples), metric=metric, max_drop=max_drop, method=method,
-                           corrections=corrections, params=params, shapes=shapes, dtypes=dtypes, threads=threads,
-                           keep=keep, evaluations=evaluations, only_faster=not even_if_slower)
+    found = quantize_model(model, read_samples(samples), params=params, only_faster=not even_if_slower, **given,
+                           **settings)
     failed = outputs.write(found)
     store = recorded_store(record)
     if store is not None:
-        command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
-        settings = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
+        asked = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
         add_runs(store, [Run("quantize", Path(model).name, started=started, seconds=time.perf_counter() - start,
-                             settings=settings, metrics=_metrics(found.report), facts=collect(command))])
+                             settings=asked, metrics=_metrics(found.report), facts=collect(own_command(context)))])
     written = {str(path): path.stat().st_size for path in outputs.paths if str(path) not in failed}
-    if as_json:
-        click.echo(json.dumps({**found.report.to_dict(), "files": written}, indent=2))
-    else:
-        _show(found.report, report or (output is None and recipe is None), written)
+    whole = [found.report] if report or (output is None and recipe is None) else [
+        found.report.decision, found.report.doubt]
+    options.tell(as_json, {**found.report.to_dict(), "files": written}, *whole,
+                 *(f"{path}: {size / 1e6:.3f} MB" for path, size in written.items()))
     if failed:
         raise click.ClickException("; ".join(failed.values()))
-
-
-def _show(report: Report, whole: bool, written: Mapping[str, int]) -> None:
-    shown = console()
-    if whole:
-        shown.print(report)
-    else:
-        for line in filter(None, (report.decision, report.doubt)):
-            shown.print(line, markup=False, highlight=False, soft_wrap=True)
-    for path, size in written.items():
-        shown.print(f"{path}: {size / 1e6:.3f} MB", markup=False, highlight=False, soft_wrap=True)
 
 
 def _metrics(report: Report) -> dict[str, list[tuple[int, float]]]:
@@ -187,7 +165,7 @@ class _Outputs:
             try:
                 require_writable(path)
             except OSError as error:
-                raise click.ClickException(_told(error)) from None
+                raise options.file_error(error) from None
         if self.plot is not None:
             check_figure(self.plot)
 
@@ -199,12 +177,8 @@ class _Outputs:
                 try:
                     write(path)
                 except OSError as error:
-                    failed[str(path)] = _told(error)
+                    failed[str(path)] = options.file_error(error).message
         return failed
-
-
-def _told(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def read_samples(path: Path) -> Any:
@@ -216,21 +190,8 @@ def read_samples(path: Path) -> Any:
             others = ", ".join(sorted({file.suffix or file.name for file in path.iterdir()})[:8]) or "nothing"
             raise click.BadParameter(f"--calibration: found {others} in {path}, expected .npy or .npz files: "
                                      "numpy.save writes them")
-        return map(_loaded, files)
+        return map(partial(options.read_arrays, option="--calibration: "), files)
     if path.suffix not in _ENDINGS:
         raise click.BadParameter(f"--calibration: found {path.name}, expected a .npz file or a folder: numpy.savez "
                                  "writes one, as numpy.savez('data.npz', data=images, labels=labels)")
-    return _loaded(path)
-
-
-def _loaded(path: Path) -> np.ndarray | Mapping[str, np.ndarray]:
-    try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            return {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise click.BadParameter(f"--calibration: {path} can't be read as a file of NumPy's: {error}") from None
-
-
+    return options.read_arrays(path, "--calibration: ")

@@ -14,18 +14,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.commands import ARGUMENTS
 from ngraph_mxnet.cli.models import draws_for, load_model
-from ngraph_mxnet.cli.options import Shapes, console, settings_of, write_whole
+from ngraph_mxnet.cli.options import Shapes, write_whole
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments import comparison
 from ngraph_mxnet.experiments.comparison import CONFIDENCE, SLOWER, compare_runs
@@ -42,8 +40,11 @@ from ngraph_mxnet.experiments.store import (
     measured,
     plain,
 )
-from ngraph_mxnet.rendered import progress
+from ngraph_mxnet.rendered import facts_table, progress, table
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _DIGITS = 8
 """Of an id in a table."""
@@ -90,16 +91,11 @@ def list_(kind: str | None, name: str | None, limit: int | None, store: Path | N
         {"run": run.id, "started": run.started, "kind": run.kind, "name": run.name, "status": run.status,
          "threads": run.facts.get("threads"), **_size(run), "median_ms": run.median(),
          "commit": _commit(run)} for run in found]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
-    table = Table("run", "started", "kind", "name", "status", "threads", "samples", "median ms", "commit")
-    for row in rows:
-        median = row["median_ms"]
-        table.add_row(row["run"][:_DIGITS], row["started"][:19], row["kind"], escape(row["name"]), row["status"],
-                      str(row["threads"] or "-"), f"{row['blocks']} x {row['samples'] / max(row['blocks'], 1):g}",
-                      "-" if median is None else f"{median:.3f}", row["commit"] or "-")
-    console().print(table)
+    options.tell(as_json, rows, table(
+        "run", "started", "kind", "name", "status", "threads", "samples", "median ms", "commit", rows=(
+            (row["run"][:_DIGITS], row["started"][:19], row["kind"], row["name"], row["status"], row["threads"] or "-",
+             f"{row['blocks']} x {row['samples'] / max(row['blocks'], 1):g}",
+             None if row["median_ms"] is None else f"{row['median_ms']:.3f}", row["commit"]) for row in rows)))
 
 
 def _size(run: Run) -> dict[str, int]:
@@ -124,24 +120,19 @@ def show(run: str, store: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(comparison.to_json([found]), nl=False)
         return
-    table = Table(show_header=False)
     command = shlex.join(["python", *found.facts["command"]]) if "command" in found.facts else "-"
-    for name, value in (("run", found.id), ("session", found.session), ("kind", found.kind), ("name", found.name),
-                        ("started", f"{found.started}, {found.seconds:.1f} s, {found.status}"), ("command", command),
-                        ("commit", _commit(found) or "-")):
-        table.add_row(name, escape(value))
-    for name, value in found.settings.items():
-        table.add_row(f"setting {name}", escape(_text(value)))
-    for name, steps in found.metrics.items():
-        table.add_row(f"metric {name}", f"{steps[-1][1]:.6g}" + f", the last of {len(steps)}" * (len(steps) > 1))
+    rows = [("run", found.id), ("session", found.session), ("kind", found.kind), ("name", found.name),
+            ("started", f"{found.started}, {found.seconds:.1f} s, {found.status}"), ("command", command),
+            ("commit", _commit(found))]
+    rows += [(f"setting {name}", _text(value)) for name, value in found.settings.items()]
+    rows += [(f"metric {name}", f"{steps[-1][1]:.6g}" + f", the last of {len(steps)}" * (len(steps) > 1))
+             for name, steps in found.metrics.items()]
     for series, blocks in found.samples.items():
         count = sum(map(len, blocks))
-        table.add_row(f"samples {series}", f"median {found.median(series):.3f} of {count} in {len(blocks)} blocks, "
-                                           f"a {found.blocks} each")
-    for name, value in found.facts.items():
-        if name not in ("command", "source"):
-            table.add_row(name, escape(_text(value)))
-    console().print(table)
+        rows.append((f"samples {series}", f"median {found.median(series):.3f} of {count} in {len(blocks)} blocks, a "
+                                          f"{found.blocks} each"))
+    rows += [(name, _text(value)) for name, value in found.facts.items() if name not in ("command", "source")]
+    options.say(facts_table(rows))
 
 
 @runs.command()
@@ -169,11 +160,9 @@ def compare(base: str, new: str, series: str, confidence: float, fail_if_slower:
             pair = measured([repeatable(run) for run in pair], processes, advance)
         pair = add_runs(place, pair)
     found = compared(pair[0], pair[1], series, confidence)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-    else:
-        console().print(comparison_table(found))
-        _print_differences(found["differences"])
+    options.tell(as_json, found, comparison_table(found), (found["differences"] and table(
+        "what differs", "base", "new", rows=((name, *(_text(value)[:_SHOWN] for value in values))
+                                             for name, values in found["differences"].items()))) or None)
     if fail_if_slower is not None and found["verdict"] == SLOWER and found["ratio"] > fail_if_slower:
         click.echo(f"Error: {found['new']} takes {found['ratio']:.3f} of the time of {found['base']}, "
                    f"{fail_if_slower:g} was allowed", err=True)
@@ -188,28 +177,18 @@ def compared(base: Run, new: Run, series: str, confidence: float = CONFIDENCE) -
 
 
 def comparison_table(found: Mapping[str, Any]) -> Table:
-    table = Table("base", "new", f"base {found['series']}", f"new {found['series']}", "ratio",
-                  f"{found['confidence']:.4g} interval", "recorded", "verdict")
-    interval = "-" if found["low"] is None else f"{found['low']:.3f} to {found['high']:.3f}"
+    interval = None if found["low"] is None else f"{found['low']:.3f} to {found['high']:.3f}"
     verdict = found["verdict"] + (f": {found['reason']}" if found["reason"] else "")
-    table.add_row(found["base"][:_DIGITS], found["new"][:_DIGITS], f"{found['base_median']:.3f}",
-                  f"{found['new_median']:.3f}", f"{found['ratio']:.3f}", interval,
-                  "in turns" if found["paired"] else "apart", verdict)
-    return table
-
-
-def _print_differences(found: Mapping[str, tuple[Any, Any]]) -> None:
-    if not found:
-        return
-    table = Table("what differs", "base", "new")
-    for name, values in found.items():
-        table.add_row(name, *(escape(_text(value)[:_SHOWN]) for value in values))
-    console().print(table)
+    return table("base", "new", f"base {found['series']}", f"new {found['series']}", "ratio",
+                 f"{found['confidence']:.4g} interval", "recorded", "verdict", rows=[(
+                     found["base"][:_DIGITS], found["new"][:_DIGITS], f"{found['base_median']:.3f}",
+                     f"{found['new_median']:.3f}", f"{found['ratio']:.3f}", interval,
+                     "in turns" if found["paired"] else "apart", verdict)])
 
 
 @runs.command()
 @click.argument("wanted", nargs=-1, required=True, metavar="RUN...")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
+@click.option("-o", "--output", type=options.NEW_FILE, required=True, metavar="FILE",
               help="The picture: .svg, .png or .pdf.")
 @_series_option
 @options.takes("store", "json")
@@ -220,15 +199,15 @@ def plot(wanted: tuple[str, ...], output: Path, series: str, store: Path | None,
     try:
         comparison.plot(found, series, output)
     except OSError as error:
-        raise click.ClickException(f"{output}: {error.strerror}") from None
-    click.echo(json.dumps({"file": str(output), "runs": [run.id for run in found]}) if as_json else f"{output}")
+        raise options.file_error(error, output) from None
+    options.tell(as_json, {"file": str(output), "runs": [run.id for run in found]}, f"{output}")
 
 
 @runs.command()
 @click.argument("wanted", nargs=-1, metavar="[RUN]...")
 @click.option("--mlflow", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
               help="Add them to MLflow's file store there, usually mlruns.")
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--csv", "csv_file", type=options.NEW_FILE, metavar="FILE",
               help="Write a row for each sample and metric.")
 @options.takes("store", "json")
 def export(wanted: tuple[str, ...], mlflow: Path | None, csv_file: Path | None, store: Path | None,
@@ -247,7 +226,7 @@ def export(wanted: tuple[str, ...], mlflow: Path | None, csv_file: Path | None, 
         try:
             written = comparison.write_mlflow(found, mlflow)
         except OSError as error:
-            raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+            raise options.file_error(error) from None
         click.echo(f"{mlflow}: {len(written)} runs added, {len(found) - len(written)} were there")
 
 
@@ -287,9 +266,8 @@ _WARM_UP = 5
 @options.json_option
 @click.pass_context
 def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
-          backend: str | None, threads: int | None, precision: str | None, rounds: int, callers: int,
-          pause: float, busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
-          as_json: bool) -> None:
+          backend: str | None, settings: dict[str, Any], rounds: int, callers: int, pause: float, busy: int,
+          processes: int | None, record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
     tables, lengths, masks), else normal ones, or integers 0 and 1.
 
@@ -298,20 +276,19 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     if against is not None and record is False:
         raise click.UsageError("--against records both runs: leave --no-record away")
     store = Store(default_path()) if against is not None else recorded_store(record)
+    threads = settings.get("threads") or config.threads()
     if not samples_only and (store is not None or (processes or 1) > 1):
-        settings = plain({name: value for name, value in context.params.items() if name in (
-            "model", "shapes", "params", "backend", "threads", "precision", "rounds", "callers", "pause",
-            "busy")})
-        command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
-        wanted = Run("bench", Path(model).name, settings=settings, facts={
-            **collect(command), "threads": threads or config.threads()})
+        asked = plain({name: context.params[name] for name in (
+            "model", "shapes", "params", "backend", "threads", "precision", *_LOAD)})
+        wanted = Run("bench", Path(model).name, settings=asked, facts={
+            **collect(own_command(context)), "threads": threads})
         base = repeatable(store.find(against)) if store is not None and against is not None else None
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
     sizes = {**named_shapes(arrays), **shapes}
     draws = draws_for(model, sizes)
     start = time.perf_counter()
-    exe = load_model(model, sizes, params, backend, settings_of(threads, precision))
+    exe = load_model(model, sizes, params, backend, settings)
     inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3
@@ -320,9 +297,17 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     if samples_only:
         click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
         return
-    _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds, "callers": callers,
-           "pause_ms": pause, "busy": busy, "first_result_ms": compiled, **_summary(samples), "per_second": per_second},
-          as_json)
+    _show({"model": Path(model).name, "threads": threads, "rounds": rounds, "callers": callers, "pause_ms": pause,
+           "busy": busy, "first_result_ms": compiled, **_summary(samples), "per_second": per_second}, as_json)
+
+
+_LOAD = {"rounds": None, "callers": 1, "pause": 0.0, "busy": 0}
+"""What a run's settings may lack, with what that means."""
+
+
+def own_command(context: click.Context) -> list[str]:
+    """What runs this command again, with a Python in front."""
+    return ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
 
 
 def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | None, as_json: bool) -> None:
@@ -334,9 +319,9 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
     run = runs[-1]
     samples = {name: [sample for block in run.samples[name] for sample in block] for name in (LATENCY, CPU_TIME)}
     medians = {name: statistics.median(value for _, value in steps) for name, steps in run.metrics.items()}
-    found = {"model": run.name, "threads": run.facts["threads"], "rounds": run.settings["rounds"],
-             "callers": run.settings.get("callers", 1), "pause_ms": run.settings.get("pause", 0.0),
-             "busy": run.settings.get("busy", 0), "processes": processes,
+    load = {**_LOAD, **run.settings}
+    found = {"model": run.name, "threads": run.facts["threads"], "rounds": load["rounds"],
+             "callers": load["callers"], "pause_ms": load["pause"], "busy": load["busy"], "processes": processes,
              "run": run.id if store is not None else None, "first_result_ms": medians["first_result_ms"],
              **_summary(samples), "per_second": medians[THROUGHPUT]}
     if base is not None:
@@ -352,22 +337,15 @@ def _summary(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    table = Table("model", "threads", "callers", "pause ms", "busy", "first result ms", "min ms", "median ms", "p90 ms",
-                  "p99 ms", "CPU ms", "a second")
-    table.add_row(str(found["model"]), str(found["threads"]), str(found["callers"]), f"{found['pause_ms']:g}",
-                  str(found["busy"]),
-                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms",
-                                                    CPU_TIME)),
-                  f"{found['per_second']:.1f}")
-    shown = console()
-    shown.print(table)
-    if found.get("run"):
-        shown.print(f"recorded as run {found['run']}", highlight=False, soft_wrap=True)
-    if "comparison" in found:
-        shown.print(comparison_table(found["comparison"]))
+    times = ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms", CPU_TIME)
+    options.tell(
+        as_json, found, table(
+            "model", "threads", "callers", "pause ms", "busy", "first result ms", "min ms", "median ms", "p90 ms",
+            "p99 ms", "CPU ms", "a second", rows=[(
+                found["model"], found["threads"], found["callers"], f"{found['pause_ms']:g}", found["busy"],
+                *(f"{found[key]:.3f}" for key in times), f"{found['per_second']:.1f}")]),
+        f"recorded as run {found['run']}" if found.get("run") else None,
+        comparison_table(found["comparison"]) if "comparison" in found else None)
 
 
 def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int, callers: int,

@@ -21,6 +21,7 @@ import numpy as np
 
 from ngraph_mxnet.distributed.gradients import make_plan
 from ngraph_mxnet.errors import NGraphError, listed
+from ngraph_mxnet.rendered import Facts
 
 Made = TypeVar("Made")
 _VERSION = 1
@@ -488,7 +489,7 @@ class BucketTimes:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Facts):
     """Means over the steps.
 
     `step_seconds` = `compute_seconds` + `waiting_seconds` + `exposed_seconds`, but for rounding.
@@ -521,7 +522,7 @@ class Prediction:
         return self.exposed_seconds / self.step_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "efficiency": self.efficiency, "exposed_share": self.exposed_share}
+        return {**super().to_dict(), "efficiency": self.efficiency, "exposed_share": self.exposed_share}
 
 
 def compute_factors(cluster: Cluster) -> np.ndarray:

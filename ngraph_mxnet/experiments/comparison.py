@@ -20,7 +20,7 @@ import math
 import re
 import statistics
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments.store import LATENCY, PROCESS, Blocks, Run
-from ngraph_mxnet.rendered import make_figure, save_figure
+from ngraph_mxnet.rendered import finite, make_figure, save_figure
 
 CONFIDENCE = 0.99
 DRIFT = 0.015
@@ -173,15 +173,7 @@ _LOCAL = 4
 
 def to_json(runs: Sequence[Run]) -> str:
     """All of the runs; what is not finite is null."""
-    return json.dumps([_finite(run.to_dict()) for run in runs], indent=1) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps([finite(run.to_dict()) for run in runs], indent=1) + "\n"
 
 
 def to_csv(runs: Sequence[Run]) -> str:

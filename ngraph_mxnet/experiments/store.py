@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ngraph_mxnet.append_only import Format, FormatError
 from ngraph_mxnet.config import ROOT, cpu_info
 from ngraph_mxnet.errors import NGraphError, listed
 from ngraph_mxnet.installation import settings_in, versions_of, without_settings
+from ngraph_mxnet.rendered import Facts
 from ngraph_mxnet.version import __version__
 
 LATENCY = "latency_ms"
@@ -40,7 +41,7 @@ Blocks = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Facts):
     """
     Attributes:
         kind: the program that measured: bench, quantize, bench_peers, or a script's own name.
@@ -73,9 +74,6 @@ class Run:
         """Return the median of all samples of the series; None if there are none."""
         found = [sample for block in self.samples.get(series, ()) for sample in block]
         return statistics.median(found) if found else None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def now() -> str:

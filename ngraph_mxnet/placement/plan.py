@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape as xml_escape
 
@@ -15,8 +17,20 @@ from ngraph_mxnet.package import decode_graph, encode_graph
 from ngraph_mxnet.package.package import count
 from ngraph_mxnet.placement.extraction import Outline
 from ngraph_mxnet.placement.search import Crossing, Item, Placement, Problem, Region, Schedule, Seconds, Span, Tensor
-from ngraph_mxnet.placement.verdicts import short
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.placement.verdicts import MOST_OPS
+from ngraph_mxnet.rendered import (
+    Rendered,
+    bold,
+    counted,
+    finite,
+    jsonable,
+    line,
+    notice,
+    numbered,
+    short,
+    table,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,8 +76,10 @@ class Transfer:
     saved: float
 
 
-class PlanData:
-    """`kinds`: whether the costs of each device are modelled, measured or simulated."""
+class Plan(Rendered):
+    """The plan of a placed graph; see `docs/hybrid.md`.
+
+    `kinds`: whether the costs of each device are modelled, measured or simulated."""
 
     def __init__(self, outline: Outline, placement: Placement, kinds: tuple[str, ...]) -> None:
         self.outline = outline
@@ -152,33 +168,89 @@ class PlanData:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON. Times are in seconds, predicted; `alone` is null where a device does not run everything."""
+        shared = [t for t in self.transfers if not t.copied]
         return {
             "devices": list(self.devices),
             "costs": list(self.kinds),
             "predicted_seconds": self.seconds,
-            "alone_seconds": [s if math.isfinite(s) else None for s in self.alone],
+            "alone_seconds": finite(self.alone),
             "serial_seconds": self.placement.serial,
             "method": self.placement.method,
-            "nodes": [{"name": n.name, "op": n.op, "origin": n.origin, "device": self.devices[n.device],
-                       "region": n.region, "seconds": list(n.seconds), "why": n.why} for n in self.nodes],
+            "nodes": [{**jsonable(n), "device": self.devices[n.device]} for n in self.nodes],
             "regions": [{"device": self.devices[r.device], "nodes": list(r.nodes), "ops": r.ops, "macs": r.cost.macs,
                          "operations": r.cost.operations, "begin": r.begin, "end": r.end,
                          "simulated_seconds": self.simulated.get(n)} for n, r in enumerate(self.regions)],
             "transfers": [{"name": t.name, "to": self.devices[t.to], "bytes": t.bytes, "begin": t.begin, "end": t.end,
                            "copied": t.copied, "saved_seconds": t.saved} for t in self.transfers],
-            "shared": {"tensors": sum(not t.copied for t in self.transfers),
-                       "bytes": sum(t.bytes for t in self.transfers if not t.copied),
-                       "seconds": sum(t.saved for t in self.transfers)},
+            "shared": {"tensors": len(shared), "bytes": sum(t.bytes for t in shared),
+                       "seconds": sum(t.saved for t in shared)},
             "unmatched_pins": list(self.outline.unmatched),
         }
 
+    width = 120
 
-def time_text(seconds: float) -> str:
-    """3 significant digits with a unit."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    def shown(self) -> Iterator[RenderableType | None]:
+        """The times, the regions, what crosses, and where each node goes and why."""
+        yield bold(self.headline)
+        yield line(self.costs)
+        yield table("predicted time of a call", "", rows=[
+            ("as placed" + (", devices working at once" if self.overlaps else ""), time_text(self.seconds)),
+            *((f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
+              for name, seconds in zip(self.devices, self.alone, strict=True)), ("found by", self.placement.method)])
+        yield self._regions_table() if self.regions else None
+        yield self._transfers_table() if self.transfers else None
+        if self.nodes:
+            alike = groupby(self.nodes, lambda node: (node.device, node.region, node.why))
+            yield table("nodes", "device", *self.devices, "why", title="Where each node goes",
+                        rows=(self._nodes_row(list(nodes)) for _, nodes in alike))
+        for pattern in self.outline.unmatched:
+            yield notice(f"no node here is called {pattern!r}: that pin did nothing")
+
+    @property
+    def headline(self) -> str:
+        """One line: how many nodes and regions on each device."""
+        return ", ".join(f"{sum(node.device == device for node in self.nodes)} nodes on {name} in "
+                         + numbered(sum(region.device == device for region in self.regions), "region")
+                         for device, name in enumerate(self.devices))
+
+    @property
+    def costs(self) -> str:
+        """The kind of each device's costs, as text."""
+        return "; ".join(f"{name}'s costs are {kind}" for name, kind in zip(self.devices, self.kinds, strict=True))
+
+    def _regions_table(self) -> Table:
+        simulated = [">simulated as compiled"] if self.simulated else []
+        return table("#", "device", "ops", ">nodes", ">MACs", ">begin", ">time", *simulated, rows=(
+            (number + 1, self.devices[region.device], counted(region.ops, MOST_OPS), len(region.nodes),
+             short(region.cost.macs), time_text(region.begin), time_text(region.end - region.begin),
+             *([time_text(self.simulated[number]) if number in self.simulated else ""] if simulated else []))
+            for number, region in enumerate(self.regions)), title="Regions, in the order in which they begin",
+            caption="as compiled: with the transfers of the region's inputs and results" if simulated else None)
+
+    def _transfers_table(self) -> Table:
+        shared = [t for t in self.transfers if not t.copied]
+        told = (f"{len(shared)} tensors of {short(sum(t.bytes for t in shared))}B lie in memory that all devices "
+                f"address: not copied, which saved {time_text(sum(t.saved for t in shared))}")
+        return table("tensor", "to", ">bytes", ">begin", ">time", title="Between the devices", rows=(
+            (t.name, self.devices[t.to], short(t.bytes), time_text(t.begin),
+             time_text(t.end - t.begin) if t.copied else "shared") for t in self.transfers),
+            caption=told if shared else None)
+
+    def _nodes_row(self, nodes: Sequence[PlacedNode]) -> tuple[str, ...]:
+        """Of neighbours of one device and reason."""
+        first, last = (each.name + (f" {each.op}" if each.name != each.op else "") for each in (nodes[0], nodes[-1]))
+        times = ("-" if None in column else time_text(sum(s for s in column if s is not None))
+                 for column in zip(*(node.seconds for node in nodes), strict=True))
+        return (first if len(nodes) == 1 else f"{first} to {last} ({len(nodes)})", self.devices[nodes[0].device],
+                *times, nodes[0].why)
+
+    def svg(self) -> str:
+        """A picture of the placed graph."""
+        return graph_picture(self)
+
+    def timeline_svg(self) -> str:
+        """A picture of the predicted schedule."""
+        return timeline_picture(self)
 
 
 _COLOURS = ("#bcd9f5", "#f9cfa0", "#cde8c4", "#e3d0f0")
@@ -186,7 +258,7 @@ _BORDERS = ("#2f6ca8", "#b36a12", "#3f7f35", "#7a4a9c")
 _TOP = 62
 
 
-def graph_picture(plan: PlanData) -> str:
+def graph_picture(plan: Plan) -> str:
     """The nodes in layers, each below all that it reads; colours tell the device, numbers the region. Bold edges cross
     from one device to another."""
     problem = plan.outline.problem
@@ -207,23 +279,23 @@ def graph_picture(plan: PlanData) -> str:
                           for name, seconds in zip(plan.devices, node.seconds, strict=True))
         boxes.append(Box(f"{node.region + 1}: {node.op}", node.name, looks[node.device],
                          f"{node.name} ({node.op}) on {plan.devices[node.device]}\n{times}\n{node.why}"))
-    return picture(boxes, list(edges.values()), headline(plan), [_times_line(plan)],
+    return picture(boxes, list(edges.values()), plan.headline, [_times_line(plan)],
                    "crosses from one device to another" if crossing else "")
 
 
-def _type_of(plan: PlanData, producer: int, reader: int) -> str:
+def _type_of(plan: Plan, producer: int, reader: int) -> str:
     """That of the first value that the one node reads of the other."""
     made = plan.outline.nodes[producer].outputs
     return next((str(value.type) for value in plan.outline.nodes[reader].inputs if value in made), "")
 
 
-def timeline_picture(plan: PlanData) -> str:
+def timeline_picture(plan: Plan) -> str:
     """The predicted schedule: a lane for each device, and one for each way to a device."""
     host, *others = plan.devices
     lanes = [host, *(f"to {name}" for name in others), f"to {host}", *others]
     left, right, lane, total = 110, 900, 44, plan.seconds or 1.0
     body = [text(MARGIN, 22, f"Predicted schedule of a call: {time_text(plan.seconds)}", 14, "title"),
-            text(MARGIN, 40, costs_text(plan), 12)]
+            text(MARGIN, 40, plan.costs, 12)]
 
     def bar(row: int, begin: float, end: float, device: int, label: str, title: str) -> None:
         x, wide = left + begin / total * (right - left), max((end - begin) / total * (right - left), 0.5)
@@ -253,151 +325,10 @@ def timeline_picture(plan: PlanData) -> str:
     return svg(right + 60, bottom + 30, body)
 
 
-def _times_line(plan: PlanData) -> str:
+def _times_line(plan: Plan) -> str:
     alone = ", ".join(f"all on {name} {time_text(seconds)}" if seconds != float("inf") else f"{name} can't run all"
                       for name, seconds in zip(plan.devices, plan.alone, strict=True))
-    return f"predicted {time_text(plan.seconds)}; {alone} ({costs_text(plan)})"
-
-
-_MOST_OPS = 6
-
-
-def render(plan: PlanData) -> RenderableType:
-    """The times, the regions, what crosses, and where each node goes and why."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(headline(plan), style="bold"), Text(costs_text(plan)), _times(plan)]
-    if plan.regions:
-        parts.append(_regions(plan))
-    if plan.transfers:
-        parts.append(_transfers(plan))
-    if plan.nodes:
-        parts.append(_nodes(plan))
-    for pattern in plan.outline.unmatched:
-        parts.append(Text(f"no node here is called {pattern!r}: that pin did nothing", style="yellow"))
-    return Group(*parts)
-
-
-def headline(plan: PlanData) -> str:
-    """One line: how many nodes and regions on each device."""
-    texts = []
-    for device, name in enumerate(plan.devices):
-        nodes = sum(node.device == device for node in plan.nodes)
-        regions = sum(region.device == device for region in plan.regions)
-        texts.append(f"{nodes} nodes on {name} in {regions} region{'' if regions == 1 else 's'}")
-    return ", ".join(texts)
-
-
-def costs_text(plan: PlanData) -> str:
-    """Return the origin of the predicted times, as text: the kind of each device's costs."""
-    return "; ".join(f"{name}'s costs are {kind}" for name, kind in zip(plan.devices, plan.kinds, strict=True))
-
-
-def _times(plan: PlanData) -> Table:
-    from rich.table import Table
-
-    table = Table("predicted time of a call", "")
-    table.add_row("as placed" + (", devices working at once" if plan.overlaps else ""), time_text(plan.seconds))
-    for name, seconds in zip(plan.devices, plan.alone, strict=True):
-        table.add_row(f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
-    table.add_row("found by", plan.placement.method)
-    return table
-
-
-def _regions(plan: PlanData) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="Regions, in the order in which they begin", title_justify="left")
-    for name in ("#", "device", "ops"):
-        table.add_column(name)
-    simulated = ("simulated as compiled",) if plan.simulated else ()
-    for name in ("nodes", "MACs", "begin", "time", *simulated):
-        table.add_column(name, justify="right", no_wrap=len(name) < 10)
-    for number, region in enumerate(plan.regions, 1):
-        ops = list(region.ops.items())
-        shown = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in ops[:_MOST_OPS])
-        shown += f", and {len(ops) - _MOST_OPS} more kinds" if len(ops) > _MOST_OPS else ""
-        table.add_row(str(number), plan.devices[region.device], escape(shown), str(len(region.nodes)),
-                      short(region.cost.macs), time_text(region.begin), time_text(region.end - region.begin),
-                      *([_simulated(plan, number - 1)] if simulated else []))
-    if plan.simulated:
-        table.caption = "as compiled: with the transfers of the region's inputs and results"
-    return table
-
-
-def _simulated(plan: PlanData, region: int) -> str:
-    return time_text(plan.simulated[region]) if region in plan.simulated else ""
-
-
-def _transfers(plan: PlanData) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="Between the devices", title_justify="left")
-    for name in ("tensor", "to"):
-        table.add_column(name)
-    for name in ("bytes", "begin", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for transfer in plan.transfers:
-        took = time_text(transfer.end - transfer.begin) if transfer.copied else "shared"
-        table.add_row(escape(transfer.name), plan.devices[transfer.to], short(transfer.bytes),
-                      time_text(transfer.begin), took)
-    shared = [transfer for transfer in plan.transfers if not transfer.copied]
-    if shared:
-        table.caption = (f"{len(shared)} tensors of {short(sum(t.bytes for t in shared))}B lie in memory that all "
-                         f"devices address: not copied, which saved {time_text(sum(t.saved for t in shared))}")
-    return table
-
-
-def _nodes(plan: PlanData) -> Table:
-    """Neighbours of one device and reason are one row."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="Where each node goes", title_justify="left")
-    for name in ("nodes", "device", *plan.devices, "why"):
-        table.add_column(name)
-    rows: list[list[PlacedNode]] = []
-    for node in plan.nodes:
-        if rows and _alike(rows[-1][0], node):
-            rows[-1].append(node)
-        else:
-            rows.append([node])
-    for nodes in rows:
-        names = _named(nodes[0]) if len(nodes) == 1 else f"{_named(nodes[0])} to {_named(nodes[-1])} ({len(nodes)})"
-        times = ["-" if None in column else time_text(sum(s for s in column if s is not None))
-                 for column in zip(*(node.seconds for node in nodes), strict=True)]
-        table.add_row(escape(names), plan.devices[nodes[0].device], *times, escape(nodes[0].why))
-    return table
-
-
-def _named(node: PlacedNode) -> str:
-    return node.name if node.name == node.op else f"{node.name} {node.op}"
-
-
-def _alike(one: PlacedNode, other: PlacedNode) -> bool:
-    return (one.device, one.region, one.why) == (other.device, other.region, other.why)
-
-
-class Plan(Rendered, PlanData):
-    """See `docs/hybrid.md`."""
-
-    width = 120
-
-    def __rich__(self) -> Any:
-        return render(self)
-
-    def svg(self) -> str:
-        """A picture of the placed graph."""
-
-        return graph_picture(self)
-
-    def timeline_svg(self) -> str:
-        """A picture of the predicted schedule."""
-
-        return timeline_picture(self)
+    return f"predicted {time_text(plan.seconds)}; {alone} ({plan.costs})"
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Cost, Graph, Node, graph_cost
+from ngraph_mxnet.rendered import bold, counted, jsonable, numbered, short, table
 from ngraph_mxnet.runtime.backend import Backend
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-    from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,9 @@ class Region:
         return dict(Counter(op for _, op in self.nodes).most_common())
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "nodes": [{"name": name, "op": op} for name, op in self.nodes], "ops": self.ops(),
-            "inputs": list(self.inputs), "outputs": list(self.outputs), "macs": self.cost.macs,
-            "operations": self.cost.operations, "bytes": self.cost.bytes, "rejected": self.rejected,
-        }
+        return {"nodes": [{"name": name, "op": op} for name, op in self.nodes], "ops": self.ops(),
+                "inputs": list(self.inputs), "outputs": list(self.outputs), **jsonable(self.cost),
+                "rejected": self.rejected}
 
 
 @dataclass
@@ -92,11 +90,9 @@ class Partition:
         return count_kinds(self.left())
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "backend": self.backend, "regions": [region.to_dict() for region in self.regions],
-            "rejected": [region.to_dict() for region in self.reviewed if region.rejected],
-            "left": [{"name": v.name, "op": v.op, "reason": v.reason} for v in self.left()],
-        }
+        return {"backend": self.backend, "regions": jsonable(self.regions),
+                "rejected": [region.to_dict() for region in self.reviewed if region.rejected],
+                "left": jsonable(self.left())}
 
 
 def count_kinds(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], int]:
@@ -234,76 +230,28 @@ def not_worth_it(total: Cost) -> str | None:
     return "it only moves elements and computes nothing, so that a call would cost more than it saves"
 
 
-_MOST_OPS = 6
+MOST_OPS = 6
+"""The kinds of operators that a row of a table names."""
 
 
-def render(partition: Partition, precisions: Sequence[str] = ()) -> RenderableType:
+def shown(partition: Partition, precisions: Sequence[str] = ()) -> Iterator[RenderableType]:
     """The regions, each with its precision where that is known, then what was left and why. MACs are multiply-adds;
     bytes cross the region's border."""
-    from rich.console import Group
-    from rich.text import Text
-
     left = partition.left_by_kind()
     ours = sum(len(region.nodes) for region in partition.regions)
-    total = ours + sum(left.values())
-    regions = _count(len(partition.regions), "region")
-    headline = f"{ours} of {total} nodes run on {partition.backend}, in {regions}"
-    parts: list[RenderableType] = [Text(headline, style="bold")]
+    regions = numbered(len(partition.regions), "region")
+    yield bold(f"{ours} of {ours + sum(left.values())} nodes run on {partition.backend}, in {regions}")
     if partition.regions:
-        parts.append(_regions(partition.regions, precisions))
+        known = ("precision",) if precisions else ()
+        yield table("#", "operators", *known, ">nodes", ">in", ">out", ">MACs", ">other ops", ">bytes", title="Regions",
+                    rows=((number, counted(region.ops(), MOST_OPS), *precisions[number - 1:number], len(region.nodes),
+                           len(region.inputs), len(region.outputs), *map(short, astuple(region.cost)))
+                          for number, region in enumerate(partition.regions, 1)))
     if left:
-        parts.append(left_table(left))
-    return Group(*parts)
+        yield left_table(left)
 
 
-def _regions(regions: list[Region], precisions: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Regions", title_justify="left")
-    table.add_column("#")
-    table.add_column("operators")
-    if precisions:
-        table.add_column("precision")
-    for name in ("nodes", "in", "out", "MACs", "other ops", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, region in enumerate(regions, 1):
-        cost, told = region.cost, precisions[number - 1:number]
-        table.add_row(str(number), operators_text(region.ops()), *told, str(len(region.nodes)), str(len(region.inputs)),
-                      str(len(region.outputs)), short(cost.macs), short(cost.operations), short(cost.bytes))
-    return table
-
-
-def left_table(left: dict[tuple[str, str], int]) -> Table:
+def left_table(left: Mapping[tuple[str, str], int]) -> Table:
     """How many nodes of which operator stay with the framework, and why."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="Left to MXNet", title_justify="left")
-    table.add_column("operator")
-    table.add_column("nodes", justify="right")
-    table.add_column("reason")
-    for (op, reason), count in left.items():
-        table.add_row(Text(op), str(count), Text(reason))
-    return table
-
-
-def operators_text(counts: dict[str, int]) -> Text:
-    """How often each operator occurs, the first few of them."""
-    from rich.text import Text
-
-    ops = list(counts.items())
-    shown = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in ops[:_MOST_OPS])
-    return Text(shown + (f", and {len(ops) - _MOST_OPS} more kinds" if len(ops) > _MOST_OPS else ""))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def short(number: float) -> str:
-    """3 significant digits with a unit: 1.82 G."""
-    for unit in ("", " k", " M", " G", " T"):
-        if number < 1000 or unit == " T":
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    raise AssertionError
+    return table("operator", ">nodes", "reason", title="Left to MXNet",
+                 rows=((op, count, reason) for (op, reason), count in left.items()))

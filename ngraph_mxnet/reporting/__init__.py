@@ -19,8 +19,7 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, count_ops, format_node, graph_cost, print_graph
 from ngraph_mxnet.ir.types import format_attribute
 from ngraph_mxnet.passes.base import PassManager, PassRecord
-from ngraph_mxnet.placement.verdicts import short
-from ngraph_mxnet.rendered import pieces
+from ngraph_mxnet.rendered import finite, pieces, short
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -385,13 +384,5 @@ def page(data: Mapping[str, Any]) -> str:
 def _embedded(data: Mapping[str, Any]) -> str:
     """JSON that can stand within a script element: nothing in it ends one, or begins a comment. Numbers that JSON does
     not know are null."""
-    text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None  # nan is not less
-    if isinstance(value, Mapping):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, axis_name, evaluate, symbol
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, bold, table
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
 if TYPE_CHECKING:
@@ -399,18 +399,12 @@ class RangeExplanation(Rendered):
         """True if no set of shapes has to be compiled for itself."""
         return all(verdict.reason is None for verdict in self.verdicts)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __rich__(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
+    def shown(self) -> Iterator[RenderableType]:
         ours = sum(verdict.reason is None for verdict in self.verdicts)
-        text = f"{ours} of {len(self.verdicts)} are compiled once for a range of sizes"
-        if self.fixed:
-            text += f"; sizes of {self.fixed} more do not change"
-        return Group(Text(text, style="bold"), *([range_table(self.verdicts)] if self.verdicts else []))
+        fixed = f"; sizes of {self.fixed} more do not change" if self.fixed else ""
+        yield bold(f"{ours} of {len(self.verdicts)} are compiled once for a range of sizes{fixed}")
+        if self.verdicts:
+            yield range_table(self.verdicts)
 
 
 def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]) -> None:
@@ -423,13 +417,9 @@ def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[
 
 
 def range_table(verdicts: Sequence[RangeVerdict]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+    def row(verdict: RangeVerdict) -> tuple[str, ...]:
+        assumed = (f"{each.condition} ({each.why})" if each.why else each.condition for each in verdict.assumptions)
+        return verdict.name, "\n".join(verdict.inputs), "\n".join(assumed), verdict.reason or ""
 
-    table = Table("output", "inputs that change", "assumed, and by what", "compiled for each set of shapes because",
-                  title="Ranges of sizes", title_justify="left")
-    for verdict in verdicts:
-        assumed = "\n".join(f"{each.condition} ({each.why})" if each.why else each.condition
-                            for each in verdict.assumptions)
-        table.add_row(*map(Text, (verdict.name, "\n".join(verdict.inputs), assumed, verdict.reason or "")))
-    return table
+    return table("output", "inputs that change", "assumed, and by what", "compiled for each set of shapes because",
+                 rows=map(row, verdicts), title="Ranges of sizes")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import prod
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from ngraph_mxnet.debug import Statistics, statistics
 from ngraph_mxnet.errors import listed
+from ngraph_mxnet.rendered import Facts, Rendered, bold, line, notice, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 DEFAULTS = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2, "int8": 2e-1}
 """By the precision of convolutions and matrix products; f16 also where a model stores values so."""
@@ -40,7 +40,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Facts):
     """Between ours and the reference's array of one value.
 
     Attributes:
@@ -65,13 +65,15 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as a dict for JSON. Floats that are not finite become texts: `nan`, `inf` or `-inf`."""
-        found = {**asdict(self), "index": None if self.index is None else list(self.index)}
-        return {**_jsonable(found), "ours": _jsonable(self.ours.to_dict()),
-                "reference": _jsonable(self.reference.to_dict())}
+        return _finite_or_text(super().to_dict())
+
+    def __str__(self) -> str:
+        return "another shape" if self.share is None else f"{self.share:.3g}"
 
 
-def _jsonable(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(figure) if isinstance(figure, float) and not np.isfinite(figure) else figure
+def _finite_or_text(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _finite_or_text(figure) if isinstance(figure, dict) else
+            str(figure) if isinstance(figure, float) and not isfinite(figure) else figure
             for name, figure in figures.items()}
 
 
@@ -110,8 +112,8 @@ class Operand:
     difference: Difference
 
 
-@dataclass(frozen=True)
-class Diverging:
+@dataclass(frozen=True, repr=False)
+class Diverging(Rendered):
     """The first value that differs.
 
     Attributes:
@@ -152,32 +154,30 @@ class Diverging:
         return "of the reference's operands it computes another value: the difference begins here"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name, "origin": self.origin, "ir": self.text.splitlines(),
-            "computes_wrong": self.computes_wrong, "verdict": self.verdict(), "difference": self.difference.to_dict(),
-            "alone": self.alone.to_dict(), "whole": self.whole.to_dict(), "parameters": list(self.parameters),
-            "differing_weights": list(self.differing), "parts": self.parts,
-            "operands": [{"name": one.name, "origin": one.origin, "difference": one.difference.to_dict()}
-                         for one in self.operands],
-        }
+        found = super().to_dict()
+        told = {"ir": found.pop("text").splitlines(), "differing_weights": found.pop("differing")}
+        return {**found, **told, "computes_wrong": self.computes_wrong, "verdict": self.verdict()}
 
-    def __rich__(self) -> RenderableType:
-        title = Text("The first value that differs: ", style="bold").append(self.name, style="red")
+    def shown(self) -> Iterator[RenderableType]:
+        title = bold("The first value that differs: ").append(self.name, style="red")
+        yield title.append(f" of {self.origin or 'a node without a name'}")
+        yield line(self.text)
+        both = ("ours", self.difference.ours), ("reference", self.difference.reference)
+        yield table("", "dtype", "shape", "min", "max", "mean", "norm", "NaN", "infinite", rows=(
+            (name, of.dtype, list(of.shape), *(None if figure is None else f"{figure:.6g}" for figure in of[2:6]),
+             of.nan, of.infinite) for name, of in both))
+        yield line(_most(self.difference))
+        operands = [f"{one.name} of {one.origin or 'a node without a name'}, which differs by {one.difference}"
+                    for one in self.operands]
+        yield line(f"Operands: {'; '.join(operands) or 'none'}. Parameters: {listed(self.parameters) or 'none'}.")
+        yield bold(f"Verdict: {self.verdict()}.")
         whole = ("agrees, so that the difference is one of how the part is fused" if self.whole.agrees
-                 else f"differs, too, by {_share(self.whole)}")
-        return Group(title.append(f" of {self.origin or 'a node without a name'}"), Text(self.text),
-                     _statistics(self.difference), Text(_most(self.difference)), self._operands(),
-                     Text(f"Verdict: {self.verdict()}.", style="bold"),
-                     Text(f"In the whole model, as a further output, the value {whole}. {_PARTS}"))
-
-    def _operands(self) -> Text:
-        rows = [f"{one.name} of {one.origin or 'a node without a name'}, which differs by {_share(one.difference)}"
-                for one in self.operands]
-        return Text(f"Operands: {'; '.join(rows) or 'none'}. Parameters: {listed(self.parameters) or 'none'}.")
+                 else f"differs, too, by {self.whole}")
+        yield line(f"In the whole model, as a further output, the value {whole}. {_PARTS}")
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     Attributes:
@@ -205,43 +205,21 @@ class Verification:
         return all(difference.agrees for _, difference in self.outputs)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "agrees": self.agrees, "model": self.model, "backend": self.backend, "precision": self.precision,
-            "reference": self.reference, "inputs": list(self.inputs), "weights": self.weights,
-            "tolerance": self.tolerance, "note": self.note,
-            "outputs": [{"name": name, **difference.to_dict()} for name, difference in self.outputs],
-            "diverging": None if self.diverging is None else self.diverging.to_dict(), "unnamed": self.unnamed,
-        }
+        return {**super().to_dict(), "agrees": self.agrees,
+                "outputs": [{"name": name, **difference.to_dict()} for name, difference in self.outputs]}
 
-    def __rich__(self) -> RenderableType:
-        table = Table("output", "dtype", "shape", "largest difference", "elements beyond", "")
-        for name, difference in self.outputs:
-            ours = difference.ours
-            table.add_row(escape(name), ours.dtype, escape(str(list(ours.shape))), _share(difference),
-                          str(difference.beyond), "agrees" if difference.agrees else Text("differs", style="red"))
+    def shown(self) -> Iterator[RenderableType | None]:
         told = "the outputs agree" if self.agrees else "the outputs differ"
-        parts: list[RenderableType] = [
-            Text(f"{self.model} on {self.backend} in {self.precision}, against {self.reference}: {told}", style="bold"),
-            Text(f"inputs: {'; '.join(self.inputs) or 'none'}"), Text(f"weights: {self.weights}"),
-            Text(f"tolerance: {self.tolerance}"), *([Text(self.note)] if self.note is not None else []), table]
-        if self.diverging is not None:
-            parts.append(self.diverging)
-        if self.unnamed is not None:
-            parts.append(Text(f"no node is named: {self.unnamed}", style="yellow"))
-        return Group(*parts)
-
-
-def _share(difference: Difference) -> str:
-    return "another shape" if difference.share is None else f"{difference.share:.3g}"
-
-
-def _statistics(difference: Difference) -> Table:
-    table = Table("", "dtype", "shape", "min", "max", "mean", "norm", "NaN", "infinite")
-    for name, about in (("ours", difference.ours), ("reference", difference.reference)):
-        figures = ("-" if figure is None else f"{figure:.6g}"
-                   for figure in (about.min, about.max, about.mean, about.norm))
-        table.add_row(name, about.dtype, escape(str(list(about.shape))), *figures, str(about.nan), str(about.infinite))
-    return table
+        yield bold(f"{self.model} on {self.backend} in {self.precision}, against {self.reference}: {told}")
+        yield line(f"inputs: {'; '.join(self.inputs) or 'none'}")
+        yield line(f"weights: {self.weights}")
+        yield line(f"tolerance: {self.tolerance}")
+        yield line(self.note) if self.note is not None else None
+        yield table("output", "dtype", "shape", "largest difference", "elements beyond", "", rows=(
+            (name, of.ours.dtype, list(of.ours.shape), of, of.beyond,
+             "agrees" if of.agrees else line("differs", "red")) for name, of in self.outputs))
+        yield self.diverging
+        yield notice(f"no node is named: {self.unnamed}") if self.unnamed is not None else None
 
 
 def _most(difference: Difference) -> str:

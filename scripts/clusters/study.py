@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.distributed.simulation import Cluster, Link, Prediction, Scheme, Trace, buckets, predict, require
-from ngraph_mxnet.rendered import Rendered, make_figure, save_figure
+from ngraph_mxnet.rendered import Rendered, make_figure, save_figure, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,26 +50,20 @@ class Study(Rendered):
                          for change, row in self.variants.items() for gbit, found in row.items()],
         }
 
-    def __rich__(self) -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
-
+    def shown(self) -> Iterator[RenderableType]:
         trace, last = self.trace, self.nodes[-1]
         step = trace.compute_seconds / self.cluster.compute_speed
         filled = buckets(trace.gradients, self.scheme.bucket_bytes)
-        head = (f"{trace.model}, batch {trace.batch} for each rank, threads {trace.threads}, {trace.cpu}: "
-                f"{1e3 * step:.1f} ms a step alone, {trace.bytes / 2**20:.1f} MiB of gradients, buckets: {len(filled)}")
-        curves = Table("Gb/s", *map(str, self.nodes), f"exposed at {last}", f"samples/s at {last}",
-                       title="Efficiency t(1) / t(N), by nodes", title_justify="left")
-        for gbit, curve in self.curves.items():
-            curves.add_row(f"{gbit:g}", *(f"{found.efficiency:.3f}" for found in curve),
-                           _percent(curve[-1].exposed_share), f"{curve[-1].samples_per_second:.1f}")
-        variants = Table("change", *(f"{gbit:g} Gb/s" for gbit in self.curves),
-                         title=f"Efficiency and exposed communication at {last} nodes", title_justify="left")
-        for change, row in self.variants.items():
-            variants.add_row(change, *(f"{found.efficiency:.3f}  {_percent(found.exposed_share):>5}"
-                                       for found in row.values()))
-        return Group(head, curves, variants)
+        yield (f"{trace.model}, batch {trace.batch} for each rank, threads {trace.threads}, {trace.cpu}: "
+               f"{1e3 * step:.1f} ms a step alone, {trace.bytes / 2**20:.1f} MiB of gradients, buckets: {len(filled)}")
+        yield table("Gb/s", *map(str, self.nodes), f"exposed at {last}", f"samples/s at {last}", rows=(
+            (f"{gbit:g}", *(f"{found.efficiency:.3f}" for found in curve), _percent(curve[-1].exposed_share),
+             f"{curve[-1].samples_per_second:.1f}") for gbit, curve in self.curves.items()),
+            title="Efficiency t(1) / t(N), by nodes")
+        yield table("change", *(f"{gbit:g} Gb/s" for gbit in self.curves), rows=(
+            (change, *(f"{found.efficiency:.3f}  {_percent(found.exposed_share):>5}" for found in row.values()))
+            for change, row in self.variants.items()),
+            title=f"Efficiency and exposed communication at {last} nodes")
 
 
 def _percent(share: float) -> str:

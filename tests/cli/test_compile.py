@@ -183,7 +183,7 @@ def test_mistakes(arguments: str, message: str, model: str, out: str, tmp_path: 
 
 
 def test_what_a_symbol_needs(symbol: list[str], out: str) -> None:
-    assert "the shapes of the inputs are missing" in fails(*symbol, "-o", out)
+    assert "needs the shapes of its" in fails(*symbol, "-o", out)
     assert "a symbol needs its weights" in fails(symbol[0], "-o", out, "--shape", "data=1,3")
 
 

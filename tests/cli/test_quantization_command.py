@@ -131,7 +131,7 @@ def test_what_a_recipe_gives(folder: Path) -> None:
     ("SYMBOL", "Missing option '--calibration'"),
     ("SYMBOL --calibration net-0000.params", "found net-0000.params, expected a .npz file or a folder"),
     ("SYMBOL --calibration empty", "found nothing in empty, expected .npy or .npz files"),
-    ("SYMBOL --calibration broken.npz", "broken.npz can't be read as a file of NumPy's"),
+    ("SYMBOL --calibration broken.npz", "broken.npz is no .npy or .npz file that can be read"),
     ("SYMBOL --calibration other.npz", "unknown x, missing data; expected the inputs data, and labels"),
     ("SYMBOL --calibration data.npz --metric top5", "expected top1 or MODULE:CALLABLE"),
     ("SYMBOL --calibration data.npz --metric no_such:metric", "no_such:metric can't be imported"),
@@ -158,7 +158,7 @@ def test_outputs_are_checked_before_there_is_work(folder: Path, monkeypatch: pyt
     """Work would begin with samples that can't be read."""
     (folder / "broken.npz").write_bytes(b"PK\3\4" + b"x" * 100)
     begin = (*SYMBOL, "--calibration", "broken.npz")
-    assert "can't be read as a file of NumPy's" in fails(*begin)
+    assert "is no .npy or .npz file that can be read" in fails(*begin)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
         for option in ("-o", "--recipe", "--plot"):

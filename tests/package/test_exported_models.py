@@ -150,7 +150,7 @@ def test_all_refusals_of_an_onnx_model_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
-    ({}, ModelError, "the shapes of the inputs are missing"),
+    ({}, ModelError, "needs the shapes of its"),
     ({"data": 3}, ConfigError, "data=3: expected a shape"),
     ({"data": [(1, 3), (1, 3)]}, ConfigError, "two sets of shapes are the same"),
     ({"data": [(1, 3), (2, 3)], "b": [(1,), (2,), (3,)]}, ConfigError, "differ in length: data 2, b 3"),

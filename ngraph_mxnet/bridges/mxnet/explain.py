@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import glob
+import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import brief
@@ -33,8 +32,8 @@ from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
-from ngraph_mxnet.placement.verdicts import Partition, Verdict, render
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.placement.verdicts import Partition, Verdict, shown
+from ngraph_mxnet.rendered import Rendered, bold, jsonable, line, notice, table
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.ranges import (
     ChangingShapes,
@@ -84,65 +83,61 @@ class Explanation(Rendered):
             region["precision"] = precision
         if self.details is not None:
             found |= self.details.to_dict()
-        if self.plans:
-            found["plans"] = [plan.to_dict() for plan in self.plans]
-        return found
+        return {**found, "plans": jsonable(self.plans)} if self.plans else found
 
-    def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [render(self.partition, self.precisions)]
-        if self.details is not None:
-            parts.append(self.details)
+    def shown(self) -> Iterator[RenderableType | None]:
+        yield from shown(self.partition, self.precisions)
+        yield self.details
         for number, plan in enumerate(self.plans, 1):
-            parts += [Text(f"Region {number}", style="bold"), plan] if len(self.plans) > 1 else [plan]
-        return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
+            yield bold(f"Region {number}") if len(self.plans) > 1 else None
+            yield plan
+        yield from map(notice, self.notices)
 
 
 def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
             backend: str | None = None, kernels: bool = False, options: Mapping[str, Any] | None = None,
             ) -> Explanation:
-    """Partition `symbol` as a bind for inference would. No array is made and nothing runs.
-
-    Args:
-        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
-        shapes: of the data inputs, by name; MXNet infers the others.
-        dtypes: by name; float32 where not given.
-        backend: by default the one of NGRAPH_BACKEND.
-        kernels: compile the regions too, and tell what the backend makes of them: of the CPU's, how each contraction
-            is computed, and the memory.
-        options: the backend's own, which its plan of each region depends on.
-
-    Raises:
-        ModelError: the file is corrupt, an input's name or dtype is wrong, a shape is missing, or MXNet finds the
-            shapes inconsistent.
-        ConfigError: no such backend or option, or `kernels` of one that has none.
-    """
-    import mxnet as mx
-
+    """Partition a symbol, or that in a file, as a bind for inference would; see `ngraph_mxnet.explain`."""
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
-    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
     planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
-    check_inputs(symbol, shapes, dtypes)
+    symbol = _checked(symbol, shapes, dtypes)
     text = partitioner.json_of(symbol)
     sparse = why_not_dense(text)
     if sparse is not None:
         nodes = parse_symbol(text).operators()
         return Explanation(Partition(planner.name, [Verdict(node.name, node.op, sparse) for node in nodes]))
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
-    try:
+    with _inferring(shapes):
         told = all_dtypes(symbol, dtypes or {})
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found, regions = region_graphs(symbol, types, planner)
         precisions = tuple(planner.precision_of(graph.clone(), {}) for graph, _ in regions)
         details = planner.explain([graph for graph, _ in regions]) if kernels else None
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
-    except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {brief(error)}") from None
     return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()),
                        precisions)
+
+
+def _checked(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None) -> Symbol:
+    """The symbol, or that in a file. Raises ModelError: the file is corrupt, or an input's name or dtype is wrong."""
+    found = load_symbol(symbol)
+    check_inputs(found, shapes, dtypes)
+    return found
+
+
+@contextmanager
+def _inferring(shapes: Shapes) -> Iterator[None]:
+    """Raises ModelError where MXNet finds the shapes inconsistent."""
+    import mxnet as mx
+
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
 
 
 def region_graphs(symbol: Symbol, types: Mapping[str, Any],
@@ -162,14 +157,13 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
     return partitioner.with_names(found.partition, nameless), regions
 
 
-def load_symbol(path: Path) -> Symbol:
-    """The symbol in a file.
-
-    Raises:
-        ModelError: the file can't be read, or is corrupt.
-    """
+def load_symbol(model: Any) -> Symbol:
+    """The symbol, or that in a file. Raises ModelError: the file can't be read, or is corrupt."""
     import mxnet as mx
 
+    if not isinstance(model, (str, os.PathLike)):
+        return model
+    path = Path(model)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -243,37 +237,20 @@ def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[
 
 def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
                    dtypes: DTypes | None = None, *, backend: str | None = None) -> RangeExplanation:
-    """Explain what a bind of `symbol` would compile once for all sizes of these axes, and what it assumes of the sizes.
-
-    Args:
-        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
-        shapes: of the data inputs, by name; MXNet infers the others.
-        axes: those whose sizes change, by the input's name.
-        dtypes: by name; float32 where not given.
-        backend: by default the one of NGRAPH_BACKEND.
-
-    Raises:
-        ModelError: as for `explain`; also where MXNet finds other sizes of these axes inconsistent.
-        ConfigError: no such backend, or no such axis.
-    """
-    import mxnet as mx
-
+    """Explain what a bind of the symbol would compile for ranges of sizes; see `ngraph_mxnet.explain_shapes`."""
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
     from ngraph_mxnet.bridges.mxnet.judging.partitioner import partition
 
-    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
     planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
-    check_inputs(symbol, shapes, dtypes)
+    symbol = _checked(symbol, shapes, dtypes)
     given = {name: tuple(shape) for name, shape in shapes.items()}
     nameless = NamelessGraph(partitioner.json_of(symbol))
     told = all_dtypes(symbol, dtypes or {})
 
     def regions(sizes: Shapes) -> _Regions:
         types = {name: (sizes.get(name), told.get(name)) for name in {**sizes, **told}}
-        try:
+        with _inferring(sizes):
             return _Regions.of(nameless, sizes, partition(symbol, nameless, types, planner))
-        except mx.base.MXNetError as error:
-            raise ModelError(f"MXNet can't infer the model's shapes from {sizes}: {brief(error)}") from None
 
     now, later = regions(given), regions(_others(given, axes))
     found = [_verdict(now, later, members, planner) for members in now.cuts]
@@ -405,64 +382,33 @@ class TrainingExplanation(Rendered):
         """True if any node trains compiled."""
         return any(node.forward != MXNET for node in self.nodes)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __rich__(self) -> RenderableType:
+    def shown(self) -> Iterator[RenderableType | None]:
         ours = sum(node.forward != MXNET for node in self.nodes)
-        parts: list[RenderableType] = [Text(
-            f"{ours} of {len(self.nodes)} nodes train compiled, {self.saved_bytes} bytes are saved from forward to "
-            "backward", style="bold")]
-        if self.whole is not None:
-            parts.append(Text(f"Not trained as a whole: {self.whole}", style="yellow"))
-        table = Table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", title_justify="left")
-        for node in self.nodes:
-            table.add_row(Text(node.name), node.op, node.forward, node.backward, Text(node.reason or ""))
-        parts.append(table)
+        yield bold(f"{ours} of {len(self.nodes)} nodes train compiled, {self.saved_bytes} bytes are saved from forward "
+                   "to backward")
+        yield notice(f"Not trained as a whole: {self.whole}") if self.whole is not None else None
+        yield table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", rows=(
+            (node.name, node.op, node.forward, node.backward, node.reason or "") for node in self.nodes))
         updated = [update for update in self.updates if update.where != MXNET]
-        parts.append(Text(f"{len(updated)} of {len(self.updates)} parameters are updated by one program with "
-                          f"{', '.join(self.optimizers)}; with other optimizers by MXNet"))
-        parts += [Text(f"MXNet updates {update.name}: {update.reason}", style="yellow")
-                  for update in self.updates if update.where == MXNET]
+        yield line(f"{len(updated)} of {len(self.updates)} parameters are updated by one program with "
+                   f"{', '.join(self.optimizers)}; with other optimizers by MXNet")
+        for update in self.updates:
+            yield notice(f"MXNet updates {update.name}: {update.reason}") if update.where == MXNET else None
         if self.buckets:
-            parts.append(self._buckets())
-        return Group(*parts)
+            yield table("bucket", "gradients", "first", "last", "MB", "ready", rows=(
+                (number, len(bucket.gradients), bucket.gradients[0], bucket.gradients[-1], f"{bucket.bytes / 1e6:.1f}",
+                 f"{bucket.ready:.2f}") for number, bucket in enumerate(self.buckets)),
+                title="Sums over processes (dist_sync_ngraph): when buckets are ready, in shares of the "
+                      f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
 
 
-    def _buckets(self) -> Table:
-        table = Table("bucket", "gradients", "first", "last", "MB", "ready", title_justify="left",
-                      title="Sums over processes (dist_sync_ngraph): when buckets are ready, in shares of the "
-                            f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
-        for number, bucket in enumerate(self.buckets):
-            first, *_, last = *bucket.gradients, bucket.gradients[-1]
-            table.add_row(str(number), str(len(bucket.gradients)), Text(first), Text(last),
-                          f"{bucket.bytes / 1e6:.1f}", f"{bucket.ready:.2f}")
-        return table
-
-
-def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
-                     dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
-    """Explain what training would compile of `symbol`. All arguments are trained, except those in `shapes` and labels.
-
-    The programs are compiled, and the backward half of a model that is one program is run on zeros.
-
-    Args:
-        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
-        shapes: of the data inputs, by name; MXNet infers the others.
-        dtypes: by name; float32 where not given.
-
-    Raises:
-        ModelError: the file is corrupt, an input's name or dtype is wrong, a shape is missing, or MXNet finds the
-            shapes inconsistent.
-    """
-    import mxnet as mx
-
-    symbol = symbol if isinstance(symbol, mx.symbol.Symbol) else load_symbol(Path(symbol))
-    check_inputs(symbol, shapes, dtypes)
-    try:
+def explain_training(symbol: Symbol | str | Path, shapes: Shapes,
+                     dtypes: DTypes | None = None) -> TrainingExplanation:
+    """Explain what training would compile of the symbol; see `ngraph_mxnet.explain_training`. The programs are
+    compiled, and the backward half of a model that is one program is run on zeros."""
+    symbol = _checked(symbol, shapes, dtypes)
+    with _inferring(shapes):
         types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes or {})
-    except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
     trained = [name for name in symbol.list_arguments()
                if name not in shapes and not name.endswith("label") and np.dtype(types[name][1]).kind == "f"]
     return _explained(symbol, types, trained)
@@ -477,11 +423,10 @@ def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mappin
 
 def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
-    from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
     from ngraph_mxnet.bridges.mxnet.training.parts import part
     from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
     from ngraph_mxnet.bridges.mxnet.training.updates import compiled_optimizers
-    from ngraph_mxnet.ir import TensorType, element_type
+    from ngraph_mxnet.ir import element_type
 
     text = partitioner.json_of(symbol)
     graph = parse_symbol(text)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.regions import chosen_backend, precision_of, range_verdicts
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.program import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.placement.verdicts import left_table, operators_text
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.placement.verdicts import MOST_OPS, left_table
+from ngraph_mxnet.rendered import Rendered, bold, counted, mib, notice, table
 from ngraph_mxnet.runtime.ranges import RangeVerdict, range_table
 
 if TYPE_CHECKING:
@@ -69,26 +66,26 @@ class Report(Rendered):
 
     def to_dict(self) -> dict[str, Any]:
         left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
-        return {**asdict(self), "left": left}
+        return {**super().to_dict(), "left": left}
 
-    def __rich__(self) -> RenderableType:
+    def shown(self) -> Iterator[RenderableType | None]:
         counts = f"{self.calls} calls, {len(self.regions)} compiled regions, {len(self.fallbacks)} fallbacks"
-        if self.updates:
-            counts += f", {self.updates} compiled updates"
-        parts: list[RenderableType] = [Text(counts, style="bold")]
-        if self.problem is not None:
-            parts.append(Text(f"Nothing is compiled: {self.problem}", style="yellow"))
+        yield bold(counts + (f", {self.updates} compiled updates" if self.updates else ""))
+        yield notice(f"Nothing is compiled: {self.problem}") if self.problem is not None else None
         if self.regions:
-            parts.append(_region_table(self.regions))
-        if self.ranges:
-            parts.append(range_table(self.ranges))
+            yield table("output", "backend", "operators", "first input", ">threads", ">calls", title="Compiled regions",
+                        rows=((one.name, f"{one.backend} {one.precision}", counted(one.ops, MOST_OPS), one.first_input,
+                               one.threads, one.calls) for one in self.regions))
+        yield range_table(self.ranges) if self.ranges else None
         if self.steps:
-            parts.append(_step_table(self.steps))
-        if self.left:
-            parts.append(left_table(self.left))
+            yield table("output", ">forward", ">backward", ">saved", ">times", ">in all",
+                        title="Memory of training steps, MiB",
+                        rows=((step.name, mib(step.forward), mib(step.backward), mib(step.saved), step.times,
+                               mib(step.total)) for step in self.steps))
+        yield left_table(self.left) if self.left else None
         if self.fallbacks:
-            parts.append(_fallback_table(self.fallbacks))
-        return Group(*parts)
+            yield table("what", ">times", "reason", title="Run by MXNet",
+                        rows=((one.what, one.count, one.reason) for one in self.fallbacks))
 
 
 def report() -> Report:
@@ -116,36 +113,3 @@ def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: d
     first = str(TensorType(mxnet_element(types[0]), tuple(shapes[0]))) if shapes else ""
     return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, chosen_backend(attrs),
                           dict(ops.most_common()), len(shapes), first, calls, precision_of(graph_json, attrs), threads)
-
-
-def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
-    table = Table(title="Compiled regions", title_justify="left")
-    for name in ("output", "backend", "operators", "first input"):
-        table.add_column(name)
-    for name in ("threads", "calls"):
-        table.add_column(name, justify="right")
-    for region in regions:
-        table.add_row(Text(region.name), f"{region.backend} {region.precision}", operators_text(region.ops),
-                      Text(region.first_input), str(region.threads), str(region.calls))
-    return table
-
-
-def _step_table(steps: tuple[PlannedStep, ...]) -> Table:
-    table = Table(title="Memory of training steps, MiB", title_justify="left")
-    table.add_column("output")
-    for name in ("forward", "backward", "saved", "times", "in all"):
-        table.add_column(name, justify="right")
-    for step in steps:
-        sizes = [f"{size / 2**20:.1f}" for size in (step.forward, step.backward, step.saved, step.total)]
-        table.add_row(Text(step.name), *sizes[:3], str(step.times), sizes[3])
-    return table
-
-
-def _fallback_table(found: tuple[Fallback, ...]) -> Table:
-    table = Table(title="Run by MXNet", title_justify="left")
-    table.add_column("what")
-    table.add_column("times", justify="right")
-    table.add_column("reason")
-    for fallback in found:
-        table.add_row(Text(fallback.what), str(fallback.count), Text(fallback.reason))
-    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from pathlib import Path
@@ -21,7 +22,7 @@ from ngraph_mxnet.bridges.mxnet.importer import (
     weights_of,
 )
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, require_shapes
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.sizes import has_ranges
 from ngraph_mxnet.runtime.backend import get_backend
@@ -133,10 +134,10 @@ def load_weighted(model: str | Path, shapes: Shapes,
     return symbol, weights
 
 
-def _loaded(model: str | Path, shapes: Shapes,
+def _loaded(model: str | os.PathLike[str], shapes: Shapes,
             dtypes: Mapping[str, str] | None = None) -> tuple[Symbol, dict[str, tuple[int, ...]]]:
     """The symbol in a file, and the shapes of its inputs that are not given."""
-    symbol = load_symbol(Path(model))
+    symbol = load_symbol(model)
     check_inputs(symbol, shapes, dtypes)
     return symbol, {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
 
@@ -150,7 +151,7 @@ class WholeSymbol:
         self._dtypes = dict(dtypes or {})
 
     @staticmethod
-    def of_files(model: str | Path, params: str | Path, shapes: Shapes,
+    def of_files(model: str | os.PathLike[str], params: str | os.PathLike[str], shapes: Shapes,
                  dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
         """Load a WholeSymbol from `model-symbol.json` and `model-0000.params`. `shapes` are those of one set.
 
@@ -193,9 +194,7 @@ class WholeSymbol:
             ModelError: a shape or a weight is missing or does not fit.
             UnsupportedError: naming all nodes that can't be lowered, or that `backend` does not run, with the reasons.
         """
-        if not shapes:
-            raise ModelError("a symbol needs the shapes of its data inputs: data=(1, 3, 224, 224) as an argument, "
-                             "--shape data=1,3,224,224 on the command line")
+        require_shapes(shapes)
         check_inputs(self.symbol, at_hand_shapes(shapes), self._dtypes)
         wanted = {name for name in inferred_shapes(self.symbol, shapes) if name not in shapes}
         missing = sorted(name for name in wanted - set(self.weights) if not name.endswith("label"))

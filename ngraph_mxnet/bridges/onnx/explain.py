@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.importer import Imported, import_model, unknown_operators
@@ -23,8 +18,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.graph import graph_cost
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.placement.verdicts import short
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, bold, counted, facts_table, line, notice, short, table
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.ranges import (
@@ -36,6 +30,10 @@ from ngraph_mxnet.runtime.ranges import (
     check_axes,
     told_by_place,
 )
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,26 +69,24 @@ class OnnxExplanation(Rendered):
         return self.reason is None
 
     def to_dict(self) -> dict[str, Any]:
-        found = asdict(replace(self, plans=[], details=None))
-        del found["details"]
-        found["plans"] = [plan.to_dict() for plan in self.plans]
-        if self.details is not None:
-            found |= {name: entry for name, (entry,) in self.details.to_dict().items()}
-        return {**found, "compiles": self.compiles}
+        found = {**super().to_dict(), "compiles": self.compiles}
+        details = found.pop("details")
+        return found | {name: entry for name, (entry,) in (details or {}).items()}
 
-    def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [Text(self._headline(), style="bold"), self._ports(),
-                                       _counts("Operators of the model", self.operators)]
-        if self.unknown:
-            parts.append(Text("operators without a rule: " + ", ".join(self.unknown)))
+    def shown(self) -> Iterator[RenderableType | None]:
+        yield bold(self._headline())
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
+        ports = [("inputs", "\n".join(self.inputs)), ("outputs", "\n".join(self.outputs)), ("operator sets", opsets)]
+        yield facts_table(ports + ([("precision", self.precision)] if self.precision else []))
+        yield _counts("Operators of the model", self.operators)
+        yield line("operators without a rule: " + ", ".join(self.unknown)) if self.unknown else None
         if self.ops:
-            parts.append(_counts("Ops of the optimised graph", self.ops))
-            parts.append(Text(f"{short(self.macs)} multiply-adds, {short(self.operations)} other operations, "
-                              f"{self.weights / 1e6:.2f} MB of weights"))
-        if self.details is not None:
-            parts.append(self.details)
-        parts += self.plans
-        return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
+            yield _counts("Ops of the optimised graph", self.ops)
+            yield line(f"{short(self.macs)} multiply-adds, {short(self.operations)} other operations, "
+                       f"{self.weights / 1e6:.2f} MB of weights")
+        yield self.details
+        yield from self.plans
+        yield from map(notice, self.notices)
 
     def _headline(self) -> str:
         if self.reason is not None:
@@ -101,37 +97,16 @@ class OnnxExplanation(Rendered):
         first = f"its first part runs on {self.backend}, as {ops} ops; " if ops else ""
         return f"{first}what follows is compiled at a call, when the data is there: {self.rest}"
 
-    def _ports(self) -> Table:
-        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
-        table = Table(show_header=False)
-        for name, texts in (("inputs", self.inputs), ("outputs", self.outputs), ("operator sets", [opsets]),
-                            *([("precision", [self.precision])] if self.precision else [])):
-            table.add_row(name, escape("\n".join(texts)))
-        return table
-
 
 def _counts(title: str, counts: Mapping[str, int]) -> Table:
-    table = Table(title)
-    table.columns[0].min_width = len(title)
-    table.add_row(escape(", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())))
-    return table
+    found = table(title, rows=[[counted(counts)]])
+    found.columns[0].min_width = len(title)
+    return found
 
 
 def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
                  kernels: bool = False, options: Mapping[str, Any] | None = None) -> OnnxExplanation:
-    """Import and optimise the model; nothing runs.
-
-    Args:
-        source: its path, its bytes or an `onnx.ModelProto`.
-        shapes: of inputs that the model leaves open, by name.
-        kernels: compile it, and tell what the backend makes of it: of the CPU's, how each contraction is computed, and
-            the memory.
-        options: the backend's own, which its plan depends on.
-
-    Raises:
-        ModelError: the model is damaged, or a shape is missing or does not fit.
-        ConfigError: no such backend, or `kernels` of one that has none.
-    """
+    """Import and optimise the model; see `ngraph_mxnet.explain`."""
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     if kernels:
         chosen.explain([])  # refuses before the model is read, if there is nothing to tell
@@ -184,18 +159,7 @@ def _descending(names: Any) -> dict[str, int]:
 
 def explain_onnx_shapes(source: Source, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
                         backend: str | None = None) -> RangeExplanation:
-    """Compile the model once for all sizes of these axes of its inputs; nothing runs.
-
-    Args:
-        source: its path, its bytes or an `onnx.ModelProto`.
-        shapes: of inputs that the model leaves open, by name.
-        axes: those whose sizes change, by the input's name.
-
-    Raises:
-        ModelError: the model is damaged, or a shape is missing or does not fit.
-        UnsupportedError: an input is no tensor.
-        ConfigError: no such backend or axis.
-    """
+    """Compile the model once for all sizes of these axes of its inputs; see `ngraph_mxnet.explain_shapes`."""
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     model = read_model(source)
     types = bind_shapes(model, shapes)

@@ -16,18 +16,16 @@ Where the metric is not monotone in k or m, what is found is not the smallest, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Column, Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.rendered import Rendered, make_figure, save_figure
+from ngraph_mxnet.rendered import Rendered, line, make_figure, notice, save_figure, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_EVALUATIONS = 12
 _FINER = 4
@@ -251,72 +249,43 @@ class Report(Rendered):
     threads: int
     doubt: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
-        return {**{name: getattr(self, name) for name in (
-            "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads", "doubt")},
-            "errors": dict(self.errors), "corrections": [asdict(row) for row in self.corrections],
-            "layers": [asdict(row) for row in self.layers], "trace": trace,
-            "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
-
     width = 180
 
-    def __rich__(self) -> Any:
-        return _tables(self)
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
+        totals = {"float": found.pop("float_totals"), "quantised": found.pop("quantised_totals")}
+        return {**found, **totals, "trace": trace}
+
+    def shown(self) -> Iterator[RenderableType | None]:
+        yield table("|layer", "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms",
+                    "decision", rows=map(_layer, self.layers))  # names that aren't broken can be copied, to be kept
+        if self.errors:
+            errors = ", ".join(f"{method} {error:.3g}" for method, error in self.errors.items())
+            yield line(f"Error of the outputs by method: {errors}")
+        if self.corrections:
+            yield table("correction", "layers", "used for", "error without", "error with", rows=(
+                (row.name, row.layers, row.used, f"{row.error_without:.3g}", f"{row.error_with:.3g}")
+                for row in self.corrections))
+        if self.trace:
+            yield table("evaluation", "layers in float", self.metric, "within the bound", rows=(
+                (number, len(trial.kept), f"{trial.metric:.5g}", "yes" if trial.holds else "no")
+                for number, trial in enumerate(self.trace, 1)))
+        yield table(f"{self.samples} samples", f"ms, {self.threads} threads", self.metric, "weights MB", "arena MB",
+                    rows=((name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
+                           f"{totals.arena_bytes / 1e6:.3f}")
+                          for name, totals, metric in (("float", self.float_totals, self.float_metric),
+                                                       ("quantised", self.quantised_totals, self.quantised_metric))))
+        yield line(self.decision)
+        yield notice(self.doubt) if self.doubt is not None else None
 
 
-def _tables(report: Report) -> Any:
-    parts: list[Any] = [_layers(report)]
-    if report.errors:
-        errors = ", ".join(f"{method} {error:.3g}" for method, error in report.errors.items())
-        parts.append(Text(f"Error of the outputs by method: {errors}"))
-    if report.corrections:
-        parts.append(_corrections(report))
-    if report.trace:
-        parts.append(_trace(report))
-    parts += [_totals(report), Text(report.decision)]
-    if report.doubt is not None:
-        parts.append(Text(report.doubt, style="yellow"))
-    return Group(*parts)
-
-
-def _layers(report: Report) -> Table:
-    layer = Column("layer", no_wrap=True)  # so that it can be copied, to be kept
-    table = Table(layer, "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms", "decision")
-    for row in report.layers:
-        table.add_row(escape(row.name), *_numbers(row), row.method, ", ".join(row.corrections) or "-",
-                      "-" if row.damage is None else f"{row.damage:.2g}", f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
-                      "int8" if row.kept is None else escape(f"float: {row.kept}"))
-    return table
-
-
-def _numbers(row: LayerRow) -> tuple[str, str, str]:
-    if row.range is None or row.scale is None:
-        return "-", "-", "-"
-    return f"{row.range[0]:.4g} to {row.range[1]:.4g}", f"{row.scale:.4g}", str(row.zero_point)
-
-
-def _corrections(report: Report) -> Table:
-    table = Table("correction", "layers", "used for", "error without", "error with")
-    for row in report.corrections:
-        table.add_row(row.name, str(row.layers), str(row.used), f"{row.error_without:.3g}", f"{row.error_with:.3g}")
-    return table
-
-
-def _trace(report: Report) -> Table:
-    table = Table("evaluation", "layers in float", report.metric, "within the bound")
-    for number, trial in enumerate(report.trace, 1):
-        table.add_row(str(number), str(len(trial.kept)), f"{trial.metric:.5g}", "yes" if trial.holds else "no")
-    return table
-
-
-def _totals(report: Report) -> Table:
-    table = Table(f"{report.samples} samples", f"ms, {report.threads} threads", report.metric, "weights MB", "arena MB")
-    for name, totals, metric in (("float", report.float_totals, report.float_metric),
-                                 ("quantised", report.quantised_totals, report.quantised_metric)):
-        table.add_row(name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
-                      f"{totals.arena_bytes / 1e6:.3f}")
-    return table
+def _layer(row: LayerRow) -> tuple[str | None, ...]:
+    span = None if row.range is None else f"{row.range[0]:.4g} to {row.range[1]:.4g}"
+    numbers = (None,) * 3 if row.scale is None else (span, f"{row.scale:.4g}", str(row.zero_point))
+    return (row.name, *numbers, row.method, ", ".join(row.corrections) or None,
+            None if row.damage is None else f"{row.damage:.2g}", f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
+            "int8" if row.kept is None else f"float: {row.kept}")
 
 
 def plot(report: Report, path: str | Path) -> None:

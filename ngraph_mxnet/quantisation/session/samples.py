@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed, require_weights
 from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
@@ -348,10 +348,8 @@ class Source:
         if kind is Kind.SYMBOL:
             from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol, read_params
 
-            if params is None:
-                raise ModelError("a symbol needs its weights: params= as an argument, --params MODEL-0000.params on "
-                                 "the command line")
-            symbol = load_symbol(Path(model)) if isinstance(model, (str, os.PathLike)) else model
+            require_weights(params)
+            symbol = load_symbol(model)
             weights = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
             return Source(symbol, weights, dtypes, data_inputs(symbol, weights))
         if kind is Kind.BLOCK:

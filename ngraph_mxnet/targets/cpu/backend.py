@@ -61,8 +61,7 @@ from ngraph_mxnet.targets.cpu.program.stored import StoredValues
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.targets.cpu.report.profile import Profile
-    from ngraph_mxnet.targets.cpu.report.tables import Explained
+    from ngraph_mxnet.targets.cpu.report import Explained, Profile
 
 
 class CPUExecutable(NativeExecutable):
@@ -144,28 +143,28 @@ class CPUExecutable(NativeExecutable):
                                      bf16=self.settings.bf16)
 
     def listing(self) -> str:
-        from ngraph_mxnet.targets.cpu.report.facts import listing
+        from ngraph_mxnet.targets.cpu.report import listing
 
         return listing(self.programs.flow, self.native.program, self.native.prepare_program,
                        self.programs.prepared_bytes)
 
     def lowered(self) -> Lowered:
-        from ngraph_mxnet.targets.cpu.report.facts import lowered
+        from ngraph_mxnet.targets.cpu.report import lowered
 
         return lowered(self._lowering, self.main)
 
     def traced(self, arrays: list[np.ndarray]) -> list[Event]:
-        from ngraph_mxnet.targets.cpu.report.profile import traced
+        from ngraph_mxnet.targets.cpu.report import traced
 
         return traced(lambda: self.run(arrays))
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
-        from ngraph_mxnet.targets.cpu.report.profile import profiled
+        from ngraph_mxnet.targets.cpu.report import profiled
 
         return profiled(lambda: self.run(arrays), rounds, self.settings.isa, self.settings.threads, (self.memory,))
 
     def usage(self, arrays: list[np.ndarray], rounds: int) -> Usage:
-        from ngraph_mxnet.targets.cpu.report.profile import seconds_by_origin
+        from ngraph_mxnet.targets.cpu.report import seconds_by_origin
 
         seconds = seconds_by_origin(lambda: self.run(arrays), self.settings.threads, rounds)
         constants = sum(array.nbytes for array in self.main.constants)
@@ -232,13 +231,13 @@ class CPUBackend(Backend):
 
     def explain(self, graphs: Sequence[Graph]) -> Explained:
         from ngraph_mxnet.runtime.compile import compile
-        from ngraph_mxnet.targets.cpu.report.tables import Explained
+        from ngraph_mxnet.targets.cpu.report import Explained
 
         return Explained.of([compile(graph, self.name) for graph in graphs])
 
     def profile(self, call: Callable[[], Any], rounds: int, explained: Explained | None = None) -> Profile:
         from ngraph_mxnet import _core
-        from ngraph_mxnet.targets.cpu.report.profile import profiled
+        from ngraph_mxnet.targets.cpu.report import profiled
 
         return profiled(call, rounds, choose_isa(_core.cpu_features()), config.threads(),
                         tuple(explained.memory) if explained is not None else ())

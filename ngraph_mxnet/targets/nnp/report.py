@@ -5,17 +5,16 @@ from __future__ import annotations
 import atexit
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.rendered import Rendered
+from ngraph_mxnet.rendered import Rendered, facts_table, percent, table
 from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.program import Program
 from ngraph_mxnet.targets.nnp.timing import Timeline, capacity, simulate
@@ -82,12 +81,44 @@ class Report(Rendered):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON. `simulated` says that no time in it was measured."""
-        content = asdict(self)
+        content = super().to_dict()
         content["simulated_seconds"] = content.pop("seconds")
         return {"simulated": True, **content, "joules": self.joules, "watts": self.watts}
 
-    def __rich__(self) -> RenderableType:
-        return render(self)
+    def shown(self) -> Iterator[RenderableType]:
+        """Tables of the whole, units, memories and links, energy, and the nodes that took longest."""
+        yield facts_table([
+            ("simulated time", f"{self.seconds * 1e3:.4f} ms"), ("instructions", self.instructions),
+            *((f"{element} multiply-adds", f"{count / 1e9:.3f} G") for element, count in self.macs.items()),
+            ("of the grids' peak", percent(self.peak_part)),
+            ("energy", f"{self.joules * 1e3:.3f} mJ, {self.watts:.2f} W in the mean")],
+            f"{self.program} on {self.device} (simulated)")
+        yield table("units", ">count", ">busy in the mean", ">busy at most", title="Units (simulated)", rows=(
+            (row.kind, row.units, percent(row.mean), percent(row.most)) for row in self.units))
+        yield table("level", ">bytes moved", ">of the capacity", ">most in use", ">of",
+                    title="Memories and links (simulated)", rows=(
+                        (row.level, _bytes(row.bytes), percent(row.utilisation), _bytes(row.most), _bytes(row.size))
+                        for row in self.levels))
+        yield facts_table(((name, f"{joules * 1e3:.3f} mJ", percent(joules / self.joules if self.joules else 0.0))
+                           for name, joules in self.energy.items()), "Energy (simulated)")
+        slowest = sorted(self.nodes, key=lambda row: row.begin - row.end)[:_MOST_NODES]
+        yield table("~node", ">instructions", ">begin us", ">end us", ">grid us", ">vector us", ">dma us", rows=(
+            (row.origin, row.instructions, *(f"{seconds * 1e6:.1f}" for seconds in (
+                row.begin, row.end, row.grid, row.vector, row.dma))) for row in slowest),
+            title=f"Nodes that took longest (simulated; {len(slowest)} of {len(self.nodes)})")
+
+
+_MOST_NODES = 30
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return ""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
 
 
 def make_report(timeline: Timeline) -> Report:
@@ -135,70 +166,6 @@ def _nodes(timeline: Timeline) -> list[NodeRow]:
         kind = timeline.device.unit_kind(instruction.unit)
         setattr(row, kind, getattr(row, kind) + end - begin)
     return sorted(rows.values(), key=lambda row: row.begin)
-
-
-def render(report: Report, most_nodes: int = 30) -> RenderableType:
-    """Tables of the whole, units, memories and links, energy, and the nodes that took longest."""
-    parts: list[RenderableType] = [_whole(report), _unit_table(report), _level_table(report), _energy_table(report)]
-    slowest = sorted(report.nodes, key=lambda row: row.begin - row.end)[:most_nodes]
-    title = f"Nodes that took longest (simulated; {len(slowest)} of {len(report.nodes)})"
-    table = Table(title=title, title_justify="left")
-    table.add_column("node", overflow="fold", ratio=1)
-    for name in ("instructions", "begin us", "end us", "grid us", "vector us", "dma us"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in slowest:
-        times = (f"{seconds * 1e6:.1f}" for seconds in (row.begin, row.end, row.grid, row.vector, row.dma))
-        table.add_row(escape(row.origin), str(row.instructions), *times)
-    return Group(*parts, table)
-
-
-def _whole(report: Report) -> Table:
-    table = Table(title=f"{report.program} on {report.device} (simulated)", title_justify="left", show_header=False)
-    table.add_row("simulated time", f"{report.seconds * 1e3:.4f} ms")
-    table.add_row("instructions", str(report.instructions))
-    for element, count in report.macs.items():
-        table.add_row(f"{element} multiply-adds", f"{count / 1e9:.3f} G")
-    table.add_row("of the grids' peak", _percent(report.peak_part))
-    table.add_row("energy", f"{report.joules * 1e3:.3f} mJ, {report.watts:.2f} W in the mean")
-    return table
-
-
-def _unit_table(report: Report) -> Table:
-    table = Table(title="Units (simulated)", title_justify="left")
-    for name in ("units", "count", "busy in the mean", "busy at most"):
-        table.add_column(name, justify="left" if name == "units" else "right")
-    for row in report.units:
-        table.add_row(row.kind, str(row.units), _percent(row.mean), _percent(row.most))
-    return table
-
-
-def _level_table(report: Report) -> Table:
-    table = Table(title="Memories and links (simulated)", title_justify="left")
-    for name in ("level", "bytes moved", "of the capacity", "most in use", "of"):
-        table.add_column(name, justify="left" if name == "level" else "right")
-    for row in report.levels:
-        held = (_bytes(row.most), _bytes(row.size)) if row.most is not None and row.size is not None else ("", "")
-        table.add_row(row.level, _bytes(row.bytes), _percent(row.utilisation), *held)
-    return table
-
-
-def _energy_table(report: Report) -> Table:
-    table = Table(title="Energy (simulated)", title_justify="left", show_header=False)
-    for name, joules in report.energy.items():
-        table.add_row(name, f"{joules * 1e3:.3f} mJ", _percent(joules / report.joules if report.joules else 0.0))
-    return table
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
 
 
 def trace_text(timeline: Timeline) -> str:
@@ -258,18 +225,16 @@ def count_call(program: Program, devices: int = 1) -> None:
 
 def summary(calls: list[Calls]) -> Table:
     """A row for each program."""
-    table = Table(title="Simulated NNP: what the calls would have taken (simulated, no time was measured)",
-                  title_justify="left")
-    for name in ("graph", "device", "calls", "ms a call", "ms in all", "of the grids' peak", "mJ a call"):
-        table.add_column(name, justify="left" if name in ("graph", "device") else "right")
-    for each in calls:
-        report: Report = make_report(simulate(each.program))
+    def row(each: Calls) -> tuple[Any, ...]:
+        report = make_report(simulate(each.program))
         device = f"{each.devices} x {report.device}" if each.devices > 1 else report.device
-        time, energy = report.seconds * 1e3, report.joules * 1e3 * each.devices
-        count = each.count // each.devices
-        table.add_row(escape(report.program), device, str(count), f"{time:.3f}", f"{time * count:.3f}",
-                      f"{report.peak_part:.1%}", f"{energy:.3f}")
-    return table
+        time, count = report.seconds * 1e3, each.count // each.devices
+        return (report.program, device, count, f"{time:.3f}", f"{time * count:.3f}", f"{report.peak_part:.1%}",
+                f"{report.joules * 1e3 * each.devices:.3f}")
+
+    return table("graph", "device", ">calls", ">ms a call", ">ms in all", ">of the grids' peak", ">mJ a call",
+                 title="Simulated NNP: what the calls would have taken (simulated, no time was measured)",
+                 rows=map(row, calls))
 
 
 def _print_at_exit() -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 import ngraph_mxnet
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.program.trace import Label, Spans
-from ngraph_mxnet.targets.cpu.report import profile
+from ngraph_mxnet.targets.cpu.report import profile_of
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("tasks", "i8"), ("call", "u8"), ("label", "u4"), ("thread", "i4")])
@@ -80,7 +80,7 @@ def test_time_is_sorted_by_kernel_and_node():
     events = np.array([((begin + 10 * r) * 10**6, (end + 10 * r) * 10**6, 1, r, label, 1)
                        for r in range(2) for label, begin, end in spans], EVENT)
     limits = [(0, 10**7), (10**7, 2 * 10**7)]
-    found = profile.profile_of(Spans(labels, events, 0), limits, threads=2)
+    found = profile_of(Spans(labels, events, 0), limits, threads=2)
     a, b = found.rows
     assert (a.kernel, a.origin, a.calls, a.ms, a.gflop, a.megabytes) == ("a", "x", 2, 4.0, 6.0, 2.0)
     assert (b.kernel, b.ms, b.gflops, b.gigabytes) == ("b", 1.0, 0.0, 3.0)

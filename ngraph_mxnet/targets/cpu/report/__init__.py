@@ -1,1 +1,0 @@
-"""Programs as people read them: listings, tables of kernels, and profiles."""
