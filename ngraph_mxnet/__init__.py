@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ngraph_mxnet.api import explain as explain
     from ngraph_mxnet.api import explain_shapes as explain_shapes
     from ngraph_mxnet.api import explain_training as explain_training
+    from ngraph_mxnet.api import export as export
     from ngraph_mxnet.auditing.audit import audit as audit
     from ngraph_mxnet.batching import Batcher as Batcher
     from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
     from ngraph_mxnet.bridges.mxnet.report import report as report
     from ngraph_mxnet.errors import NGraphError as NGraphError
-    from ngraph_mxnet.exporting import export as export
     from ngraph_mxnet.ir import Builder as Builder
     from ngraph_mxnet.ir import Graph as Graph
     from ngraph_mxnet.ir import parse_graph as parse_graph
@@ -40,7 +40,7 @@ _LAZY = {
     "Batcher": "ngraph_mxnet.batching",
     "audit": "ngraph_mxnet.auditing.audit",
     "backends": "ngraph_mxnet.runtime.backend",
-    "export": "ngraph_mxnet.exporting",
+    "export": "ngraph_mxnet.api",
     "quantize": "ngraph_mxnet.quantisation.session.quantized",
     "explain": "ngraph_mxnet.api",
     "explain_shapes": "ngraph_mxnet.api",

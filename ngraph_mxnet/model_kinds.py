@@ -22,7 +22,6 @@ class Kind(Enum):
     """The value is what messages call one."""
 
     GRAPH = "graph"
-    TEXT = "graph text"
     SYMBOL = "symbol"
     BLOCK = "Gluon block"
     ONNX = "ONNX model"
@@ -31,14 +30,14 @@ class Kind(Enum):
 
 
 def kind_of(model: Any) -> tuple[Kind, Any]:
-    """The kind, and the model: of a file of IR its text, of a package's file the package, all else as it was.
+    """The kind, and the model: of IR's text or file the graph, of a package's file the package, all else as it was.
 
     What a file holds is told by its beginning where it has one of its own, by its name else; what is left is taken for
     an ONNX model.
 
     Raises:
         ModelError: it is nothing that can be compiled; the text says what was found and what is expected.
-        PackageError: it is a package's file, and damaged.
+        GraphError, PackageError: it is IR, or a package's file, and malformed.
     """
     if isinstance(model, Graph):
         return Kind.GRAPH, model
@@ -50,8 +49,8 @@ def kind_of(model: Any) -> tuple[Kind, Any]:
         return Kind.SYMBOL, model
     if hasattr(model, "collect_params") and callable(model):
         return Kind.BLOCK, model
-    if isinstance(model, str) and is_text(model):
-        return Kind.TEXT, model
+    if isinstance(model, str) and model.lstrip().startswith("graph @"):
+        return _parsed(model)
     if isinstance(model, (str, os.PathLike)):
         return _of_file(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
@@ -60,11 +59,6 @@ def kind_of(model: Any) -> tuple[Kind, Any]:
     raise ModelError(f"found a {name}, expected a Graph or its text, an MXNet symbol "
                      "or Gluon block, an ONNX model (path, bytes or onnx.ModelProto), a Package, or the path of a file "
                      f"MODEL{SYMBOL_FILE}, MODEL.onnx or MODEL{IR_FILE}")
-
-
-def is_text(model: str) -> bool:
-    """True if the string is a graph's text, not a path."""
-    return model.lstrip().startswith("graph @")
 
 
 def is_symbol_file(path: str | os.PathLike[str]) -> bool:
@@ -82,9 +76,15 @@ def _of_file(model: str | os.PathLike[str]) -> tuple[Kind, Any]:
         if is_package(path):
             return Kind.PACKAGE, Package.load(path)
         if path.suffix == IR_FILE:
-            return Kind.TEXT, path.read_text(encoding="utf-8")
+            return _parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"can't read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ModelError(f"can't read {path}: {error}") from None
     return Kind.ONNX, model
+
+
+def _parsed(text: str) -> tuple[Kind, Graph]:
+    from ngraph_mxnet.ir.parser import parse_graph
+
+    return Kind.GRAPH, parse_graph(text)

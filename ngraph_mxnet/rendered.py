@@ -188,11 +188,7 @@ def counted(counts: Mapping[str, int], most: int | None = None) -> str:
 
 
 def make_figure(width: float, height: float) -> Figure:
-    """An empty one, of so many inches.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """An empty one, of so many inches. Raises ConfigError: matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -202,11 +198,8 @@ def make_figure(width: float, height: float) -> Figure:
 
 
 def check_figure(path: str | Path) -> None:
-    """Refuse what `make_figure` or `save_figure` would refuse, before there is anything to draw.
-
-    Raises:
-        ConfigError: matplotlib is not installed, or there is no such format.
-    """
+    """Refuse what `make_figure` or `save_figure` would refuse, before there is anything to draw. Raises ConfigError:
+    matplotlib is not installed, or there is no such format."""
     formats = make_figure(1, 1).canvas.get_supported_filetypes()
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending and ending not in formats:  # without one it is the format that matplotlib is set to

@@ -87,20 +87,18 @@ ALLOWED: dict[str, set[str]] = {
     "doctor": {
         "bridges.mxnet", "cache", "installation", "ir", "runtime", "version", "_core", *_BASE,
     },
-    "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
     "quantisation.session": {
-        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes",
-        "quantisation", "runtime", *_BASE,
-    },
-    "verifying": {
-        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "runtime",
+        "api", "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "passes", "quantisation", "runtime",
         *_BASE,
     },
+    "verifying": {
+        "api", "bridges.mxnet", "bridges.onnx", "debug", "ir", "model_kinds", "package", "runtime", *_BASE,
+    },
     "experiments": {"append_only", "installation", "version", *_BASE},
-    "reporting": {"ir", "passes", "placement", "runtime", "verifying", "version", *_BASE},
+    "reporting": {"ir", "passes", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
-        "exporting", "ir", "model_kinds", "package", "passes", "placement",
+        "ir", "model_kinds", "package", "passes", "placement",
         "quantisation", "quantisation.session", "reporting", "runtime", "verifying", "version", *_BASE,
     },
 }

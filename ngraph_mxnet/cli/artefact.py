@@ -13,9 +13,9 @@ import click
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.api import export_sets
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.exporting import export_sets
 from ngraph_mxnet.model_kinds import SYMBOL_FILE
 from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.package.program import SetSummary

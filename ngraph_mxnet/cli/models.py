@@ -25,7 +25,6 @@ from ngraph_mxnet.cli.options import Shapes, write_whole
 from ngraph_mxnet.debug import Dump, to_dot, to_svg
 from ngraph_mxnet.errors import ConfigError, ModelError, require_shapes, require_weights
 from ngraph_mxnet.ir.graph import Graph, print_graph
-from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import IR_FILE, Kind, is_symbol_file, kind_of
 from ngraph_mxnet.package.artefact import is_artefact
 from ngraph_mxnet.package.artefact import load as load_artefact
@@ -48,18 +47,18 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
     require_shapes(shapes, option="--shape data=1,3,224,224 or --input data=FILE.npy")
     if needs_weights:
         require_weights(params)
-    from ngraph_mxnet.bridges.mxnet.whole import load_weighted
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 
-    symbol, weights = load_weighted(model, shapes, params)
-    return compile_model(symbol, backend, weights=weights, shapes=shapes, **settings)
+    whole = WholeSymbol.of_files(model, params, shapes, random=True)
+    return compile_model(whole.symbol, backend, weights=whole.weights, shapes=shapes, **settings)
 
 
 def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
     """What the model in a file does with its inputs, for random ones: nothing of a compiled file, which does not say,
     and of what MXNet runs in part."""
     kind, found = kind_of(model)
-    if kind is Kind.TEXT:
-        return draws_of(parse_graph(found))
+    if kind is Kind.GRAPH:
+        return draws_of(found)
     if kind is Kind.ONNX:
         from ngraph_mxnet.bridges.onnx.importer import draws_of_model
         from ngraph_mxnet.bridges.onnx.model import read_model
@@ -286,15 +285,17 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
     kind, found = kind_of(model)
     if kind is Kind.SYMBOL:
         require_shapes(shapes)
-        from ngraph_mxnet.bridges.mxnet.whole import load_graph as load_symbol_graph
+        from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, graph_of
 
-        return *load_symbol_graph(model, shapes, dtypes, params), None
+        whole = WholeSymbol.of_files(model, params, shapes, dtypes)
+        weights = {name: array.asnumpy() for name, array in whole.weights.items()}
+        return *graph_of(whole.symbol, shapes, dtypes, weights), None
     if params or dtypes:
         raise ConfigError("--params and --dtype are for symbols; other models hold their weights and types")
-    if kind is Kind.TEXT:
+    if kind is Kind.GRAPH:
         if shapes:
             raise ConfigError("--shape is for models; those of a graph are in its types")
-        return parse_graph(found), {}, None
+        return found, {}, None
     if kind is not Kind.ONNX:
         raise ConfigError(f"{model} is a {kind.value}, expected a model or a graph")
     from ngraph_mxnet.bridges.onnx.importer import import_model

@@ -352,11 +352,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 
 def decode_plan(found: Any) -> Plan:
-    """Return the plan that `encode_plan` encoded.
-
-    Raises:
-        PackageError: it is something else.
-    """
+    """Return the plan that `encode_plan` encoded. Raises PackageError: it is something else."""
     graph = decode_graph(found["graph"] if isinstance(found, dict) else None)
     try:
         items, tensors, launch, devices = _tuples(found["problem"])

@@ -79,10 +79,7 @@ class Crossing:
 @dataclass(frozen=True)
 class Problem:
     """Items in topological order, and the tensors between them. `launch`: seconds to start a region on each device.
-
-    Raises:
-        ValueError: an item reads a later one, or a time is negative.
-    """
+    Raises ValueError: an item reads a later one, or a time is negative."""
 
     items: tuple[Item, ...]
     tensors: tuple[Tensor, ...]

@@ -26,22 +26,9 @@ from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, Item, Meta, Origin, Reference, Summary, check, write_artefact
 from ngraph_mxnet.package.program import IsaProgram, Ports, ProgramSet, SetSummary
 from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.compile import bind_weights
+from ngraph_mxnet.runtime.compile import Ranged, Weighted, bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.feeds import SEED, random_inputs
-
-Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
-"""Makes the graph for a set of shapes, and its weights: when its turn comes, as they may be large."""
-
-
-@dataclass(frozen=True)
-class Ranged:
-    """A range of sizes. `make` gives the graph with symbols for sizes: it is called with guards in force, for each
-    program that the range needs."""
-
-    make: Weighted
-    symbols: Sequence[Atom]
-
 
 _MOST_NAMED = 40
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,6 +65,19 @@ def compile(
         "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
     )
     return executable
+
+
+Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
+"""Makes the graph for a set of shapes, and its weights: when its turn comes, as they may be large."""
+
+
+@dataclass(frozen=True)
+class Ranged:
+    """A range of sizes. `make` gives the graph with symbols for sizes: it is called with guards in force, for each
+    program that the range needs."""
+
+    make: Weighted
+    symbols: Sequence[Atom]
 
 
 def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: str | None = None,

@@ -6,7 +6,7 @@ A model is points: values that a reference knows, too. Graphs of the IR are one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ class Point:
 
     name: str
     origin: str
-    value: Hashable
+    value: Any
 
 
 PointArrays = Mapping[Point, np.ndarray]
@@ -44,10 +44,9 @@ class Traced(ABC):
 
     def __init__(self, points: Sequence[Point], outputs: Sequence[Point | None]) -> None:
         self.points, self.outputs = points, outputs
-        self._places = {point.value: place for place, point in enumerate(points)}
 
     @abstractmethod
-    def reads(self, value: Hashable) -> Iterable[Hashable]:
+    def reads(self, value: Any) -> Iterable[Any]:
         """The values that the node reads which computes this one; none if it is no node's."""
 
     @abstractmethod
@@ -65,27 +64,26 @@ class Traced(ABC):
     def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
         """The names of the model's inputs and weights that are read on the way to the point from those given."""
 
+    def way(self, values: Iterable[Any], given: Iterable[Point] = ()) -> set[Any]:
+        """These values and all that they are computed of, back to those given, which are left out."""
+        stops, found, stack = {point.value for point in given}, set[Any](), list(values)
+        while stack:
+            value = stack.pop()
+            if value not in found and value not in stops:
+                found.add(value)
+                stack.extend(self.reads(value))
+        return found
+
     def before(self, point: Point) -> list[Point]:
         """All points that this one is computed of."""
-        return self._behind(point, lambda place: False)
+        found = self.way(self.reads(point.value))
+        return [one for one in self.points if one.value in found]
 
     def operands(self, point: Point, known: Collection[Point]) -> list[Point]:
         """The last ones before this one, among those known."""
-        return [one for one in self._behind(point, lambda place: self.points[place] in known) if one in known]
-
-    def _behind(self, point: Point, stops: Callable[[int], bool]) -> list[Point]:
-        found, seen, stack = set[int](), {point.value}, list(self.reads(point.value))
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            place = self._places.get(value)
-            if place is not None:
-                found.add(place)
-            if place is None or not stops(place):
-                stack.extend(self.reads(value))
-        return [self.points[place] for place in sorted(found)]
+        way = self.way(self.reads(point.value), known)
+        read = {value for each in (point.value, *way) for value in self.reads(each)}
+        return [one for one in self.points if one.value in read and one in known]
 
 
 _MOST_LINES = 24
@@ -93,10 +91,8 @@ _MOST_LINES = 24
 
 @dataclass(frozen=True)
 class Runner:
-    """A runner of graphs: a backend, the backend's options, and arrays for the graphs' parameters by name.
-
-    `constant`: the parameters whose content the compiler is given.
-    """
+    """A backend with its options, and arrays for the parameters of graphs, by name. The compiler is given the content
+    of those that are `constant`."""
 
     backend: str
     options: Mapping[str, Any]
@@ -136,7 +132,7 @@ class TracedGraph(Traced):
             value = _as_read(named_value)
             if value in order and value.node is not None:
                 by_value.setdefault(value, Point(name, value.node.origin, value))
-        super().__init__(sorted(by_value.values(), key=lambda point: order[_value(point)]),
+        super().__init__(sorted(by_value.values(), key=lambda point: order[point.value]),
                          [by_value.get(_as_read(value)) if value is not None else None for value in outputs])
         self.graph, self._runner = graph, runner
 
@@ -155,19 +151,20 @@ class TracedGraph(Traced):
 
     def run_on(self, runner: Runner, results: Sequence[Point], given: PointArrays) -> list[np.ndarray]:
         """Run a part as `run` does, on another runner."""
-        return runner.run(self._part(results, given), {_value(point): array for point, array in given.items()})
+        return runner.run(self._part(results, given), {point.value: array for point, array in given.items()})
 
     def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
         return [value.name for value in self._part([point], given).inputs if value.is_parameter]
 
     def text(self, point: Point, given: PointArrays) -> str:
-        own = _needed(_value(point), {_value(one) for one in given})
+        own = {value.node for value in self.way([point.value], given)} - {None}
         producers = {operand.node for node in own for operand in node.inputs if operand.node is not None}
         return marked_lines(self.graph, own, producers - own)
 
     def _part(self, results: Sequence[Point], given: Iterable[Point]) -> Extract:
-        return extract(self.graph, list(map(_value, results)), [*map(_value, given), *self.graph.parameters],
-                       name=self.graph.name, label=lambda value, number: f"given{number}")
+        return extract(self.graph, [point.value for point in results],
+                       [*(point.value for point in given), *self.graph.parameters], name=self.graph.name,
+                       label=lambda value, number: f"given{number}")
 
 
 def marked_lines(graph: Graph, marked: Collection[Node], others: Collection[Node] = ()) -> str:
@@ -176,22 +173,6 @@ def marked_lines(graph: Graph, marked: Collection[Node], others: Collection[Node
     lines = [("> " if node in marked else "  ") + format_node(node, names, elide=True).strip()
              for node in graph.nodes if node in marked or node in others]
     return "\n".join(lines if len(lines) <= _MOST_LINES else ["  ...", *lines[-_MOST_LINES:]])
-
-
-def _value(point: Point) -> Value:
-    assert isinstance(point.value, Value)
-    return point.value
-
-
-def _needed(value: Value, given: Collection[Value]) -> set[Node]:
-    """The nodes that compute the value, back to those given."""
-    found, stack = set[Node](), [value]
-    while stack:
-        top = stack.pop()
-        if top.node is not None and top not in given and top.node not in found:
-            found.add(top.node)
-            stack.extend(top.node.inputs)
-    return found
 
 
 def _as_read(value: Value) -> Value:
@@ -264,6 +245,13 @@ class Model(ABC):
     def default_reference(self) -> str:
         return self.framework or INTERPRETER
 
+    def take(self, ports: Sequence[Port], arrays: Arrays, seed: int) -> None:
+        """Set the inputs, those that are not given at random, as `draws` says. Raises ModelError, InputError: an array
+        is missing, belongs to no input or does not fit."""
+        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
+        self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
+        self.drawn = drawn(found, arrays)
+
     def reference_title(self, against: str) -> str:
         return "the interpreter of the IR"
 
@@ -299,17 +287,15 @@ class GraphModel(Model):
             raise ConfigError("the sizes of the graph's inputs are ranges: give a graph of one set of shapes")
         by_name = {parameter.name: Port(parameter.name, parameter.type) for parameter in graph.parameters}
         self.graph, self._constant = graph, constant
-        self._weights = {name: checked_array(by_name[name], array, what="weight") for name, array in weights.items()
-                         if name in by_name}
+        self.weight_arrays = {name: checked_array(by_name[name], array, what="weight")
+                              for name, array in weights.items() if name in by_name}
         self._reference_weights = {
             name: checked_array(by_name[name], reference_weights[name], what="weight of the reference")
-            for name in self._weights if name in reference_weights}
-        require_common(self._weights, reference_weights)
-        ports = [port for name, port in by_name.items() if name not in self._weights]
-        self.draws = draws_of(graph, self._weights)
-        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
-        self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
-        self.drawn = drawn(found, arrays)
+            for name in self.weight_arrays if name in reference_weights}
+        require_common(self.weight_arrays, reference_weights)
+        ports = [port for name, port in by_name.items() if name not in self.weight_arrays]
+        self.draws = draws_of(graph, self.weight_arrays)
+        self.take(ports, arrays, seed)
         self.output_names = result_names(graph)
 
     @property
@@ -317,22 +303,22 @@ class GraphModel(Model):
         return any(value.type.element is f16 for value in self.graph.values())
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        return self._runner(backend, options).run_whole(self.graph)
+        return self.runner(backend, options).run_whole(self.graph)
 
     def expected(self, against: str) -> list[np.ndarray]:
         return self._interpreter().run_whole(self.graph)
 
     def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
-        found = TracedGraph.everywhere(self.graph, self._runner(backend, options))
+        found = TracedGraph.everywhere(self.graph, self.runner(backend, options))
         return found, found.run_on(self._interpreter(), found.points, {})
 
-    def _runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
-        constant = frozenset(self._weights) if self._constant else frozenset[str]()
-        return Runner(backend, options, {**self._weights, **self.inputs}, constant)
+    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
+        constant = frozenset(self.weight_arrays) if self._constant else frozenset[str]()
+        return Runner(backend, options, {**self.weight_arrays, **self.inputs}, constant)
 
     def _interpreter(self) -> Runner:
-        return self._runner("INTERPRETER", {}).with_arrays(self._reference_weights)
+        return self.runner("INTERPRETER", {}).with_arrays(self._reference_weights)
 
     def differing_weights(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if name in self._reference_weights
-                and not np.array_equal(self._weights[name], self._reference_weights[name], equal_nan=True)]
+                and not np.array_equal(self.weight_arrays[name], self._reference_weights[name], equal_nan=True)]

@@ -59,8 +59,7 @@ class TracedModel(Traced):
         return [found[point.name] for point in results]
 
     def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
-        nodes = self._nodes([point], {one.name for one in given})
-        return [name for name in names_from_outside(nodes) if name not in self._makers]
+        return [name for name in names_from_outside(self._nodes([point], given)) if name not in self._makers]
 
     def text(self, point: Point, given: PointArrays) -> str:
         """The IR, or the model's own nodes, where there is none before their data."""
@@ -73,8 +72,7 @@ class TracedModel(Traced):
 
     def _part(self, results: Sequence[Point], given: PointArrays) -> tuple[ModelFile, dict[str, Any]]:
         """The part as a model, and values for its inputs."""
-        names = {point.name for point in given}
-        nodes = self._nodes(results, names)
+        nodes = self._nodes(results, given)
         read = names_from_outside(nodes)
         values = {**self._inputs, **{point.name: array for point, array in given.items()}}
         inputs = {name: values[name] for name in read if name in values}
@@ -87,14 +85,9 @@ class TracedModel(Traced):
              if tensor.name in read and tensor.name not in inputs]))
         return ModelFile(proto, self._model.opsets, self._model.folder), inputs
 
-    def _nodes(self, results: Sequence[Point], given: Collection[str]) -> list[onnx.NodeProto]:
-        needed, stack = set[str](), [point.name for point in results]
-        while stack:
-            name = stack.pop()
-            if name in self._makers and name not in needed and name not in given:
-                needed.update(self._makers[name].output)
-                stack.extend(self.reads(name))
-        return [node for node in self._model.proto.graph.node if needed.intersection(node.output)]
+    def _nodes(self, results: Sequence[Point], given: Iterable[Point]) -> list[onnx.NodeProto]:
+        way = self.way([point.value for point in results], given)
+        return [node for node in self._model.proto.graph.node if way.intersection(node.output)]
 
 
 class OnnxModel(Model):

@@ -5,23 +5,30 @@ A symbol that can't be compiled as a whole is compiled in regions, for MXNet run
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+from ngraph_mxnet.bridges.mxnet.importer import check_inputs, import_symbol, inferred_shapes
 from ngraph_mxnet.bridges.mxnet.judging.judgement import cut_region
 from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.bridges.mxnet.whole import draws_of_symbol
+from ngraph_mxnet.bridges.mxnet.whole import (
+    WholeSymbol,
+    data_inputs,
+    draws_of_symbol,
+    graph_of,
+    is_block,
+    load_symbol,
+    random_weights,
+    read_params,
+)
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.runtime.executable import Port, as_array, checked_array
-from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+from ngraph_mxnet.runtime.executable import Port, as_array
+from ngraph_mxnet.runtime.feeds import named_shapes
 from ngraph_mxnet.verifying.models import (
     INTERPRETER,
     Arrays,
@@ -32,60 +39,9 @@ from ngraph_mxnet.verifying.models import (
     Shapes,
     Traced,
     TracedGraph,
-    drawn,
     marked_lines,
     require_common,
 )
-
-if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
-
-
-class PartitionedModel(Model):
-    """A symbol that can't be compiled as a whole. `reason`: why."""
-
-    framework = "mxnet"
-
-    def __init__(self, symbol: Any, weights: Mapping[str, np.ndarray], reference_weights: Mapping[str, np.ndarray],
-                 shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], arrays: Mapping[str, Any], seed: int,
-                 reason: str, backend: str) -> None:
-        """Raises ModelError or InputError: an input is missing, or one that is given belongs to none, or does not fit;
-        or no weight of the reference's is the model's."""
-        require_common(weights, reference_weights)
-        ports = [Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
-                 for name, shape in shapes.items()]
-        self.draws = draws_of_symbol(symbol, shapes, dtypes, backend)
-        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
-        self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
-        self.drawn, self.output_names = drawn(found, arrays), symbol.list_outputs()
-        self._symbol, self._reason = symbol, reason
-        self._ours = {**weights, **self.inputs}
-        self._natives = {**self._ours, **reference_weights}
-        self.note = f"It is compiled in regions, and MXNet runs the rest: {reason}"
-
-    @property
-    def has_halves(self) -> bool:
-        return any(array.dtype == np.float16 for array in self._ours.values())
-
-    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        return partitioned_results(self._symbol, self._ours, backend, options)
-
-    def expected(self, against: str) -> list[np.ndarray]:
-        if against == INTERPRETER:
-            raise ConfigError(f"the interpreter runs whole models only: {self._reason}")
-        return native_results(self._symbol, self._natives)
-
-    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
-        every = operator_outputs(self._symbol)
-        found = TracedSymbol(every, self.output_names, self._ours, backend, options)
-        expected = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
-        return found, [expected[point.name] for point in found.points]
-
-    def reference_title(self, against: str) -> str:
-        return title()
-
-    def differing_weights(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not np.array_equal(self._ours[name], self._natives[name], equal_nan=True)]
 
 
 class TracedSymbol(Traced):
@@ -121,22 +77,14 @@ class TracedSymbol(Traced):
         except NGraphError:
             return "\n".join(f"> {node.name}: {node.op} {dict(node.attrs)}" for node in part.operators())
 
-    def _nodes(self, results: Iterable[Point], given: Collection[Point]) -> list[SymbolNode]:
+    def _nodes(self, results: Iterable[Point], given: Iterable[Point]) -> list[SymbolNode]:
         """The operators that compute the results of what is given."""
-        stops = {point.value for point in given}
-        needed, stack = set[int](), [point.value for point in results]
-        while stack:
-            edge = stack.pop()
-            assert isinstance(edge, Edge)
-            node = self._graph.nodes[edge.node]
-            if edge not in stops and not node.is_variable and node.index not in needed:
-                needed.add(node.index)
-                stack.extend(node.inputs)
-        return [self._graph.nodes[index] for index in sorted(needed)]
+        found = {edge.node for edge in self.way([point.value for point in results], given)}
+        return [self._graph.nodes[index] for index in sorted(found) if not self._graph.nodes[index].is_variable]
 
     def _part(self, results: Sequence[Point], given: PointArrays) -> tuple[SymbolGraph, dict[str, np.ndarray]]:
         """A graph of its own, and arrays for its variables."""
-        heads = [point.value for point in results if isinstance(point.value, Edge)]
+        heads = [point.value for point in results]
         cut = cut_region(replace(self._graph, heads=tuple(heads)), [node.index for node in self._nodes(results, given)])
         part = replace(cut.graph, heads=tuple(cut.graph.heads[cut.outputs.index(head)] for head in heads))
         at = {point.value: array for point, array in given.items()}
@@ -146,14 +94,10 @@ class TracedSymbol(Traced):
         return part, arrays
 
 
-def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
-                 arrays: Arrays, seed: int, backend: str) -> Model:
+def symbol_model(model: Any, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
+                 arrays: Arrays, seed: int, backend: str) -> SymbolModel:
     """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
-    compiled in regions. The arguments are those of `verify`. Raises ModelError or InputError or ConfigError: as
-    `verify`."""
-    from ngraph_mxnet.bridges.mxnet.importer import check_inputs, inferred_shapes
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, data_inputs, is_block, load_symbol, random_weights
-
+    compiled in regions. The arguments and errors are those of `verify`."""
     if is_block(model):
         if params is not None:
             raise ConfigError("params: a Gluon block holds its own weights")
@@ -165,33 +109,21 @@ def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shap
         if params is None and reference_params is not None:
             raise ConfigError("the reference has weights and the model has none: params= as an argument, --params "
                               "on the command line")
-        symbol = load_symbol(Path(file)) if file else model
+        symbol = load_symbol(model)
         given = _read_params(params)
         arrays = _named(arrays, data_inputs(symbol, given))
         shapes = {**named_shapes(arrays), **shapes}
         check_inputs(symbol, shapes, dtypes)
         wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
         whole = WholeSymbol(symbol, given if params is not None else random_weights(wanted), dtypes)
-    others = _read_params(reference_params)
-    try:
-        found: Model = SymbolModel(whole, others, shapes, dtypes, arrays, seed, backend)
-    except UnsupportedError as error:
-        weights = {name: as_array(array, name) for name, array in whole.weights.items()}
-        found = PartitionedModel(whole.symbol, weights, others, shapes, dtypes, arrays, seed, str(error), backend)
+    found = SymbolModel(whole, _read_params(reference_params), shapes, dtypes, arrays, seed, backend)
     found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
                      "random, the same in every run")
     return found
 
 
 def _read_params(params: Any) -> dict[str, np.ndarray]:
-    """By name, of a file or of arrays by name."""
-    if params is None:
-        return {}
-    from ngraph_mxnet.bridges.mxnet.whole import read_params
-
-    found = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
-    return {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
-            for name, array in found.items()}
+    return {name: as_array(array, f"weight {name!r}") for name, array in read_params(params or {}).items()}
 
 
 def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -205,46 +137,69 @@ def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     return found
 
 
-class SymbolModel(GraphModel):
-    """An MXNet symbol, which is compiled as a whole; MXNet's own operators are a reference, too."""
+class SymbolModel(Model):
+    """An MXNet symbol. One that can't be compiled as a whole is compiled in regions, and MXNet runs the rest."""
 
     framework = "mxnet"
 
-    def __init__(self, whole: WholeSymbol, reference_weights: Arrays, shapes: Shapes, dtypes: Mapping[str, str],
-                 arrays: Arrays, seed: int, backend: str) -> None:
-        """`shapes`: of the inputs that are no weights. Raises ModelError or UnsupportedError: as
-        `WholeSymbol.graph`."""
+    def __init__(self, whole: WholeSymbol, others: Arrays, shapes: Shapes, dtypes: Mapping[str, str], arrays: Arrays,
+                 seed: int, backend: str) -> None:
+        """`others`: the reference's weights; `shapes`: of the inputs that are no weights. Raises ModelError or
+        InputError: an input is missing, belongs to none or does not fit, or no weight of the reference's is the
+        model's."""
         self._symbol, self._shapes, self._dtypes = whole.symbol, shapes, dtypes
-        graph, weights = whole.graph(backend, shapes)
-        super().__init__(graph, weights, reference_weights, arrays, seed, constant=False)
-        self._natives = {**{name: as_array(array, name) for name, array in whole.weights.items()},
-                         **reference_weights, **self.inputs}
+        weights = {name: as_array(array, name) for name, array in whole.weights.items()}
+        self._whole: GraphModel | None = None
+        try:
+            graph, held = whole.graph(backend, shapes)
+            self._whole = GraphModel(graph, held, others, arrays, seed, constant=False)
+            self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
+        except UnsupportedError as error:
+            self._reason = str(error)
+            self.note = f"It is compiled in regions, and MXNet runs the rest: {error}"
+            require_common(weights, others)
+            self.draws = draws_of_symbol(whole.symbol, shapes, dtypes, backend)
+            self.take([Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
+                       for name, shape in shapes.items()], arrays, seed)
         self.output_names = whole.symbol.list_outputs()
+        self._ours = {**weights, **self.inputs}
+        self._natives = {**self._ours, **others}
+
+    @property
+    def has_halves(self) -> bool:
+        return self._whole.has_halves if self._whole is not None else any(
+            array.dtype == np.float16 for array in self._ours.values())
+
+    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
+        if self._whole is not None:
+            return self._whole.results(backend, options)
+        return partitioned_results(self._symbol, self._ours, backend, options)
 
     def expected(self, against: str) -> list[np.ndarray]:
-        if against == INTERPRETER:
-            return super().expected(against)
-        from ngraph_mxnet.bridges.mxnet.native import native_results
-
-        return native_results(self._symbol, self._natives)
+        if against != INTERPRETER:
+            return native_results(self._symbol, self._natives)
+        if self._whole is None:
+            raise ConfigError(f"the interpreter runs whole models only: {self._reason}")
+        return self._whole.expected(against)
 
     def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
-        if against == INTERPRETER:
-            return super().traced(against, backend, options)
-        from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs
-        from ngraph_mxnet.bridges.mxnet.whole import graph_of
-
+        if against == INTERPRETER and self._whole is not None:
+            return self._whole.traced(against, backend, options)
         every = operator_outputs(self._symbol)
-        graph, _ = graph_of(every, self._shapes, self._dtypes, self._weights)
-        named = dict(zip(every.list_outputs(), graph.results, strict=True))
-        found = TracedGraph(graph, named.items(), [named.get(name) for name in self.output_names],
-                            self._runner(backend, options))
+        found: Traced
+        if self._whole is not None:
+            graph, _ = graph_of(every, self._shapes, self._dtypes, self._whole.weight_arrays)
+            named = dict(zip(every.list_outputs(), graph.results, strict=True))
+            found = TracedGraph(graph, named.items(), [named.get(name) for name in self.output_names],
+                                self._whole.runner(backend, options))
+        else:
+            found = TracedSymbol(every, self.output_names, self._ours, backend, options)
         expected = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
         return found, [expected[point.name] for point in found.points]
 
     def reference_title(self, against: str) -> str:
-        if against == INTERPRETER:
-            return super().reference_title(against)
-        from ngraph_mxnet.bridges.mxnet.native import title
+        return super().reference_title(against) if against == INTERPRETER else title()
 
-        return title()
+    def differing_weights(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in self._natives
+                and not np.array_equal(self._ours[name], self._natives[name], equal_nan=True)]

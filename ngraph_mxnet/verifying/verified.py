@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.api import graphs_of
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
-from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph, fingerprint
-from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package.artefact import Artefact, Reference, load
 from ngraph_mxnet.package.program import ProgramSet
@@ -100,50 +99,32 @@ class ArtefactFile:
             "it was made of the model's graph and weights"
 
 
-class ArtefactModel(Model):
-    """A file that is compared with the model that it was made of. Parts are cut out of the model, and compiled here."""
+class FileRun:
+    """A file that is run in place of the model that it was made of. Parts are cut out of the model, and compiled
+    here."""
+
+    note = ("The file holds instructions and none of the model's values: if outputs differ, the first value that does "
+            "is looked for in the model as it is compiled here.")
 
     def __init__(self, file: ArtefactFile, model: Model, made: Weighted) -> None:
         self._file, self._model, self._made = file, model, made
-        self.framework, self.output_names = model.framework, model.output_names
-        self.inputs, self.drawn, self.weights = model.inputs, model.drawn, model.weights
         self.precision = file.precision
-        self.note = ("The file holds instructions and none of the model's values: if outputs differ, the first value "
-                     "that does is looked for in the model as it is compiled here.")
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        found = self._file.run(backend, options, self.inputs)
-        if len(found) != len(self.output_names):
-            raise ModelError(f"the file gives {len(found)} outputs, and the model {listed(self.output_names)}: the "
-                             "file was made of another one")
+        found = self._file.run(backend, options, self._model.inputs)
+        names = self._model.output_names
+        if len(found) != len(names):
+            raise ModelError(f"the file gives {len(found)} outputs, and the model {listed(names)}: the file was made "
+                             "of another one")
         return found
-
-    def expected(self, against: str) -> list[np.ndarray]:
-        return self._model.expected(against)
-
-    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
-        return self._model.traced(against, backend, {"precision": self.precision, **options})
 
     def parts_agree(self) -> str:
         try:
-            told = self._file.unlike(self.inputs, self._made)
+            told = self._file.unlike(self._model.inputs, self._made)
         except NGraphError as error:
             told = f"of what it was made can't be compared: {error}"
         return ("as it is compiled here the model agrees with the reference, and the file, which "
                 f"{self._file.made_by} made, does not; {told}")
-
-    @property
-    def has_halves(self) -> bool:
-        return self._model.has_halves
-
-    def default_reference(self) -> str:
-        return self._model.default_reference()
-
-    def reference_title(self, against: str) -> str:
-        return self._model.reference_title(against)
-
-    def differing_weights(self, names: Sequence[str]) -> list[str]:
-        return self._model.differing_weights(names)
 
 
 class StoredResults(Model):
@@ -294,13 +275,14 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     kind, read = kind_of(model)
     if of is not None and kind is not Kind.COMPILED:
         raise ConfigError(f"of: is for compiled files, and the model is a {kind.value}")
-    found = _model_of_file(read, of, against, given) if kind is Kind.COMPILED else _model(kind, read, given)
+    ran: Model | FileRun
+    ran, found = _of_file(read, of, against, given) if kind is Kind.COMPILED else (_model(kind, read, given),) * 2
     against = _reference(found, against)
-    precision = found.precision or get_backend(name).precision(options)
+    precision = ran.precision or get_backend(name).precision(options)
     coarsest = "f16" if precision == "f32" and found.has_halves else precision
     allowed = Tolerance(DEFAULTS[coarsest] if tolerance is None else tolerance)
     with progress("verifying", 3) as advance:
-        ours = found.results(name, options)
+        ours = ran.results(name, options)
         advance()
         expected = found.expected(against)
         advance()
@@ -311,27 +293,21 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     about = Verification(title or type(model).__name__, name, precision, found.reference_title(against),
                          _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
-                         str(allowed), outputs, found.note)
+                         str(allowed), outputs, ran.note)
     if about.agrees:
         return about
-    diverging, unnamed = _diverging(found, against, name, options, allowed)
-    return replace(about, diverging=diverging, unnamed=unnamed)
-
-
-def _diverging(model: Model, against: str, backend: str, options: Mapping[str, Any],
-               tolerance: Tolerance) -> tuple[Diverging | None, str | None]:
-    """The first value that differs; or why there is none."""
     try:
-        traced, expected = model.traced(against, backend, options)
+        how = options if ran.precision is None else {"precision": ran.precision, **options}
+        traced, values = found.traced(against, name, how)
         with progress("looking for the first value that differs", 4 + len(traced.points).bit_length()) as advance:
-            bisection = Bisection(traced, expected, tolerance, advance)
+            bisection = Bisection(traced, values, allowed, advance)
             first = bisection.first()
             if first is None:
-                return None, model.parts_agree()
-            found = bisection.described(first)
+                return replace(about, unnamed=ran.parts_agree())
+            diverging = bisection.described(first)
     except NGraphError as error:
-        return None, f"the model can't be cut into parts: {error}"
-    return replace(found, differing=model.differing_weights(found.parameters)), None
+        return replace(about, unnamed=f"the model can't be cut into parts: {error}")
+    return replace(about, diverging=replace(diverging, differing=found.differing_weights(diverging.parameters)))
 
 
 @dataclass(frozen=True)
@@ -348,16 +324,14 @@ class _Given:
 def _model(kind: Kind, model: Any, given: _Given) -> Model:
     if kind in (Kind.PACKAGE, Kind.COMPILED):
         raise ConfigError(f"found a {kind.value}, which has none of the model's values: verify the model itself")
-    if kind in (Kind.GRAPH, Kind.TEXT):
+    if kind is Kind.GRAPH:
         if given.shapes or given.dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        graph = parse_graph(model) if kind is Kind.TEXT else model
-        return GraphModel(graph, _by_name(given.params), _by_name(given.reference_params), given.arrays, given.seed)
+        return GraphModel(model, _by_name(given.params), _by_name(given.reference_params), given.arrays, given.seed)
     if kind in (Kind.SYMBOL, Kind.BLOCK):
         from ngraph_mxnet.verifying.symbols import symbol_model
 
-        file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-        return symbol_model(model, file, given.params, given.reference_params, given.shapes, given.dtypes,
+        return symbol_model(model, given.params, given.reference_params, given.shapes, given.dtypes,
                             given.arrays, given.seed, given.backend)
     if given.params is not None or given.dtypes:
         raise ConfigError("params and dtypes are for symbols; an ONNX model holds its weights, and says its inputs' "
@@ -367,7 +341,8 @@ def _model(kind: Kind, model: Any, given: _Given) -> Model:
     return OnnxModel(model, given.reference_params, given.shapes, given.arrays, given.seed)
 
 
-def _model_of_file(path: Any, of: Any, against: str | None, given: _Given) -> Model:
+def _of_file(path: Any, of: Any, against: str | None, given: _Given) -> tuple[Model | FileRun, Model]:
+    """What is run, and the model that tells of the reference."""
     file = ArtefactFile(os.fspath(path))
     if of is None:
         unused = {"against": against, "inputs": given.arrays, "shapes": given.shapes, "params": given.params,
@@ -376,23 +351,25 @@ def _model_of_file(path: Any, of: Any, against: str | None, given: _Given) -> Mo
         if names:
             raise ConfigError(f"{listed(names)}: of the model that the file was made of, which is missing: of= as an "
                               "argument, --of on the command line")
-        return StoredResults(file)
+        stored = StoredResults(file)
+        return stored, stored
     kind, model = kind_of(of)
     if kind is Kind.SYMBOL and given.params is None:
         raise ConfigError("the weights of the model are missing that the file was made of: params= as an argument, "
                           "--params MODEL-0000.params on the command line")
-    if kind not in (Kind.GRAPH, Kind.TEXT):
+    if kind is not Kind.GRAPH:
         given = replace(given, shapes={**file.shapes(), **given.shapes})
     if kind in (Kind.SYMBOL, Kind.BLOCK):
         given = replace(given, dtypes={**file.dtypes(), **given.dtypes})
 
     def made(shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, Mapping[str, Any]]:
-        sets = [{}] if kind in (Kind.GRAPH, Kind.TEXT) else [shapes]
+        sets = [{}] if kind is Kind.GRAPH else [shapes]
         (graph,), _ = graphs_of(of, sets, given.params, given.dtypes, given.backend)
         assert callable(graph)  # no range: the shapes are numbers
         return graph()
 
-    return ArtefactModel(file, _model(kind, model, given), made)
+    found = _model(kind, model, given)
+    return FileRun(file, found, made), found
 
 
 def _by_name(arrays: Mapping[str, Any] | None) -> dict[str, np.ndarray]:

@@ -12,7 +12,8 @@ import numpy as np
 from ngraph_mxnet import _core
 from ngraph_mxnet.package.artefact import Artefact
 from ngraph_mxnet.package.program import Program, ProgramSet
-from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
+from ngraph_mxnet.runtime.artefact import compile_to_file
+from ngraph_mxnet.runtime.compile import Weighted
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 
 

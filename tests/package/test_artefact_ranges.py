@@ -119,7 +119,8 @@ def test_sizes_that_no_program_is_for_get_another_one(tmp_path: Path) -> None:
         return b.results(b.add(x, b.constant(np.arange(8, dtype=np.float32).reshape(2, 4))) if n == 1
                          else b.relu(x))
 
-    from ngraph_mxnet.runtime.artefact import Ranged, compile_to_file
+    from ngraph_mxnet.runtime.artefact import compile_to_file
+    from ngraph_mxnet.runtime.compile import Ranged
 
     compile_to_file(tmp_path / "two", [Ranged(lambda: (stretched(N), {}), list(N.symbols))], "CPU")
     summary = load(tmp_path / "two").summary().sets[0]
@@ -135,7 +136,8 @@ def test_a_model_with_numbers_for_its_sizes(tmp_path: Path) -> None:
         x = b.parameter("x", (n, 4))
         return b.results(b.add(x, b.constant(np.arange(int(n), dtype=np.float32)[:, None])))
 
-    from ngraph_mxnet.runtime.artefact import Ranged, compile_to_file
+    from ngraph_mxnet.runtime.artefact import compile_to_file
+    from ngraph_mxnet.runtime.compile import Ranged
 
     few, many = symbol("N", 2, 9), symbol("N", 2, 10)
     compile_to_file(tmp_path / "few", [Ranged(lambda: (numbered(few), {}), list(few.symbols))], "CPU", isas=["avx2"])
@@ -157,7 +159,8 @@ def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_shapes_beside_a_range(tmp_path: Path) -> None:
     """Their numbers come first."""
-    from ngraph_mxnet.runtime.artefact import Ranged, compile_to_file
+    from ngraph_mxnet.runtime.artefact import compile_to_file
+    from ngraph_mxnet.runtime.compile import Ranged
 
     ranged = Ranged(lambda: (convolved(N, 3, 8, 8), {}), list(N.symbols))
     compile_to_file(tmp_path / "both", [ranged, lambda: (convolved(2, 3, 8, 8), {})], "CPU", with_references=True)

@@ -143,11 +143,8 @@ def _inferring(shapes: Shapes) -> Iterator[None]:
 def region_graphs(symbol: Symbol, types: Mapping[str, Any],
                   backend: Backend) -> tuple[Partition, list[tuple[Graph, dict[str, Any]]]]:
     """How `symbol` is partitioned for inputs of these shapes and dtypes, and the graph of each region, its weights
-    unknown, with where its nodes are pinned, as an option.
-
-    Raises:
-        UnsupportedError, MXNetError: the symbol has names, or shapes, that it can't have.
-    """
+    unknown, with where its nodes are pinned, as an option. Raises UnsupportedError or MXNetError: the symbol has names,
+    or shapes, that it can't have."""
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
     from ngraph_mxnet.bridges.mxnet.judging.partitioner import partition
 

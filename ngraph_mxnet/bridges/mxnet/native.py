@@ -52,11 +52,7 @@ def symbol_of(graph: SymbolGraph, whole: Symbol) -> Symbol:
 
 def native_results(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs, as MXNet's own operators compute them, of which none is fused. `arrays`: for all inputs, by name;
-    labels may be missing.
-
-    Raises:
-        ModelError: MXNet refuses the symbol, or fails.
-    """
+    labels may be missing. Raises ModelError: MXNet refuses the symbol, or fails."""
     return _results(symbol, arrays, "MXNet's own operators can't run the model", lambda arguments, states: symbol)
 
 
@@ -112,11 +108,8 @@ def imported() -> dict[str, Any]:
 
 
 def run_trial(arrays: Mapping[str, np.ndarray], *, with_ngraph: bool) -> np.ndarray:
-    """The net's result for arrays of its data and weights. The process's environment changes.
-
-    Raises:
-        RuntimeError: it was to run compiled, and MXNet ran it; the text says why.
-    """
+    """The net's result for arrays of its data and weights. The process's environment changes. Raises RuntimeError: it
+    was to run compiled, and MXNet ran it; the text says why."""
     import mxnet as mx
 
     os.environ[names.VARIABLE] = names.BACKEND if with_ngraph else "NONE"

@@ -54,26 +54,21 @@ def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.n
     return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
 
 
-def read_params(path: Path) -> dict[str, NDArray]:
-    """All of a file, by name.
-
-    Raises:
-        ModelError: it can't be read.
-    """
+def read_params(params: Any) -> dict[str, Any]:
+    """The arrays of a file or a mapping, by name without `arg:` and `aux:`. Raises ModelError: the file can't be
+    read."""
     import mxnet as mx
 
     try:
-        return {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
+        found = mx.nd.load(os.fspath(params)) if isinstance(params, (str, os.PathLike)) else params
+        return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}
     except (mx.base.MXNetError, AttributeError) as error:
-        raise ModelError(f"can't read parameters by name from {path}: {brief(error)}") from None
+        raise ModelError(f"can't read parameters by name from {params}: {brief(error)}") from None
 
 
-def read_weights(path: Path, wanted: Shapes) -> dict[str, NDArray]:
-    """Read the weights of these names and shapes. A label, which inference does not read, may be missing.
-
-    Raises:
-        ModelError: the file can't be read, or lacks one, or has it in another shape.
-    """
+def read_weights(path: str | os.PathLike[str], wanted: Shapes) -> dict[str, NDArray]:
+    """Read the weights of these names and shapes. A label, which inference does not read, may be missing. Raises
+    ModelError: the file can't be read, or lacks one, or has it in another shape."""
     found = read_params(path)
     missing = sorted(name for name in set(wanted) - set(found) if not name.endswith("label"))
     if missing:
@@ -84,31 +79,10 @@ def read_weights(path: Path, wanted: Shapes) -> dict[str, NDArray]:
     return {name: found[name] for name in wanted if name in found}
 
 
-def load_graph(model: str | Path, shapes: Shapes, dtypes: Mapping[str, str],
-               params: str | Path | None) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a whole symbol in a file, and those of its parameters that `params` holds.
-
-    Args:
-        shapes: of the data inputs, by name.
-        dtypes: by name; float32 where not given.
-
-    Raises:
-        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
-        UnsupportedError: a node can't be lowered; the text names it and the reason.
-    """
-    symbol, wanted = _loaded(model, shapes, dtypes)
-    weights = {} if params is None else {
-        name: array.asnumpy() for name, array in read_weights(Path(params), wanted).items()}
-    return graph_of(symbol, shapes, dtypes, weights)
-
-
 def graph_of(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, str],
              weights: Mapping[str, np.ndarray]) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a whole symbol, and those of its parameters that are among `weights`.
-
-    Raises:
-        UnsupportedError: as `load_graph`.
-    """
+    """The graph of a whole symbol, and its parameters among `weights`. Raises UnsupportedError: a node
+    can't be lowered; the text names it and the reason."""
     found = inferred_shapes(symbol, shapes)
     types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
     types.update({name: str(array.dtype) for name, array in weights.items()})
@@ -117,58 +91,38 @@ def graph_of(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, str],
     return graph, {name: array for name, array in weights.items() if name in held}
 
 
-def load_weighted(model: str | Path, shapes: Shapes,
-                  params: str | Path | None) -> tuple[Symbol, dict[str, Any]]:
-    """The symbol in a file, and its weights from `params`, or random ones.
-
-    Args:
-        shapes: of the data inputs, by name.
-
-    Raises:
-        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
-    """
-    symbol, wanted = _loaded(model, shapes)
-    weights: dict[str, Any] = random_weights(wanted)
-    if params is not None:
-        weights.update(read_weights(Path(params), wanted))
-    return symbol, weights
-
-
-def _loaded(model: str | os.PathLike[str], shapes: Shapes,
-            dtypes: Mapping[str, str] | None = None) -> tuple[Symbol, dict[str, tuple[int, ...]]]:
-    """The symbol in a file, and the shapes of its inputs that are not given."""
-    symbol = load_symbol(model)
-    check_inputs(symbol, shapes, dtypes)
-    return symbol, {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
-
-
 class WholeSymbol:
     """A symbol and its weights, of which graphs for sets of shapes are made."""
 
     def __init__(self, symbol: Symbol, weights: Mapping[str, Any], dtypes: Mapping[str, str] | None = None) -> None:
         self.symbol = symbol
-        self.weights = {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in weights.items()}
+        self.weights = read_params(weights)
         self._dtypes = dict(dtypes or {})
 
     @staticmethod
-    def of_files(model: str | os.PathLike[str], params: str | os.PathLike[str], shapes: Shapes,
-                 dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
-        """Load a WholeSymbol from `model-symbol.json` and `model-0000.params`. `shapes` are those of one set.
+    def of_files(model: str | os.PathLike[str], params: str | os.PathLike[str] | None, shapes: Shapes,
+                 dtypes: Mapping[str, str] | None = None, *, random: bool = False) -> WholeSymbol:
+        """Load a WholeSymbol from `model-symbol.json` and `model-0000.params`.
+
+        Args:
+            shapes: of the data inputs, of one set.
+            random: draw the weights that no file holds.
 
         Raises:
-            ModelError: a file can't be read or does not fit.
+            ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
         """
-        symbol, wanted = _loaded(model, shapes, dtypes)
-        return WholeSymbol(symbol, read_weights(Path(params), wanted), dtypes)
+        symbol = load_symbol(model)
+        check_inputs(symbol, shapes, dtypes)
+        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
+        weights: dict[str, Any] = random_weights(wanted) if random else {}
+        if params is not None:
+            weights.update(read_weights(params, wanted))
+        return WholeSymbol(symbol, weights, dtypes)
 
     @staticmethod
     def of_block(block: Any, shapes: Shapes, dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
         """Build a WholeSymbol from a Gluon block. `shapes` names the block's inputs in order. The shapes of its
-        parameters may still be open.
-
-        Raises:
-            ModelError: it can't be made a symbol, or its parameters have no values.
-        """
+        parameters may still be open. Raises ModelError: it can't be made a symbol, or its parameters have no values."""
         import mxnet as mx
 
         numpy_like = mx.util.is_np_array()
@@ -279,7 +233,7 @@ def profile_model(model: str | Path, shapes: Shapes, params: str | Path | None =
         ConfigError: the backend has no kernels to tell of.
         ModelError: the files are corrupt, don't fit, or MXNet can't infer the model's shapes.
     """
-    executor = _bind(Path(model), shapes, None if params is None else Path(params))
+    executor = _bind(model, shapes, params)
 
     def forward() -> None:
         for output in executor.forward(is_train=False):
@@ -289,23 +243,18 @@ def profile_model(model: str | Path, shapes: Shapes, params: str | Path | None =
     return get_backend(config.get("NGRAPH_BACKEND")).profile(forward, rounds, details)
 
 
-def _bind(model: Path, shapes: Shapes, params: Path | None) -> Executor:
+def _bind(model: str | Path, shapes: Shapes, params: str | Path | None) -> Executor:
     import mxnet as mx
 
-    symbol = load_symbol(model)
-    check_inputs(symbol, shapes)
+    whole = WholeSymbol.of_files(model, params, shapes, random=True)
     try:
-        executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
+        executor = whole.symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
     except (mx.base.MXNetError, RuntimeError, ValueError) as error:
         raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {brief(error)}") from None
     arrays = {**executor.arg_dict, **executor.aux_dict}
-    for name, values in random_weights({name: array.shape for name, array in arrays.items()}).items():
+    random = np.random.default_rng(SEED)
+    draws = draws_of_symbol(whole.symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
+    drawn = {name: random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name)) for name in shapes}
+    for name, values in {**whole.weights, **drawn}.items():
         arrays[name][:] = values
-    random, draws = np.random.default_rng(SEED), draws_of_symbol(symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
-    for name in shapes:
-        arrays[name][:] = random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name))
-    if params is not None:
-        wanted = {name: array.shape for name, array in arrays.items() if name not in shapes}
-        for name, array in read_weights(params, wanted).items():
-            array.copyto(arrays[name])
     return executor

@@ -29,11 +29,8 @@ def with_all_outputs(model: Model) -> Model:
 
 
 def with_weights_of(model: Model, other: Model) -> Model:
-    """The model with the initialisers of another one, by name.
-
-    Raises:
-        ModelError: the other one lacks one, or has it in another shape or type.
-    """
+    """The model with the initialisers of another one, by name. Raises ModelError: the other one lacks one, or has it in
+    another shape or type."""
     theirs = {tensor.name: tensor for tensor in other.proto.graph.initializer}
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -54,11 +51,8 @@ def _type(tensor: onnx.TensorProto) -> str:
 
 
 def import_for_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> Imported:
-    """The model's graph as a whole, for these inputs: their elements may decide about shapes.
-
-    Raises:
-        ModelError, UnsupportedError: as `import_model`.
-    """
+    """The model's graph as a whole, for these inputs: their elements may decide about shapes. Raises ModelError or
+    UnsupportedError: as `import_model`."""
     shapes: Shapes = {name: array.shape for name, array in inputs.items()}
     return import_model(model, shapes, inputs)
 

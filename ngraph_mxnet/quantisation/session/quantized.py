@@ -57,8 +57,8 @@ from ngraph_mxnet.quantisation.session.samples import (
     usages_of,
 )
 from ngraph_mxnet.rendered import progress
-from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.runtime.artefact import compile_to_file
+from ngraph_mxnet.runtime.compile import Ranged, Weighted, compile
 from ngraph_mxnet.runtime.executable import Executable
 
 TRIED = ("minmax", "mse", "percentile_99.99")

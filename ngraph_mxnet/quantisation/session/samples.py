@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.api import graphs_of
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed, require_weights
-from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, observed, outline_of, products
 from ngraph_mxnet.quantisation.calibration import Channels
 from ngraph_mxnet.quantisation.division import DivideData, factors_of
 from ngraph_mxnet.quantisation.layers import Outline, data_axis
-from ngraph_mxnet.runtime.artefact import Ranged, Weighted
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.compile import bind_weights, compile
+from ngraph_mxnet.runtime.compile import Ranged, Weighted, bind_weights, compile
 from ngraph_mxnet.runtime.executable import Executable, InputError, Usage, as_array
 
 Arrays = Mapping[str, np.ndarray]
@@ -340,8 +336,7 @@ class Source:
         kind, model = kind_of(model)
         if kind in (Kind.COMPILED, Kind.PACKAGE):
             raise ConfigError(f"a {kind.value} is compiled already: quantise the model itself")
-        if kind in (Kind.GRAPH, Kind.TEXT):
-            model = parse_graph(model) if kind is Kind.TEXT else model
+        if kind is Kind.GRAPH:
             held = {name: np.asarray(array) for name, array in (params or {}).items()}
             own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
             return Source(model, held, dtypes, list(own), own)
@@ -350,7 +345,7 @@ class Source:
 
             require_weights(params)
             symbol = load_symbol(model)
-            weights = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
+            weights = read_params(params)
             return Source(symbol, weights, dtypes, data_inputs(symbol, weights))
         if kind is Kind.BLOCK:
             return Source(model, params, dtypes, list(shapes) or _names(example))
@@ -365,7 +360,7 @@ class Source:
 
     def graph(self, shapes: Mapping[str, Sequence[int | str]]) -> tuple[Weighted | Ranged, bool]:
         """Return what makes the graph for these shapes, and whether its weights are prepared
-        (`exporting.graphs_of`)."""
+        (`api.graphs_of`)."""
         one = {} if isinstance(self.model, Graph) else shapes
         (found,), prepares = graphs_of(self.model, [one], self.params, self.dtypes, BACKEND)
         return found, prepares

@@ -321,11 +321,8 @@ _EVENTS_PER_THREAD = 1 << 17
 
 
 def profiled(forward: Callable[[], Any], rounds: int, isa: Isa, threads: int, memory: tuple[MemoryUse, ...]) -> Profile:
-    """Run `forward`, which runs Programs on `threads` threads, and compare with the machine's peak.
-
-    Raises:
-        ConfigError: NGRAPH_PROFILE is set.
-    """
+    """Run `forward`, which runs Programs on `threads` threads, and compare with the machine's peak. Raises ConfigError:
+    NGRAPH_PROFILE is set."""
     from ngraph_mxnet.targets.cpu.machine.peak import (
         measure_peak,  # its kernels need a compiler, which running a graph does not
     )
