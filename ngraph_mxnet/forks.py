@@ -89,6 +89,14 @@ class Recent:
                 self._found.move_to_end(key)
             return found
 
+    def get_or_make(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Threads may make the same at once; the last one stays."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.put(key, found)
+        return found
+
     def take(self, key: Any) -> Any:
         """`get`, once."""
         with self._lock:

@@ -57,7 +57,8 @@ class Facts:
     kind: Kind = "other"
     work: Work | None = None
     counts: Counts | None = None
-    """None: as usual for its kind."""
+    """None: as usual for its kind. `work` can't tell: it has every function of a plain implementation (5 an element of
+    a softmax, zeros of dilated data), and costs and thresholds are fitted to one operation an element."""
     commutative: bool = False
     """The two operands may be swapped."""
     selects: bool = False

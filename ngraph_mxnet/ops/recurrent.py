@@ -13,6 +13,7 @@ from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, by_result, register_op
 from ngraph_mxnet.ir.types import Bool, Choice
 from ngraph_mxnet.ops.common import (
     FLOAT,
+    Types,
     common_element,
     in_f32,
     require,
@@ -29,6 +30,13 @@ GATES = {"relu": 1, "tanh": 1, "lstm": 4, "gru": 3}
 def _units(columns: int, cell: str) -> int:
     require(columns % GATES[cell] == 0, "columns of the gates", columns, f"a multiple of {GATES[cell]}")
     return columns // GATES[cell]
+
+
+def _require_operands(types: Types, cell: str) -> None:
+    require_domain(types, FLOAT)
+    common_element(types)
+    wanted, text = ((5, 6), "5 or 6") if cell == "lstm" else ((4,), "4")
+    require(len(types) in wanted, f"operands of {cell}", len(types), text)
 
 
 def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
@@ -53,10 +61,7 @@ def rnn(types, attrs):
     T[R, H] projects the hidden state: h = projection h'.
     """
     cell = attrs["cell"]
-    require_domain(types, FLOAT)
-    common_element(types)
-    lstm = cell == "lstm"
-    require(len(types) in ((5, 6) if lstm else (4,)), f"operands of {cell}", len(types), "5 or 6" if lstm else "4")
+    _require_operands(types, cell)
     require_rank(types[0], 3, 3)
     steps, batch, columns = types[0].shape
     require(steps > 0, "steps", steps, "at least 1")
@@ -66,7 +71,7 @@ def rnn(types, attrs):
     for position, (type_, shape) in enumerate(zip(types[1:], wanted, strict=False), 1):
         require_shape(type_, shape, position=position)
     results = [types[0].with_shape((steps, batch, state)), types[3]]
-    return [*results, types[4]] if lstm else results
+    return [*results, *types[4:5]]
 
 
 @rnn.reference
@@ -221,10 +226,7 @@ def rnn_gradient(types, attrs):
     whole gradient of each hidden state, T[S, N, R].
     """
     cell = attrs["cell"]
-    require_domain(types, FLOAT)
-    common_element(types)
-    lstm = cell == "lstm"
-    require(len(types) in ((5, 6) if lstm else (4,)), f"operands of {cell}", len(types), "5 or 6" if lstm else "4")
+    _require_operands(types, cell)
     require_rank(types[0], 2, 2)
     require_rank(types[1], 3, 3, position=1)
     columns, state = types[0].shape

@@ -266,10 +266,9 @@ def ranges_of(kind: str, key: Hashable, ranks: tuple[int, ...],
     axes = config.told_axes()
     told: Told = told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names(), ranks, strict=True)]) \
         if axes else {}
-    whole = (key, ranks, tuple(told))
     with _lock:
-        found: RangePrograms = _ranges[kind].get(whole) or RangePrograms(ChangingShapes(told, at_once=True).symbolic)
-        _ranges[kind].put(whole, found)
+        found: RangePrograms = _ranges[kind].get_or_make(
+            (key, ranks, tuple(told)), lambda: RangePrograms(ChangingShapes(told, at_once=True).symbolic))
     return found
 
 

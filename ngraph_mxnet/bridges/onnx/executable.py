@@ -268,11 +268,8 @@ class ModelExecutable(Submitting):
         """Return the model divided at this cut. A division that is still kept is reused."""
         from ngraph_mxnet.bridges.onnx.runners import DividedModel  # most models are not, and start sooner without
 
-        key = cut.key()
-        found: DividedModel | None = self._divided.get(key)
-        if found is None:
-            found = DividedModel(self._model, cut, self._between, self._part, self._reference)
-            self._divided.put(key, found)
+        found: DividedModel = self._divided.get_or_make(cut.key(), lambda: DividedModel(
+            self._model, cut, self._between, self._part, self._reference))
         if cut.is_fixed:
             self._always, self._quick = found, None
             self.stages.clear()

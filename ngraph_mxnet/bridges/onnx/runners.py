@@ -334,10 +334,7 @@ class _FunctionRunner:
     def __call__(self, values: Values) -> Sequence[Any]:
         types = [type_for(values[name], like=True) if name else None for name in self._node.input]
         key = tuple(None if type_ is None else type_.SerializeToString(deterministic=True) for type_ in types)
-        made = self._pieces.get(key)
-        if made is None:
-            made = self._made(types)
-            self._pieces.put(key, made)
+        made = self._pieces.get_or_make(key, lambda: self._made(types))
         inputs, piece = made
         given = {inner: values[name] for inner, name in zip(inputs, self._node.input, strict=False) if name}
         return piece({**values, **given})  # its subgraphs read what is around the node, too

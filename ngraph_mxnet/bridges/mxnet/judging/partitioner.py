@@ -381,11 +381,8 @@ def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> M
         return f"{dump(_record(partition))}\n{symbol or ''}".encode()
 
     key = f"{facts}\n{graph.text}"
-    content = recent.get(key)
-    if content is None:
-        found = cache.get_or_make("partition", key, made, small=is_small(graph.text), of_build=True)
-        content = found.decode()
-        recent.put(key, content)
+    content = recent.get_or_make(key, lambda: cache.get_or_make(
+        "partition", key, made, small=is_small(graph.text), of_build=True).decode())
     record, _, text = graph.with_names(content).partition("\n")
     return _partition(json.loads(record)), text or None
 

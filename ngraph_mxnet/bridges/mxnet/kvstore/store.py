@@ -557,11 +557,8 @@ class NGraphKVStore(KVStoreBase):
         facts = functools.partial(RankFacts, self._world.rank, _versions(), _settings(), operation, tensors,
                                   type(optimizer).__name__)
         numbers = _hyperparameters(optimizer)
-        known = (operation, type(optimizer), *tensors)
-        key = self._keys.get(known)
-        if key is None:
-            key = replace(facts(), rank=0).to_json().encode()
-            self._keys.put(known, key)
+        key = self._keys.get_or_make((operation, type(optimizer), *tensors),
+                                     lambda: replace(facts(), rank=0).to_json().encode())
         with _as_mxnet_errors():
             self._world.begin(key, repr(numbers).encode(), facts=lambda: facts(numbers))
 

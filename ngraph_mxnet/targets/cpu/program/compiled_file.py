@@ -104,10 +104,7 @@ class CompiledFile(Submitting):
             InputError: the file is not for them.
         """
         key = tuple(map(tuple, shapes))
-        found: NativeExecutable | None = self._bound.get(key)
-        if found is None:
-            found = self._made(key)
-            self._bound.put(key, found)
+        found: NativeExecutable = self._bound.get_or_make(key, lambda: self._made(key))
         return found
 
     def _made(self, shapes: tuple[tuple[int, ...], ...]) -> NativeExecutable:
