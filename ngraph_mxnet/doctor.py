@@ -51,7 +51,7 @@ _LEAVE_OUT = ("NGRAPH_BACKEND", "NGRAPH_PRECISION", "NGRAPH_CALIBRATION", "NGRAP
 
 _NET = """
 graph @trial(%data: f32[2,3,16,16], %conv_weight: f32[8,3,3,3], %conv_bias: f32[8], %dense: f32[10,8]) -> (f32[2,10]) {
-  %0: f32[2,8,16,16] = convolution_bias(%data, %conv_weight, %conv_bias) {lower=0.0, pads_begin=[1,1], pads_end=[1,1]}
+  %0: f32[2,8,16,16] = convolution(%data, %conv_weight, bias=%conv_bias) {lower=0.0, pads_begin=[1,1], pads_end=[1,1]}
   %1: f32[2,8] = reduce_mean(%0) {axes=[2,3]}
   %2: f32[2,10] = matmul(%1, %dense) {transpose_b=true}
   %3: f32[2,10] = softmax(%2)

@@ -1,4 +1,4 @@
-"""One record for each op: which operands and attributes to try, and how exactly backends must agree.
+"""Records of each op: which operands and attributes to try, and how exactly backends must agree.
 
 To cover a new op, add a row. The suites in `tests/backend` run every row on every backend.
 """
@@ -27,13 +27,19 @@ ANY = (*NUMBERS, "bool")
 
 @dataclass(frozen=True)
 class Record:
-    """`case` draws operand types and attributes. `low`..`high` bounds the data; `tolerance` is for f32."""
+    """`case` draws operand types and attributes. `low`..`high` bounds the data; `tolerance` is for f32. `epilogue`: the
+    operands behind data and weights that the case has, of a record that has them."""
 
     op: str
     case: Callable[[Draw], Case]
     low: float = -2.0
     high: float = 2.0
     tolerance: float = 2e-5
+    epilogue: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.op} {self.epilogue}".rstrip()
 
 
 def array_of(type_: TensorType, rng: np.random.Generator, low: float = -2.0, high: float = 2.0) -> np.ndarray:
@@ -275,8 +281,8 @@ def _weight_gradient(draw: Draw) -> Case:
     return [data, head], {**attrs, "kernel": weights.shape[2:]}
 
 
-def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
-    """Convolution and more operands: `channels` is a vector, `result` is as the convolution's result."""
+def _fused_convolution(epilogue: str) -> Callable[[Draw], Case]:
+    """Convolution and an epilogue with these operands."""
 
     def case(draw: Draw) -> Case:
         from ngraph_mxnet.ir import get_op
@@ -284,9 +290,9 @@ def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
         types, attrs = _convolution(draw, FLOATS)
         op = get_op("convolution")
         (result,) = op.infer(types, op.check_attrs(attrs))
-        types += [result if kind == "result" else result.with_shape(result.shape[1:2]) for kind in extra]
+        types += [result if name == "residual" else result.with_shape(result.shape[1:2]) for name in epilogue.split()]
         attrs.update(clamp_attrs(draw))
-        if len(extra) == 4:
+        if "scale" in epilogue:
             attrs.update(clamp_attrs(draw, "2"))
         return types, attrs
 
@@ -311,7 +317,7 @@ def _lookup(draw: Draw) -> Case:
     return [_type("u8", shape), _type("u8", [*shape[1:2] * draw(st.booleans()), 256])], {}
 
 
-def _quantized_convolution(*extra: str) -> Callable[[Draw], Case]:
+def _quantized_convolution(epilogue: str) -> Callable[[Draw], Case]:
     """Of u8 and i8, with int32 bias, factor and addend, and more operands as `_fused_convolution`."""
 
     def case(draw: Draw) -> Case:
@@ -323,9 +329,9 @@ def _quantized_convolution(*extra: str) -> Callable[[Draw], Case]:
         channels = result.shape[1:2]
         types = [_type("u8", types[0].shape), _type("i8", types[1].shape), _type("i32", channels)]
         types += [_type("f32", channels)] * 2
-        types += [result if kind == "result" else _type("f32", channels) for kind in extra]
+        types += [result if name == "residual" else _type("f32", channels) for name in epilogue.split()]
         attrs |= {"pad_value": _pick(draw, 0, 0, 7, 255), "short_sums": draw(st.booleans())} | clamp_attrs(draw)
-        if len(extra) == 3:
+        if "scale" in epilogue:
             attrs.update(clamp_attrs(draw, "2"))
         return types, attrs
 
@@ -636,19 +642,16 @@ _RECORDS = [
     Record("argsort", _argsort),
     Record("cumsum", _one_axis(NUMBERS)),
     Record("matmul", _matmul),
-    Record("matmul_bias", _matmul_bias),
+    Record("matmul", _matmul_bias, epilogue="bias"),
     Record("convolution", _convolution),
-    Record("convolution_bias", _fused_convolution("channels")),
-    Record("convolution_bias_add", _fused_convolution("channels", "result")),
-    Record(
-        "convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")
-    ),
+    *(Record("convolution", _fused_convolution(epilogue), epilogue=epilogue)
+      for epilogue in ("bias", "bias residual", "bias residual scale shift")),
     Record("quantize", _affine(to_bytes=True), low=0.1),
     Record("dequantize", _affine(to_bytes=False)),
     Record("lookup", _lookup),
-    Record("quantized_convolution", _quantized_convolution()),
-    Record("quantized_convolution_add", _quantized_convolution("result")),
-    Record("quantized_convolution_add_scale_shift", _quantized_convolution("result", "channels", "channels")),
+    Record("quantized_convolution", _quantized_convolution("")),
+    *(Record("quantized_convolution", _quantized_convolution(epilogue), epilogue=epilogue)
+      for epilogue in ("residual", "residual scale shift")),
     Record("quantized_matmul", _quantized_matmul),
     Record("integer_convolution", _integer_convolution),
     Record("integer_matmul", _integer_matmul),
@@ -696,5 +699,5 @@ _RECORDS = [
     Record("random_mask", _random_mask),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]
-RECORDS: dict[str, Record] = {record.op: record for record in _RECORDS}
-assert len(RECORDS) == len(_RECORDS), "an op has two records"
+RECORDS: dict[str, Record] = {record.name: record for record in _RECORDS}
+assert len(RECORDS) == len(_RECORDS), "an op has two records of one name"

@@ -128,7 +128,7 @@ class _Step:
         c = a.shape[1]
         vectors = [self.weight((c,)) for _ in range(3)]
         inputs = [a, self.weight((c, c, 1, 1)), vectors[0], a, *vectors[1:]]
-        node = self.b.node("convolution_bias_add_scale_shift", inputs, {"lower2": 0})
+        node = self.b.node("convolution", inputs, {"lower2": 0})
         return self.b.add(*node.outputs)
 
 

@@ -261,7 +261,6 @@ FRAMEWORKS = ("bridges/mxnet/symbols/attrs.py", "bridges/mxnet/rules/", "bridges
 TABLES = {
     ("targets/cpu/microkernels/variants.py", "ACTIVATIONS"): "the ops' numbers in compiled kernels",
     ("targets/cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
-    ("quantisation/apply.py", "_QUANTIZED"): "from a product to that of bytes",
 }
 
 

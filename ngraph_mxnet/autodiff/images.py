@@ -7,7 +7,7 @@ import numpy as np
 from ngraph_mxnet.autodiff.reverse import Expression, Gradients, Reverse, adjoint, no_derivative, refuse
 from ngraph_mxnet.compositions import iota
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
-from ngraph_mxnet.ops.contractions import dilated_size
+from ngraph_mxnet.ops.contractions import CONVOLUTION_ATTRS, dilated_size
 from ngraph_mxnet.ops.pooling import divisors
 from ngraph_mxnet.ops.recurrent import SLOPES
 
@@ -16,7 +16,8 @@ from ngraph_mxnet.ops.recurrent import SLOPES
 def _(at: Reverse) -> Gradients:
     data, weights = at.operands
     attrs = at.attrs
-    by_weights = data.apply("convolution_weight_gradient", at.head, **attrs, kernel=weights.shape[2:])
+    geometry = {name: attrs[name] for name in CONVOLUTION_ATTRS}
+    by_weights = data.apply("convolution_weight_gradient", at.head, **geometry, kernel=weights.shape[2:])
     return _by_data(data, weights, at), by_weights
 
 

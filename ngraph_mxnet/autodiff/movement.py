@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.autodiff.reverse import (
+    MADE_BY_PASSES,
     Adjoint,
     Expression,
     Gradients,
@@ -112,9 +113,7 @@ def _(at: Reverse) -> Gradients:
 
 
 no_derivative("its result is no float", "random_mask")
-refuse("passes make it of ops that have one, after gradients are there", "convolution_bias", "convolution_bias_add",
-       "convolution_bias_add_scale_shift", "matmul_bias", "scale_shift", "fused", "quantized_convolution",
-       "quantized_convolution_add", "quantized_convolution_add_scale_shift", "quantized_matmul")
+refuse(MADE_BY_PASSES, "scale_shift", "fused", "quantized_convolution", "quantized_matmul")
 refuse("no adjoint is written for it yet", "integer_convolution", "integer_matmul", "roi_align", "roi_max_pool",
        "gru_reset_first")
 refuse("boxes are chosen by order; it has none in MXNet either", "box_nms")

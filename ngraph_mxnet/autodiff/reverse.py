@@ -234,6 +234,7 @@ Refusal = Callable[[Mapping[str, Any]], "str | None"]
 ADJOINTS: dict[str, Adjoint] = {}
 NO_DERIVATIVE: dict[str, str] = {}
 """Ops through which nothing goes back, and why that is their derivative."""
+MADE_BY_PASSES = "passes make it of ops that have one, after gradients are there"
 REFUSED: dict[str, str] = {}
 """Ops that have a derivative which is not written down here, and why."""
 _REFUSALS: dict[str, Refusal] = {}
@@ -404,7 +405,7 @@ def _reads_integers(node: Node, active: Collection[Value]) -> bool:
 
 def _why_not(node: Node, active: set[Value]) -> str | None:
     """Why no gradient can go back through the node, or None."""
-    known = why_not(node.op.name, node.attrs)
+    known = MADE_BY_PASSES if node.epilogue else why_not(node.op.name, node.attrs)
     if known is None and _reads_integers(node, active) and not (node.op.selects or node.op.name in INTEGERS):
         return "it reads integers that `quantize` made, whose gradients go back from `dequantize` only"
     return known

@@ -6,6 +6,9 @@
       return %1
     }
 
+Operands of a contraction's epilogue have names: `convolution(%x, %w, bias=%b, residual=%y) {lower=0.0}`. A text may
+leave them out.
+
 Sizes that are symbols are declared behind the name, with their bounds, and `guard` lines say what is assumed of them:
 
     graph @flat<N: 1..32, H: 1..>(%data: f32[N,3,H,8]) -> (f32[N,24*H]) {
@@ -85,6 +88,11 @@ class Node:
     def output(self) -> Value:
         (only,) = self.outputs
         return only
+
+    @property
+    def epilogue(self) -> dict[str, Value]:
+        """The operands of a contraction's epilogue that there are, by name and in order."""
+        return dict(zip(self.op.epilogue, self.inputs[2:], strict=False))
 
     def __str__(self) -> str:
         return f"{self.op.name}" + (f" ({self.origin})" if self.origin else "")
@@ -169,7 +177,9 @@ def value_names(graph: Structure) -> dict[Value, str]:
 
 def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, origins: bool = True) -> str:
     outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
-    operands = ", ".join(names.get(v, "%?") for v in node.inputs)
+    labels = map(node.op.operand_name, range(len(node.inputs)))
+    operands = ", ".join(f"{label}={names.get(v, '%?')}" if label else names.get(v, "%?")
+                         for label, v in zip(labels, node.inputs, strict=True))
     shown = []
     for key, value in node.attrs.items():
         if isinstance(value, Structure):

@@ -42,8 +42,8 @@ Kind = Literal[
     "position",  # of elements, by their order along an axis
     "reduction",  # over `axes`, with or without `keep_dims`
     "row",  # each row along `axis` by itself, of the same shape
-    "convolution",  # of data and weights, then maybe bias, residual, ...
-    "product",  # of two matrices, then maybe a bias
+    "convolution",  # of data and weights, then the epilogue
+    "product",  # of two matrices, then the epilogue
     "pool",  # windows of `kernel` over data [N, C, ...]
     "resampling",  # of data [N, C, H, W], or regions of it, to `sizes`
     "other",
@@ -79,6 +79,8 @@ class Facts:
     channels, or numbers for all."""
     multiplies_bytes: bool = False
     """A contraction of u8 and i8, with exact sums."""
+    epilogue: Sequence[str] = ()
+    """Of a contraction: the names of the operands that may follow data and weights, in order."""
     tolerant: bool = False
     """Operands rounded to 8 bits do little more harm than rounding the result so: means, bounds, sums."""
     # Of the rows of `ops/elementwise.py` only.
@@ -190,6 +192,14 @@ class OpDef(Facts):
         self._reference = function
         return function
 
+    def operand_name(self, position: int) -> str:
+        """The name of an operand of the epilogue; empty for other operands."""
+        return self.epilogue[position - 2] if 1 < position < 2 + len(self.epilogue) else ""
+
+    def is_data(self, position: int) -> bool:
+        """True if an operand of a contraction is data or the residual: no weights, and no vector."""
+        return not position or self.operand_name(position) == "residual"
+
     @property
     def has_reference(self) -> bool:
         return self._reference is not None
@@ -244,6 +254,8 @@ class OpDef(Facts):
 
 REGISTRY: dict[str, OpDef] = {}
 """The ops that were registered so far; `all_ops` loads the rest first."""
+FORMER: dict[str, str] = {}
+"""Names that ops have in texts of earlier versions, with the names of today."""
 
 
 def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,
@@ -272,9 +284,15 @@ def ops_of(*kinds: Kind) -> list[str]:
     return [name for name, op in all_ops().items() if op.kind in kinds]
 
 
+def present_name(name: str) -> str:
+    """The name of today of an op that had another one; every other name as it is."""
+    importlib.import_module(_OPS)
+    return FORMER.get(name, name)
+
+
 def get_op(name: str) -> OpDef:
-    """The op called `name`. Raises KeyError: there is none."""
-    ops = all_ops() if name not in REGISTRY else REGISTRY
-    if name not in ops:
+    """The op called `name`, today or formerly. Raises KeyError: there is none."""
+    op = REGISTRY.get(name) or all_ops().get(present_name(name))
+    if op is None:
         raise KeyError(f"no op {name!r}; to add one, declare it in ops/<family>.py with @register_op")
-    return ops[name]
+    return op

@@ -17,11 +17,12 @@ _TYPE = r"\w+\[[^\]]*\]"
 _HEADER = re.compile(rf"graph @({_NAME})(<[^>]*>)?\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
 _SYMBOL = re.compile(r"(\w+): (\d+)\.\.(\d*)(?:, |\Z)")
 _PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( weight)?(?:, |\Z)")
-_OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:%{_NAME}(?:, )?)*"
+_OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:(?:\w+=)?%{_NAME}(?:, )?)*"
 _NODE = re.compile(rf"({_OUTPUTS}) = (\w+)\(({_OPERANDS})\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
 _OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
 _ATTR = re.compile(r'(\w+)=("[^"]*"|\[[^\]]*\]|dense<[^>]*>|[^,\s]+)(?:, |\Z)')
-_OPERAND = re.compile(rf"%({_NAME})(?:, |\Z)")
+_RESULT = re.compile(rf"%({_NAME})(?:, |\Z)")
+_OPERAND = re.compile(rf"(?:(\w+)=)?%({_NAME})(?:, |\Z)")
 _BODY = re.compile(r"(\w+) (@.*\{)\Z")
 
 Line = tuple[int, str]
@@ -59,7 +60,7 @@ def _parse(lines: list[Line]) -> Graph:
             elif number == lines[0][0]:
                 _parse_header(graph, values, header, symbols, number)
             elif line == "return" or line.startswith("return "):
-                graph.results = [_value(values, name) for (name,) in _all(_OPERAND, line[6:].strip(), number)]
+                graph.results = [_value(values, name) for (name,) in _all(_RESULT, line[6:].strip(), number)]
                 returned = True
             else:
                 own = {key: _parse(body) for key, body in bodies.get(number, {}).items()}
@@ -140,7 +141,11 @@ def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, 
         if not isinstance(op.schema.get(key), Body):
             raise GraphError(f"line {number}: {op.name} has no graph {key!r}")
         attrs[key] = body
-    inputs = [_value(values, name) for (name,) in _all(_OPERAND, match[3], number)]
+    inputs = []
+    for position, (label, name) in enumerate(_all(_OPERAND, match[3], number)):
+        if label and label != op.operand_name(position):
+            raise GraphError(f"line {number}: operand {position} of {op.name} is not called {label!r}")
+        inputs.append(_value(values, name))
     node = make_node(op.name, inputs, attrs, _unescape(match[5] or ""))
     if [(str(v.type)) for v in node.outputs] != [type_text for _, type_text in outputs]:
         found = ", ".join(str(v.type) for v in node.outputs)

@@ -124,9 +124,9 @@ def require_per_axis(name: str, values: Sequence[int], count: int, least: int) -
             f"{count} integers of at least {least}")
 
 
-def require_clamp(attrs: Attrs) -> None:
-    lower, upper = attrs["lower"], attrs["upper"]
-    require(lower <= upper, "lower and upper", f"{lower} and {upper}", "lower <= upper")  # NaN fails too
+def require_clamp(attrs: Attrs, least: str = "lower", most: str = "upper") -> None:
+    lower, upper = attrs[least], attrs[most]
+    require(lower <= upper, f"{least} and {most}", f"{lower} and {upper}", f"{least} <= {most}")  # NaN fails too
 
 
 # ---- type rules that families share ---------------------------------------------------------------------
@@ -176,6 +176,8 @@ def contiguous(array: np.ndarray) -> np.ndarray:
 
 def clamp_array(array: np.ndarray, lower: float, upper: float) -> np.ndarray:
     """min(max(array, lower), upper); NaN stays NaN. For integers the bounds round inwards and saturate."""
+    if (lower, upper) == (-math.inf, math.inf):
+        return array
     if array.dtype.kind != "f":
         info = np.iinfo(array.dtype)
         low = info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower)

@@ -1,8 +1,9 @@
-"""Convolution over one to three spatial axes, matrix products, attention, and the ops that passes make of several.
+"""Convolution over one to three spatial axes, matrix products with their epilogues, attention, and `scale_shift`.
 
-What passes make is defined by the core ops that it stands for. All of these end in a clamp to [lower, upper], which
-stands for the activation: relu is lower=0, none is -inf and inf. An f16 reference is computed in f32 throughout and
-cast back once.
+A contraction is a sum of products. Its epilogue is what passes make of the ops behind it: a bias for each output
+channel, a residual of the result's shape, a clamp to [lower, upper], which stands for the activation (relu is lower=0),
+then a second result, which is the first one times a scale plus a shift, clamped to [lower2, upper2]. All of these are
+optional. An f16 reference is computed in f32 throughout and cast back once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.opdef import Attrs, Rates, Shapes, Work, by_result, register_op
+from ngraph_mxnet.ir.opdef import FORMER, Attrs, Rates, Shapes, Work, by_result, register_op
 from ngraph_mxnet.ir.sizes import cached, greatest, least
 from ngraph_mxnet.ir.types import Attribute, Bool, Float, Int, Ints, PerAxis, Shape, TensorType
 from ngraph_mxnet.ops.common import (
@@ -47,6 +48,48 @@ _GEOMETRY: dict[str, Attribute] = {
     "data_dilations": PerAxis(fill=1, skip=2),
 }
 CONVOLUTION_ATTRS: dict[str, Attribute] = {**_GEOMETRY, **EXACT}
+EPILOGUE = ("bias", "residual", "scale", "shift")
+SECOND_CLAMP: dict[str, Attribute] = {"lower2": Float(-math.inf), "upper2": Float(math.inf)}
+_OPERATIONS = {"bias": 3, "factor": 1, "residual": 1, "scale": 3}
+"""Of an epilogue for each element of the result, by operand: bias and scale bring their clamps."""
+FORMER.update(dict.fromkeys(("convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift"),
+                            "convolution"), matmul_bias="matmul")
+
+
+def epilogue_types(names: Sequence[str], result: TensorType, types: Types, attrs: Attrs, axis: int) -> list[TensorType]:
+    """The types of a contraction's results. `names`: its epilogue; `result`: the sums' type; `axis`: of channels."""
+    given = dict(zip(names, types[2:], strict=False))
+    require_clamp(attrs)
+    if given or (attrs["lower"], attrs["upper"]) != (-math.inf, math.inf):
+        require(result.element.is_float, "operand 0", types[0], "f16, f32 or f64, which alone have an epilogue")
+        require("bias" in given, "bounds", f"{attrs['lower']} and {attrs['upper']}", "none without a bias")
+    for position, (name, type_) in enumerate(given.items(), 2):
+        require_shape(type_, result.shape if name == "residual" else (result.shape[axis],), position=position)
+    require(("scale" in given) is ("shift" in given), "operands", ", ".join(given), "scale and shift, or neither")
+    if "scale" not in given:
+        return [result]
+    require_clamp(attrs, "lower2", "upper2")
+    return [result, result]
+
+
+def finished(names: Sequence[str], sums: np.ndarray, inputs: Arrays, attrs: Attrs, axis: int) -> list[np.ndarray]:
+    """The reference of an epilogue. See `epilogue_types` for the arguments.
+
+    With a factor, sums are of integers, exact in float64. They are rounded to float32 with their bias, and once more
+    with factor and addend.
+    """
+    given = dict(zip(names, inputs[2:], strict=False))
+    vectors = {name: along_axis(array, axis, sums.ndim) for name, array in given.items() if name != "residual"}
+    total = sums + vectors["bias"] if given else sums
+    if "factor" in given:
+        factor, addend = (vectors[name].astype(np.float64) for name in ("factor", "addend"))
+        total = (total.astype(np.float32).astype(np.float64) * factor + addend).astype(np.float32)
+    if "residual" in given:
+        total = total + given["residual"]
+    total = clamp_array(total, attrs["lower"], attrs["upper"])
+    if "scale" not in given:
+        return [total]
+    return [total, clamp_array(total * vectors["scale"] + vectors["shift"], attrs["lower2"], attrs["upper2"])]
 
 
 def convolution_type(types: Types, attrs: Attrs) -> TensorType:
@@ -122,12 +165,18 @@ def _met(data: np.ndarray, kernel: Shape, sizes: Shape, attrs: Attrs) -> Iterato
         yield tap, padded[window]
 
 
-def convolution_work(extra: int) -> Work:
-    """A multiply-add counts once; `extra` operations follow for each element."""
-    return lambda operands, results, attrs: {"simple": prod(results[0]) * (prod(operands[1][1:]) + extra)}
+def convolution_work(epilogue: Sequence[str] = ()) -> Work:
+    """A multiply-add counts once; the operations of the epilogue follow for each element."""
+    return lambda operands, results, attrs: {
+        "simple": prod(results[0]) * (prod(operands[1][1:]) + _extra(epilogue, operands))}
 
 
-@register_op("convolution", operands=2, attrs=CONVOLUTION_ATTRS, kind="convolution", work=convolution_work(0))
+def _extra(epilogue: Sequence[str], operands: Shapes) -> int:
+    return sum(_OPERATIONS.get(name, 0) for name, _ in zip(epilogue, operands[2:], strict=False))
+
+
+@register_op("convolution", operands=(2, 6), attrs={**CONVOLUTION_ATTRS, **CLAMP, **SECOND_CLAMP}, kind="convolution",
+             work=convolution_work(EPILOGUE), epilogue=EPILOGUE)
 def convolution(types, attrs):
     """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R], one to three spatial axes.
 
@@ -137,14 +186,17 @@ def convolution(types, attrs):
     out[n, o, r] = sum over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k],
     where data is 0 outside and c' is channel c of the group of o. This is the cross-correlation that MXNet
     and ONNX call convolution.
+
+    The epilogue: clamp(out + bias[O] + residual T[N, O, *R]); with scale[O] and shift[O] a second result,
+    clamp2(that * scale + shift), where clamp2 is to [lower2, upper2].
     """
-    return convolution_type(types, attrs)
+    return epilogue_types(EPILOGUE, convolution_type(types, attrs), types, attrs, 1)
 
 
 @convolution.reference
 @in_f32
 def _(inputs, attrs):
-    return convolution_array(inputs, attrs)
+    return finished(EPILOGUE, convolution_array(inputs, attrs), inputs, attrs, 1)
 
 
 def _weight_gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
@@ -214,29 +266,33 @@ def matmul_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     return np.matmul(a, b)
 
 
-def matmul_work(extra: int) -> Work:
-    """A multiply-add counts once; `extra` operations follow for each element."""
+def matmul_work(epilogue: Sequence[str] = ()) -> Work:
+    """A multiply-add counts once; the operations of the epilogue follow for each element."""
 
     def work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
         inner = operands[0][-2 if attrs.get("transpose_a") else -1]
-        return {"simple": prod(results[0]) * (inner + extra)}
+        return {"simple": prod(results[0]) * (inner + _extra(epilogue, operands))}
 
     return work
 
 
-@register_op("matmul", operands=2, attrs=MATMUL_ATTRS, kind="product", work=matmul_work(0))
+@register_op("matmul", operands=(2, 3), attrs={**MATMUL_ATTRS, **CLAMP}, kind="product", work=matmul_work(EPILOGUE),
+             epilogue=EPILOGUE[:1])
 def matmul(types, attrs):
     """T[..., M, K], T[..., K, N] -> T[..., M, N]; leading axes broadcast.
 
     `transpose_a` reads operand 0 as [..., K, M], `transpose_b` operand 1 as [..., N, K]. Integers wrap.
+    The epilogue: clamp(product + bias[N]).
     """
-    return matmul_type(types, attrs)
+    result = matmul_type(types, attrs)
+    return epilogue_types(EPILOGUE, result, types, attrs, result.rank - 1)
 
 
 @matmul.reference
 @in_f32
 def _(inputs, attrs):
-    return matmul_array(inputs, attrs)
+    sums = matmul_array(inputs, attrs)
+    return finished(EPILOGUE, sums, inputs, attrs, sums.ndim - 1)
 
 
 def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
@@ -333,90 +389,6 @@ def _(inputs, attrs):
     return [array.astype(inputs[0].dtype) for array in found]
 
 
-def _clamped(array: np.ndarray, attrs) -> np.ndarray:
-    return clamp_array(array, attrs["lower"], attrs["upper"])
-
-
-def _convolution_bias_type(types, attrs):
-    """Data, weights and bias T[O], and perhaps a residual of the result's type."""
-    require_domain(types, FLOAT)
-    require_clamp(attrs)
-    result = convolution_type(types, attrs)
-    require_shape(types[2], (result.shape[1],), position=2)
-    if len(types) > 3:
-        require_shape(types[3], result.shape, position=3)
-    return result
-
-
-def _convolution_bias(inputs, attrs) -> np.ndarray:
-    return convolution_array(inputs, attrs) + along_axis(inputs[2], 1, inputs[0].ndim)
-
-
-@register_op("convolution_bias", operands=3, attrs={**CONVOLUTION_ATTRS, **CLAMP}, kind="convolution",
-             work=convolution_work(3))
-def convolution_bias(types, attrs):
-    """clamp(convolution(data, weights) + bias[O])."""
-    return _convolution_bias_type(types, attrs)
-
-
-@convolution_bias.reference
-@in_f32
-def _(inputs, attrs):
-    return _clamped(_convolution_bias(inputs, attrs), attrs)
-
-
-@register_op("convolution_bias_add", operands=4, attrs={**CONVOLUTION_ATTRS, **CLAMP}, kind="convolution",
-             work=convolution_work(4))
-def convolution_bias_add(types, attrs):
-    """clamp(convolution(data, weights) + bias[O] + residual), the residual of the result's type."""
-    return _convolution_bias_type(types, attrs)
-
-
-@convolution_bias_add.reference
-@in_f32
-def _(inputs, attrs):
-    return _clamped(_convolution_bias(inputs, attrs) + inputs[3], attrs)
-
-
-@register_op("convolution_bias_add_scale_shift", operands=6,
-             attrs={**CONVOLUTION_ATTRS, **CLAMP, "lower2": Float(-math.inf), "upper2": Float(math.inf)},
-             kind="convolution", work=convolution_work(7))
-def convolution_bias_add_scale_shift(types, attrs):
-    """(sum, clamp2(sum * scale[O] + shift[O])).
-
-    sum = clamp(convolution(data, weights) + bias[O] + residual); clamp2 is to [lower2, upper2].
-    """
-    result = _convolution_bias_type(types[:4], attrs)
-    require(attrs["lower2"] <= attrs["upper2"], "lower2 and upper2", f"{attrs['lower2']} and {attrs['upper2']}",
-            "lower2 <= upper2")
-    require_channel_vectors([result, *types[4:]], 1)
-    return [result, result]
-
-
-@convolution_bias_add_scale_shift.reference
-@in_f32
-def _(inputs, attrs):
-    total = _clamped(_convolution_bias(inputs, attrs) + inputs[3], attrs)
-    scale, shift = (along_axis(v, 1, total.ndim) for v in inputs[4:])
-    return [total, clamp_array(total * scale + shift, attrs["lower2"], attrs["upper2"])]
-
-
-@register_op("matmul_bias", operands=3, attrs={**MATMUL_ATTRS, **CLAMP}, kind="product", work=matmul_work(3))
-def matmul_bias(types, attrs):
-    """clamp(matmul(a, b) + bias[N]), N the last axis of the product."""
-    require_domain(types, FLOAT)
-    require_clamp(attrs)
-    result = matmul_type(types, attrs)
-    require_shape(types[2], result.shape[-1:], position=2)
-    return result
-
-
-@matmul_bias.reference
-@in_f32
-def _(inputs, attrs):
-    return _clamped(matmul_array(inputs, attrs) + inputs[2], attrs)
-
-
 @register_op("scale_shift", operands=3, attrs=CLAMP, work=by_result(simple=3), tolerant=True, by_channel=True)
 def scale_shift(types, attrs):
     """T[N, C, ...], T[C], T[C] -> T[N, C, ...]: clamp(data * scale + shift), per channel on axis 1."""
@@ -431,4 +403,4 @@ def scale_shift(types, attrs):
 def _(inputs, attrs):
     data = inputs[0]
     scale, shift = (along_axis(v, 1, data.ndim) for v in inputs[1:])
-    return _clamped(data * scale + shift, attrs)
+    return clamp_array(data * scale + shift, attrs["lower"], attrs["upper"])

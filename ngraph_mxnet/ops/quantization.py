@@ -10,33 +10,31 @@ the sums times the largest number are within 32,767: up to 127 weights may add u
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.opdef import DIVIDE, Attrs, by_result, register_op
-from ngraph_mxnet.ir.types import Bool, Float, Int, TensorType, f32, i8, i32, u8
+from ngraph_mxnet.ir.opdef import DIVIDE, FORMER, Attrs, by_result, register_op
+from ngraph_mxnet.ir.types import Bool, Int, TensorType, f32, i8, i32, u8
 from ngraph_mxnet.ops.common import (
     CLAMP,
-    FLOAT,
     Arrays,
     Types,
     along_axis,
-    clamp_array,
     normal_axis,
     require,
-    require_clamp,
-    require_domain,
     require_rank,
     require_shape,
 )
 from ngraph_mxnet.ops.contractions import (
     CONVOLUTION_ATTRS,
     MATMUL_ATTRS,
+    SECOND_CLAMP,
     convolution_array,
     convolution_type,
     convolution_work,
+    epilogue_types,
+    finished,
     matmul_array,
     matmul_type,
     matmul_work,
@@ -132,35 +130,17 @@ def _(inputs, attrs):
 
 # ---- products -------------------------------------------------------------------------------------------
 
+_EPILOGUE = ("bias", "factor", "addend", "residual", "scale", "shift")
 _PRODUCT: dict[str, Any] = {"short_sums": Bool(False), **CLAMP}
-_CONVOLUTION: dict[str, Any] = {**CONVOLUTION_ATTRS, "pad_value": Int(0), **_PRODUCT}
-_SECOND = {"lower2": Float(-math.inf), "upper2": Float(math.inf)}
+FORMER.update(dict.fromkeys(("quantized_convolution_add", "quantized_convolution_add_scale_shift"),
+                            "quantized_convolution"))
 
 
-def _require_products(types: Types, attrs: Attrs, channels: int) -> None:
-    """Data u8, weights i8; bias i32, factor f32 and addend f32, one for each channel."""
-    for position, element in enumerate((u8, i8, i32, f32, f32)):
-        require(types[position].element is element, f"operand {position}", types[position], element)
-    for position in (2, 3, 4):
-        require_shape(types[position], (channels,), position=position)
-    require_clamp(attrs)
-
-
-def _real(sums: np.ndarray, inputs: Arrays, axis: int) -> np.ndarray:
-    """(sums + bias) * factor + addend in float64, the sum of integers rounded to float32 first."""
-    bias, factor, addend = (along_axis(vector, axis, sums.ndim).astype(np.float64) for vector in inputs[2:5])
-    return (sums + bias).astype(np.float32).astype(np.float64) * factor + addend
-
-
-def _convolution_type(types: Types, attrs: Attrs) -> TensorType:
-    wide = [TensorType(f32, type_.shape) for type_ in types[:2]]
-    result = convolution_type(wide, attrs)
-    _require_products(types, attrs, result.shape[1])
-    require(0 <= attrs["pad_value"] <= 255, "pad_value", attrs["pad_value"], "0 to 255")
-    if len(types) > 5:
-        require_domain(types[5:6], FLOAT)
-        require_shape(types[5], result.shape, position=5)
-    return result
+def _product_types(result: TensorType, types: Types, attrs: Attrs, axis: int) -> list[TensorType]:
+    """Data u8, weights i8, bias i32; all others are f32."""
+    for position, (type_, element) in enumerate(zip(types, (u8, i8, i32, *[f32] * 5), strict=False)):
+        require(type_.element is element, f"operand {position}", type_, element)
+    return epilogue_types(_EPILOGUE, result, types, attrs, axis)
 
 
 def _sums(inputs: Arrays, attrs: Attrs) -> np.ndarray:
@@ -171,72 +151,38 @@ def _sums(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     return inner + along_axis(of_padding, 1, inner.ndim)
 
 
-def _convolution(inputs: Arrays, attrs: Attrs) -> np.ndarray:
-    total = _real(_sums(inputs, attrs), inputs, 1)
-    if len(inputs) > 5:
-        total = total.astype(np.float32) + inputs[5]
-    return clamp_array(total.astype(np.float32), attrs["lower"], attrs["upper"])
-
-
-@register_op("quantized_convolution", operands=5, attrs=_CONVOLUTION, kind="convolution", work=convolution_work(4),
-             multiplies_bytes=True)
+@register_op("quantized_convolution", operands=(5, 8), kind="convolution", work=convolution_work(_EPILOGUE),
+             attrs={**CONVOLUTION_ATTRS, "pad_value": Int(0), **_PRODUCT, **SECOND_CLAMP}, multiplies_bytes=True,
+             epilogue=_EPILOGUE)
 def quantized_convolution(types, attrs):
     """clamp((sum + bias[O]) * factor[O] + addend[O]) in f32, of data u8, weights i8, bias i32, factor and addend f32.
 
-    The sum is `convolution`'s, of integers, exact; outside, data is `pad_value`.
+    The sum is `convolution`'s, of integers, exact; outside, data is `pad_value`. A residual, scale and shift are f32
+    and follow as in `convolution`: the residual is added before the clamp.
     """
-    return _convolution_type(types, attrs)
+    result = convolution_type([TensorType(f32, type_.shape) for type_ in types[:2]], attrs)
+    require(0 <= attrs["pad_value"] <= 255, "pad_value", attrs["pad_value"], "0 to 255")
+    return _product_types(result, types, attrs, 1)
 
 
 @quantized_convolution.reference
 def _(inputs, attrs):
-    return _convolution(inputs, attrs)
+    return finished(_EPILOGUE, _sums(inputs, attrs), inputs, attrs, 1)
 
 
-@register_op("quantized_convolution_add", operands=6, attrs=_CONVOLUTION, kind="convolution", work=convolution_work(5),
-             multiplies_bytes=True)
-def quantized_convolution_add(types, attrs):
-    """Compute `quantized_convolution` with a residual f32 of the result's shape, which is added before the clamp."""
-    return _convolution_type(types, attrs)
-
-
-@quantized_convolution_add.reference
-def _(inputs, attrs):
-    return _convolution(inputs, attrs)
-
-
-@register_op("quantized_convolution_add_scale_shift", operands=8, attrs={**_CONVOLUTION, **_SECOND},
-             kind="convolution", work=convolution_work(8), multiplies_bytes=True)
-def quantized_convolution_add_scale_shift(types, attrs):
-    """(sum, clamp2(sum * scale[O] + shift[O])): sum is `quantized_convolution_add`'s; clamp2 is to [lower2, upper2]."""
-    result = _convolution_type(types[:6], attrs)
-    for position in (6, 7):
-        require_shape(types[position], (result.shape[1],), position=position)
-    return [result, result]
-
-
-@quantized_convolution_add_scale_shift.reference
-def _(inputs, attrs):
-    total = _convolution(inputs[:6], attrs)
-    scale, shift = (along_axis(vector, 1, total.ndim) for vector in inputs[6:])
-    return [total, clamp_array(total * scale + shift, attrs["lower2"], attrs["upper2"])]
-
-
-@register_op("quantized_matmul", operands=5, attrs={**MATMUL_ATTRS, **_PRODUCT}, kind="product", work=matmul_work(4),
-             multiplies_bytes=True)
+@register_op("quantized_matmul", operands=5, attrs={**MATMUL_ATTRS, **_PRODUCT}, kind="product",
+             work=matmul_work(_EPILOGUE), multiplies_bytes=True, epilogue=_EPILOGUE[:3])
 def quantized_matmul(types, attrs):
     """clamp((sum + bias[N]) * factor[N] + addend[N]) in f32: the sum is `matmul`'s of u8 and i8, exact; N is the last
     axis of the product; bias i32, factor and addend f32."""
     result = matmul_type([TensorType(f32, type_.shape) for type_ in types[:2]], attrs)
-    _require_products(types, attrs, result.shape[-1])
-    return result
+    return _product_types(result, types, attrs, result.rank - 1)
 
 
 @quantized_matmul.reference
 def _(inputs, attrs):
     sums = matmul_array([array.astype(np.float64) for array in inputs[:2]], attrs)
-    total = _real(sums, inputs, sums.ndim - 1).astype(np.float32)
-    return clamp_array(total, attrs["lower"], attrs["upper"])
+    return finished(_EPILOGUE, sums, inputs, attrs, sums.ndim - 1)
 
 
 # ---- sums of integers -----------------------------------------------------------------------------------
@@ -263,7 +209,7 @@ def _centred(inputs: Arrays, axis: int) -> list[np.ndarray]:
     return [data - zero, weights - each]
 
 
-@register_op("integer_convolution", operands=4, attrs=CONVOLUTION_ATTRS, kind="convolution", work=convolution_work(0),
+@register_op("integer_convolution", operands=4, attrs=CONVOLUTION_ATTRS, kind="convolution", work=convolution_work(),
              multiplies_bytes=True)
 def integer_convolution(types, attrs):
     """P[N, C, *S], Q[O, C/groups, *K], zero points P[] and Q[] or Q[O] -> i32[N, O, *R]; P and Q are u8 or i8.
@@ -279,7 +225,7 @@ def _(inputs, attrs):
     return convolution_array(_centred(inputs, 0), attrs).astype(np.int64).astype(np.int32)
 
 
-@register_op("integer_matmul", operands=4, attrs=MATMUL_ATTRS, kind="product", work=matmul_work(0),
+@register_op("integer_matmul", operands=4, attrs=MATMUL_ATTRS, kind="product", work=matmul_work(),
              multiplies_bytes=True)
 def integer_matmul(types, attrs):
     """P[..., M, K], Q[..., K, N], zero points P[] and Q[] or Q[N] -> i32[..., M, N]; P and Q are u8 or i8.

@@ -20,8 +20,6 @@ from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.simplify import merge_bounds
 
-NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
-
 
 def host_of(value: Value, rw: Rewriter) -> Node | None:
     """The contraction of real numbers, or scale_shift, whose only result `value` is."""
@@ -67,23 +65,22 @@ def varies_by_channel_only(value: Value, host: Value, axis: int) -> bool:
 
 def bias_of(host: Node, rw: Rewriter) -> Value:
     """The bias operand, zeros for a host without."""
-    if host.op.name in ("convolution", "matmul"):
-        channels = host.output.shape[channel_axis(host)]
-        return rw.constant(np.zeros(channels, host.output.type.element.numpy))
-    return host.inputs[2]
+    if len(host.inputs) > 2:
+        return host.inputs[2]
+    return rw.constant(np.zeros(host.output.shape[channel_axis(host)], host.output.type.element.numpy))
 
 
 def with_bias(host: Node, weights: Value, bias: Value, rw: Rewriter, *, origin: Sequence[Node],
-              lower: float | None = None, upper: float | None = None) -> Value:
+              **bounds: float) -> Value:
     """The host anew with other weights and bias, and other bounds if given."""
-    name = {"convolution": "convolution_bias", "matmul": "matmul_bias"}.get(host.op.name, host.op.name)
-    bounds = {key: v for key, v in (("lower", lower), ("upper", upper)) if v is not None}
     operands = (host.inputs[0], weights, bias, *host.inputs[3:])
-    return rw.make(name, *operands, origin=origin, **{**host.attrs, **bounds})
+    return rw.make(host.op.name, *operands, origin=origin, **{**host.attrs, **bounds})
 
 
 def zero_bias(node: Node, rw: Rewriter) -> Answer:
-    """convolution -> convolution_bias with zeros. Not for integers, which that op does not take."""
+    """convolution -> convolution with a bias of zeros. Not for integers, which have no bias."""
+    if node.epilogue:
+        return None
     if not node.output.type.element.is_float:
         return "integers"
     return with_bias(node, node.inputs[1], bias_of(node, rw), rw, origin=(node,))
@@ -100,7 +97,7 @@ def pad_into_convolution(node: Node, rw: Rewriter) -> Answer:
     Not for another value than 0, the modes edge and reflect, or a pad of the batch or channel axis.
     """
     pad = rw.producer(node.inputs[0], "pad")
-    if pad is None:
+    if pad is None or len(node.outputs) != 1:
         return None
     return _not_spatial(pad) or _not_value(pad, 0) or _merged(node, pad, rw)
 
@@ -169,15 +166,13 @@ def _merged(node: Node, pad: Node, rw: Rewriter, **changed: Any) -> Value | str:
 def pad_fusion() -> RewritePass:
     return RewritePass("pad_fusion", {
         "convolution": [pad_into_convolution],
-        "convolution_bias": [pad_into_convolution],
-        "convolution_bias_add": [pad_into_convolution],
         "avg_pool": [pad_into_average],
         "max_pool": [pad_into_maximum],
     })
 
 
-def add_residual(node: Node, rw: Rewriter) -> Answer:
-    """add(convolution[_bias](x), residual) -> convolution_bias_add.
+def add_residual(node: Node, rw: Rewriter, name: str = "convolution") -> Answer:
+    """add(convolution(x), residual) -> convolution with that residual, of the op `name`.
 
     The residual has exactly the result's shape. When both operands are convolutions, the later one in
     topological order hosts the addition: the other is ready by then, as its residual. Not when the
@@ -186,8 +181,8 @@ def add_residual(node: Node, rw: Rewriter) -> Answer:
     """
     hosts, reasons = [], []
     for x, residual in (node.inputs, node.inputs[::-1]):
-        host = rw.producer(x, "convolution", "convolution_bias")
-        if host is None:
+        host = rw.producer(x, name)
+        if host is None or "residual" in host.epilogue:
             continue
         reason = closed(host, rw)
         if reason is None and x.type != residual.type:
@@ -200,9 +195,8 @@ def add_residual(node: Node, rw: Rewriter) -> Answer:
     if not hosts:
         return "; ".join(reasons) or None
     host, residual = max(hosts, key=lambda pair: rw.position(pair[0]))
-    data, weights = host.inputs[:2]
-    return rw.make("convolution_bias_add", data, weights, bias_of(host, rw), residual, **host.attrs,
-                   origin=(host, node))
+    operands = host.inputs if host.epilogue else [*host.inputs, bias_of(host, rw)]
+    return rw.make(name, *operands, residual, **host.attrs, origin=(host, node))
 
 
 def residual_fusion() -> RewritePass:
@@ -212,7 +206,7 @@ def residual_fusion() -> RewritePass:
 def clamp_into_host(node: Node, rw: Rewriter) -> Answer:
     """clamp(contraction) -> contraction with bounds; bounds that it has already are merged.
 
-    A contraction without bias gets one of zeros: only the ops with bias have bounds.
+    A contraction without bias gets one of zeros.
     Not when the unclamped value has other readers, nor for integers.
     """
     host = host_of(node.inputs[0], rw)
@@ -222,8 +216,7 @@ def clamp_into_host(node: Node, rw: Rewriter) -> Answer:
         return f"{host} has other readers"
     if not node.output.type.element.is_float:
         return "integers"
-    bounds = merge_bounds(host, node) if "lower" in host.attrs else dict(node.attrs)
-    return with_bias(host, host.inputs[1], bias_of(host, rw), rw, origin=(host, node), **bounds)
+    return with_bias(host, host.inputs[1], bias_of(host, rw), rw, origin=(host, node), **merge_bounds(host, node))
 
 
 def clamp_before_pool(node: Node, rw: Rewriter) -> Answer:
@@ -377,23 +370,22 @@ def swish_fusion() -> RewritePass:
                                         "add": [shifted]})
 
 
-def scale_shift_of_sum(node: Node, rw: Rewriter) -> Answer:
-    """scale_shift(convolution_bias_add) -> output 1 of convolution_bias_add_scale_shift; output 0 is the sum.
+def scale_shift_of_sum(node: Node, rw: Rewriter, name: str = "convolution") -> Answer:
+    """scale_shift(convolution with a residual) -> output 1 of that convolution, of the op `name`; output 0 is the sum.
 
     Not when scale or shift are known only at run time: they could depend on the sum. Of several scale_shifts
     of one sum the first is fused.
     """
     total = node.inputs[0]
-    host = rw.producer(total, "convolution_bias_add", "convolution_bias_add_scale_shift")
-    if host is None or (host.op.name != "convolution_bias_add" and total.index == 1):
+    host = rw.producer(total, name)
+    if host is None or "residual" not in host.epilogue or total.index == 1:
         return None
-    if host.op.name != "convolution_bias_add":
+    if "scale" in host.epilogue:
         return "the sum has a scale_shift already"
     if not (rw.static(node.inputs[1]) and rw.static(node.inputs[2])):
         return "scale or shift may differ with every run"
     bounds = {"lower2": node.attrs["lower"], "upper2": node.attrs["upper"]}
-    first = rw.make("convolution_bias_add_scale_shift", *host.inputs, *node.inputs[1:], origin=(host, node),
-                    **host.attrs, **bounds)
+    first = rw.make(name, *host.inputs, *node.inputs[1:], origin=(host, node), **{**host.attrs, **bounds})
     assert first.node is not None
     return {total: first, node.output: first.node.outputs[1]}
 
@@ -422,7 +414,9 @@ def fuse_attention(node: Node, rw: Rewriter) -> Answer:
     Masked: a select with one number behind it, or a tensor that is added; after the softmax a select of 0 by the same
     condition. Every step has no other reader. Batches do not broadcast.
     """
-    if node.attrs["transpose_a"] or node.output.type.rank not in (3, 4) or node.output.type.element not in (f16, f32):
+    if node.epilogue or node.attrs["transpose_a"]:
+        return None
+    if node.output.type.rank not in (3, 4) or node.output.type.element not in (f16, f32):
         return None
     weights, values = node.inputs
     cleared = rw.producer(weights, "select")
@@ -492,7 +486,7 @@ def _scores(value: Value, rw: Rewriter) -> _Scores | None:
         return None
     name, inputs = node.op.name, [rw.resolve(v) for v in node.inputs]
     if name == "matmul":
-        return None if node.attrs["transpose_a"] else _Scores(node)
+        return None if node.attrs["transpose_a"] or node.epilogue else _Scores(node)
     if name in ("multiply", "divide"):
         for x, other in (inputs, inputs[::-1]) if name == "multiply" else (inputs,):
             factor, inner = uniform(other), _scores(x, rw)

@@ -232,7 +232,7 @@ def shuffled(node: Node, rw: Rewriter) -> Answer:
     """
     data, weights = node.inputs[:2]
     attrs, steps = node.attrs, node.attrs["data_dilations"]
-    if data.type.rank != 4 or all(step == 1 for step in steps):
+    if data.type.rank != 4 or all(step == 1 for step in steps) or "residual" in node.epilogue:
         return None
     outputs, inputs, *kernel = weights.shape
     border = tuple(step - 1 for step in steps)
@@ -251,7 +251,7 @@ def shuffled(node: Node, rw: Rewriter) -> Answer:
     weights = rw.reshape(rw.make("transpose", weights, order=(2, 3, 0, 1)), (phases * outputs, inputs, 1, 1))
     whole = {**attrs, "data_dilations": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
     operands: list[Value] = [data, weights]
-    if node.op.name != "convolution":
+    if node.epilogue:
         bias = rw.reshape(bias_of(node, rw), (1, outputs))
         operands.append(rw.reshape(rw.make("broadcast", bias, shape=(phases, outputs)), (phases * outputs,)))
     product = rw.make(node.op.name, *operands, **whole)
@@ -261,7 +261,7 @@ def shuffled(node: Node, rw: Rewriter) -> Answer:
 
 
 def pixel_shuffle() -> RewritePass:
-    return RewritePass("pixel_shuffle", {"convolution": [shuffled], "convolution_bias": [shuffled]})
+    return RewritePass("pixel_shuffle", {"convolution": [shuffled]})
 
 
 def _scattered(value: Value, rw: Rewriter) -> Node | None:
@@ -329,8 +329,8 @@ def embedding(node: Node, rw: Rewriter) -> Answer:
 
     The weights are taken to be finite, and known before the run, as they are copied.
     """
-    hot, weights = node.inputs
-    if hot.type.rank != 2 or weights.type.rank != 2 or node.attrs["transpose_a"]:
+    hot, weights = node.inputs[:2]
+    if node.epilogue or hot.type.rank != 2 or weights.type.rank != 2 or node.attrs["transpose_a"]:
         return None
     numbers = _numbers(hot, rw)
     if numbers is None:

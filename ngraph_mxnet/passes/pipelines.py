@@ -25,7 +25,6 @@ from ngraph_mxnet.passes.base import (
     Rewriter,
 )
 from ngraph_mxnet.passes.fuse import (
-    NO_CLAMP,
     bias_of,
     channel_axis,
     channel_vector,
@@ -111,8 +110,8 @@ def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Nod
     `outer` is the node that applied them; its bounds, if it has any, become the host's.
 
     Not when the host has other readers, has clamped, or when weights, scale or shift are known only at run
-    time: then scaling the weights may cost more than scaling the result. Not into convolution_bias_add, whose
-    residual would have to be scaled too, except a mere shift.
+    time: then scaling the weights may cost more than scaling the result. Not into one with a residual, which would have
+    to be scaled too, except a mere shift.
     """
     reason = closed(host, rw)
     if reason:
@@ -121,19 +120,19 @@ def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Nod
         needed = what != "weights" or (scale is not None and host.op.name != "scale_shift")
         if needed and value is not None and not rw.static(value):
             return f"the {what} of {host if what == 'weights' else outer} may differ with every run"
-    if host.op.name == "convolution_bias_add" and scale is not None:
+    if "residual" in host.epilogue and scale is not None:
         return f"the residual of {host} would have to be scaled too"
     weights = host.inputs[1] if scale is None else _scaled(host, scale, rw)
-    without_bias = host.op.name in ("convolution", "matmul")
-    if without_bias and shift is None and "lower" not in outer.attrs:
+    without_bias = len(host.inputs) == 2
+    bounds = {key: value for key, value in outer.attrs.items() if key in ("lower", "upper")}
+    if without_bias and shift is None and not bounds:
         return rw.make(host.op.name, host.inputs[0], weights, origin=(host, outer), **host.attrs)
     bias = None if without_bias else host.inputs[2]
     if bias is not None and scale is not None:
         bias = rw.make("multiply", bias, scale, origin=(outer,))
     if shift is not None:
         bias = shift if bias is None else rw.make("add", bias, shift, origin=(outer,))
-    return with_bias(host, weights, bias if bias is not None else bias_of(host, rw), rw, origin=(host, outer),
-                     lower=outer.attrs.get("lower"), upper=outer.attrs.get("upper"))
+    return with_bias(host, weights, bias if bias is not None else bias_of(host, rw), rw, origin=(host, outer), **bounds)
 
 
 def _scaled(host: Node, scale: Value, rw: Rewriter) -> Value:
@@ -165,7 +164,7 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
             continue
         bias = channel_vector(other, x, channel_axis(host), rw)
         assert bias is not None
-        if host.op.name not in ("convolution", "matmul"):
+        if len(host.inputs) > 2:
             bias = rw.make("add", host.inputs[2], bias)
         return with_bias(host, host.inputs[1], bias, rw, origin=(host, node))
     return answer
@@ -227,7 +226,7 @@ def multiply_add(node: Node, rw: Rewriter) -> Answer:
             assert scale is not None and shift is not None
             if node.op.name == "subtract":
                 shift = rw.make("negative", shift)
-            return rw.make("scale_shift", x, scale, shift, **NO_CLAMP, origin=(inner, node))
+            return rw.make("scale_shift", x, scale, shift, origin=(inner, node))
     return None
 
 
@@ -250,7 +249,7 @@ def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
     epsilon = float(computing(node.attrs["epsilon"]))  # as it counts: frameworks write it with more or fewer digits
     made = rw.make("batch_norm_factors", *node.inputs[1:], epsilon=epsilon).node
     assert made is not None
-    return rw.make("scale_shift", node.inputs[0], *made.outputs, **NO_CLAMP)
+    return rw.make("scale_shift", node.inputs[0], *made.outputs)
 
 
 def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:

@@ -90,9 +90,9 @@ def multiply_zero(node: Node, rw: Rewriter) -> Answer:
 
 
 def product_of_nothing(node: Node, rw: Rewriter) -> Answer:
-    """A sum over no elements is 0, whatever the shape of the sums."""
+    """A sum over no elements is 0, whatever the shape of the sums. Not where something follows the sums."""
     a, b = node.inputs[:2]
-    if not any(map(is_zero, (*a.shape, *b.shape))):
+    if node.epilogue or not any(map(is_zero, (*a.shape, *b.shape))):
         return None
     zero = rw.constant(np.zeros((), node.output.type.element.numpy))
     return rw.make("broadcast", zero, shape=node.output.type.shape)

@@ -25,6 +25,7 @@ from ngraph_mxnet.errors import CalibrationError, listed
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.package.files import new_file
+from ngraph_mxnet.quantisation.byte_products import QUANTIZED
 from ngraph_mxnet.quantisation.calibration import BOUNDS, LEAST_SCALE, Calibration, Channels, affine
 from ngraph_mxnet.quantisation.layers import (
     BIAS,
@@ -255,15 +256,6 @@ _LARGEST = BOUNDS["i8"][1]
 """The number that the largest weight of a channel becomes."""
 SHORT = 126
 """The limit of the sum of four weights: rounding adds two at most, and 128 times 255 fits 16 bits."""
-_RESIDUAL_AT = 3
-_QUANTIZED = {
-    "convolution": "quantized_convolution",
-    "convolution_bias": "quantized_convolution",
-    "convolution_bias_add": "quantized_convolution_add",
-    "convolution_bias_add_scale_shift": "quantized_convolution_add_scale_shift",
-    "matmul": "quantized_matmul",
-    "matmul_bias": "quantized_matmul",
-}
 
 
 def products(graph: Graph) -> dict[str, Node]:
@@ -276,7 +268,7 @@ def products(graph: Graph) -> dict[str, Node]:
     derivation = Derivation()
     found: dict[str, Node] = {}
     for node in graph.nodes:
-        if node.op.name not in _QUANTIZED or node.attrs["exact"]:
+        if not node.op.epilogue or node.op.multiplies_bytes or node.attrs["exact"]:
             continue
         if node.inputs[1].node is node.inputs[0].node is not None:
             continue
@@ -327,11 +319,12 @@ class QuantizeProducts:
                 nodes.append(node)
                 continue
             made, scale = Maker(node, nodes), chosen[node]
-            data, others = bytes_of(made, node.inputs[0], scale), node.inputs[_RESIDUAL_AT:]
-            if others and others[0] in residuals:
-                kept = residuals[others[0]]
-                others[0] = made("dequantize", bytes_of(made, others[0], kept), *_affine(made, kept))
-            result = self._product(made, node, data, scale, others, self.means.get(names[node]))
+            data, epilogue = bytes_of(made, node.inputs[0], scale), node.epilogue
+            residual = epilogue.get("residual")
+            if residual in residuals:
+                kept = residuals[residual]
+                epilogue["residual"] = made("dequantize", bytes_of(made, residual, kept), *_affine(made, kept))
+            result = self._product(made, node, data, scale, epilogue, self.means.get(names[node]))
             replaced.update(zip(node.outputs, result, strict=True))
         graph.nodes = nodes
         graph.replace(replaced)
@@ -343,14 +336,15 @@ class QuantizeProducts:
         as_data = {node.inputs[0]: scale for node, scale in chosen.items()}
         found = {}
         for node in chosen:
-            for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
+            value = node.epilogue.get("residual")
+            if value is not None:
                 scale = as_data.get(value) or self.scales.get(names[node] + RESIDUAL)
-                only = all(reader in chosen and at in (0, _RESIDUAL_AT) for reader, at in readers[value])
+                only = all(reader in chosen and reader.op.is_data(at) for reader, at in readers[value])
                 if scale is not None and only and value not in results:
                     found[value] = scale
         return found
 
-    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value],
+    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, epilogue: dict[str, Value],
                  means: Sequence[float] | None) -> list[Value]:
         weights = node.inputs[1]
         axis, inner = weight_axes(node)
@@ -369,13 +363,13 @@ class QuantizeProducts:
         else:
             bias = made.constant(np.zeros(channels, np.int32))
         factor = made("multiply", steps, made.constant(np.float32(scale.scale)))
-        addend = node.inputs[2] if len(node.inputs) > 2 else made.constant(np.zeros(channels, np.float32))
+        addend = epilogue.pop("bias", None) or made.constant(np.zeros(channels, np.float32))
         if means is not None:
             addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
         attrs = {**node.attrs, "short_sums": short}
         if node.op.kind == "convolution":
             attrs["pad_value"] = scale.zero_point
-        product = made(_QUANTIZED[node.op.name], data, whole, bias, factor, addend, *more, **attrs)
+        product = made(QUANTIZED[node.op.kind], data, whole, bias, factor, addend, *epilogue.values(), **attrs)
         assert product.node is not None
         return product.node.outputs
 
@@ -410,8 +404,8 @@ def observed(graph: Graph) -> tuple[Graph, list[list[str]]]:
     names: dict[Value, list[str]] = {}
     for name, node in products(copy).items():
         names.setdefault(node.inputs[0], []).append(name)
-        for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
-            names.setdefault(value, []).append(name + RESIDUAL)
+        if "residual" in node.epilogue:
+            names.setdefault(node.epilogue["residual"], []).append(name + RESIDUAL)
     copy.results = [value if value.node is not None else _as_made(copy, value) for value in names]
     copy.remove_dead()
     return copy, list(names.values())

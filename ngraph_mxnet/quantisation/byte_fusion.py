@@ -11,8 +11,9 @@ from ngraph_mxnet.ir.graph import Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic, is_zero
 from ngraph_mxnet.ir.types import f32, i8, i32, u8
 from ngraph_mxnet.ops.quantization import BYTES
+from ngraph_mxnet.passes import fuse
 from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
-from ngraph_mxnet.passes.fuse import channel_axis, channel_vector, closed, varies_by_channel_only
+from ngraph_mxnet.passes.fuse import channel_axis, channel_vector, closed, scale_shift_of_sum, varies_by_channel_only
 from ngraph_mxnet.passes.simplify import merge_bounds
 from ngraph_mxnet.quantisation.byte_products import FEW_PARTS, FEW_TERMS, QuantizedPass, byte_product, signed
 from ngraph_mxnet.quantisation.layers import weight_axes
@@ -31,17 +32,15 @@ def _host(value: Value, rw: Rewriter) -> Node | None:
     return node if fits else None
 
 
-def _anew(host: Node, node: Node, rw: Rewriter, bounds: Mapping[str, float] | None = None, *,
-          bias: Value | None = None, factor: Value | None = None, addend: Value | None = None) -> Value:
+def _anew(host: Node, node: Node, rw: Rewriter, bounds: Mapping[str, float] | None = None, **vectors: Value) -> Value:
     """The host with other bounds and vectors, in the place of `node`, too."""
-    vectors = [new or old for new, old in zip((bias, factor, addend), host.inputs[2:5], strict=True)]
-    operands = (*host.inputs[:2], *vectors, *host.inputs[5:])
+    operands = (*host.inputs[:2], *{**host.epilogue, **vectors}.values())
     return rw.make(host.op.name, *operands, **{**host.attrs, **(bounds or {})}, origin=(host, node))
 
 
 def _are_bare_sums(host: Node) -> bool:
     """True if the host's results are its sums, with a factor of 1, an addend of 0 and no residual."""
-    return uniform(host.inputs[3]) == 1 and uniform(host.inputs[4]) == 0 and len(host.inputs) == 5
+    return uniform(host.inputs[3]) == 1 and uniform(host.inputs[4]) == 0 and "residual" not in host.epilogue
 
 
 def _hosts(node: Node, rw: Rewriter) -> list[tuple[Node, Value, Value]]:
@@ -112,9 +111,9 @@ def _integers(value: Value, host: Node, rw: Rewriter) -> Value | None:
 def multiply_factor(node: Node, rw: Rewriter) -> Answer:
     """multiply(product, s[C]) -> product with its factor and addend times s."""
     for host, x, other in _hosts(node, rw):
-        reason = closed(host, rw) or ("its residual would have to be scaled too" if len(host.inputs) > 5 else None)
-        if reason:
-            return reason
+        reason = closed(host, rw)
+        if reason or "residual" in host.epilogue:
+            return reason or "its residual would have to be scaled too"
         scale = channel_vector(other, x, channel_axis(host), rw)
         assert scale is not None
         return _scaled(host, node, scale, None, rw)
@@ -139,35 +138,21 @@ def scale_shift_into_product(node: Node, rw: Rewriter) -> Answer:
     host = _host(node.inputs[0], rw)
     if host is None:
         return None
-    if host.op.name == "quantized_convolution_add":
-        if not (rw.static(node.inputs[1]) and rw.static(node.inputs[2])):
-            return "scale or shift may differ with every run"
-        first = rw.make("quantized_convolution_add_scale_shift", *host.inputs, *node.inputs[1:], origin=(host, node),
-                        **host.attrs, lower2=node.attrs["lower"], upper2=node.attrs["upper"])
-        assert first.node is not None
-        return {host.output: first, node.output: first.node.outputs[1]}
+    if "residual" in host.epilogue:
+        return scale_shift_of_sum(node, rw, host.op.name)
     if host.op.kind == "product" and host.output.type.rank != 2:
         return "channels are not the last axis of the product"
     return closed(host, rw) or _scaled(host, node, node.inputs[1], node.inputs[2], rw, node.attrs)
 
 
 def add_residual(node: Node, rw: Rewriter) -> Answer:
-    """add(quantized_convolution, residual) -> quantized_convolution_add; of two convolutions the later one hosts it."""
-    hosts = []
-    for x, residual in (node.inputs, node.inputs[::-1]):
-        host = _host(x, rw)
-        if host is not None and host.op.name == "quantized_convolution" and x.type == residual.type:
-            hosts.append((host, residual))
-    free = [pair for pair in hosts if closed(pair[0], rw) is None]
-    if not free:
-        return closed(hosts[0][0], rw) if hosts else None
-    host, residual = max(free, key=lambda pair: rw.position(pair[0]))
-    return rw.make("quantized_convolution_add", *host.inputs, residual, **host.attrs, origin=(host, node))
+    """add(quantized_convolution, residual) -> quantized_convolution with that residual."""
+    return fuse.add_residual(node, rw, "quantized_convolution")
 
 
 def sum_of_images(node: Node, rw: Rewriter) -> Answer:
-    """quantize(add(dequantize(a), dequantize(b))) -> quantize(quantized_convolution_add), for images a of u8; also with
-    a clamp.
+    """quantize(add(dequantize(a), dequantize(b))) -> quantize(quantized_convolution), for images a of u8. Also with a
+    clamp.
 
     A depthwise convolution of one tap of weight 1 reads a as bytes, adds b as its residual, and stores bytes.
     """
@@ -188,7 +173,7 @@ def sum_of_images(node: Node, rw: Rewriter) -> Answer:
                ((-zero, np.int32), (step, np.float32), (0, np.float32))]
     weights = rw.constant(np.ones((channels, 1, *[1] * axes), np.int8))
     bounds = dict(clamp.attrs) if clamp is not None else {}
-    made = rw.make("quantized_convolution_add", first.inputs[0], weights, *vectors, second.output, groups=channels,
+    made = rw.make("quantized_convolution", first.inputs[0], weights, *vectors, second.output, groups=channels,
                    pad_value=zero, **bounds, origin=(total, node))
     return rw.make("quantize", made, *node.inputs[1:])
 

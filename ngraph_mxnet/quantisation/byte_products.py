@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, make_node
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, u8
 from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
@@ -18,7 +19,8 @@ FEW_TERMS = (1 << 24) // (255 * 256)
 """The most terms in a sum of products of two bytes less their zero points, such that float32 holds the sum."""
 FEW_PARTS = 4
 """In which sums of more terms are cut that no product of bytes takes."""
-_QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
+QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
+"""By kind, the op that multiplies bytes."""
 
 
 def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: tuple[Value, Value],
@@ -51,7 +53,7 @@ def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: t
     bias = _correction(rw, whole, axis, data[1], point)
     factor = factor or rw.constant(np.ones(channels, np.float32))
     addend = rw.constant(np.zeros(channels, np.float32))
-    return rw.make(_QUANTIZED[node.op.kind], numbers, whole, bias, factor, addend, **attrs)
+    return rw.make(QUANTIZED[node.op.kind], numbers, whole, bias, factor, addend, **attrs)
 
 
 def _unfit(node: Node, weights: Value, zero: Value) -> str | None:
@@ -178,8 +180,8 @@ def product_of_bytes(node: Node, rw: Rewriter) -> Answer:
 
     The factor is x's scale times w's. Not where data are weights too, or the weights may differ with every call.
     """
-    data, weights = (rw.producer(value, "dequantize") for value in node.inputs)
-    if data is None or weights is None:
+    data, weights = (rw.producer(value, "dequantize") for value in node.inputs[:2])
+    if data is None or weights is None or node.epilogue:
         return None
     if rw.static(node.inputs[0]) or not rw.static(node.inputs[1]):
         return "one side must be data, and the other weights"
@@ -197,7 +199,7 @@ def whole_sums(node: Node, rw: Rewriter) -> Answer:
     """convolution or matmul(dequantize(x), dequantize(w)) with scales of 1 -> integer_convolution or integer_matmul, in
     float32: exact where the product of bytes can't be."""
     sides = [rw.producer(value, "dequantize") for value in node.inputs]
-    if None in sides or all(map(rw.static, node.inputs)):
+    if node.epilogue or None in sides or all(map(rw.static, node.inputs)):
         return None
     (data, x_scale, zero), (weights, w_scale, weights_zero) = (side.inputs for side in sides if side is not None)
     axis = 0 if node.op.kind == "convolution" else weights.type.rank - (2 if node.attrs["transpose_b"] else 1)
@@ -208,7 +210,8 @@ def whole_sums(node: Node, rw: Rewriter) -> Answer:
     if is_symbolic(depth) or depth > FEW_PARTS * FEW_TERMS:
         return "a product of float32 is faster, and of the same sums but for their last bits"
     name = "integer_convolution" if node.op.kind == "convolution" else "integer_matmul"
-    return rw.make("convert", rw.make(name, data, weights, zero, weights_zero, **node.attrs), element="f32")
+    attrs = {key: node.attrs[key] for key in get_op(name).schema}
+    return rw.make("convert", rw.make(name, data, weights, zero, weights_zero, **attrs), element="f32")
 
 
 def real_sums(node: Node, rw: Rewriter) -> Answer:
@@ -432,7 +435,7 @@ def scale_into_product(node: Node, rw: Rewriter) -> Answer:
     """quantize(product) -> quantize(product) with scale 1. Not of one with a residual, or with other readers."""
     scale = uniform(node.inputs[1])
     host = rw.producer(node.inputs[0], "quantized_convolution", "quantized_matmul")
-    if host is None or scale is None or scale == 1 or node.inputs[1].type.rank:
+    if host is None or "residual" in host.epilogue or scale is None or scale == 1 or node.inputs[1].type.rank:
         return None
     if not rw.single(host.output):
         return f"{host} has other readers"

@@ -14,7 +14,7 @@ data become saturate before it, for every channel; elsewhere the division is a n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ def host_of(value: Value, axis: int) -> Host | None:
     while value.node is not None:
         node = value.node
         if node.op.name in _HOSTS:
-            is_linear = _HOSTS[node.op.name].axis(node) == axis and (value.index or len(node.outputs) == 1)
+            is_linear = _HOSTS[node.op.name](node) == axis and _linear_in(value)
             lower = node.attrs.get(bound_names(value)[0], -math.inf)
             return Host(value, selects) if is_linear and lower in (-math.inf, 0) else None
         before = _THROUGH[node.op.name](node, axis) if node.op.name in _THROUGH else None
@@ -159,7 +159,7 @@ class DivideData:
             scales = {self.scales.get(divided[node]) for node in nodes}
             fits = (host is not None and is_private(value, host, nodes, readers, results)
                     and all(derivation.of(host.node.inputs[at]) is not Changes.WITH_CALLS
-                            for at in _HOSTS[host.node.op.name].operands)
+                            for at in _linear_in(host.output))
                     and _saturates_first(host, factors, scales))
             found.update(dict.fromkeys(nodes, _Division(value, axis, factors, host if fits else None)))
         return found
@@ -186,28 +186,27 @@ def _quotient(made: Maker, node: Node, division: _Division) -> Value:
 # ---- hosts -------------------------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """A kind of host: the axis of channels in its result, and the operands that the result is linear in."""
-
-    axis: Callable[[Node], int]
-    operands: tuple[int, ...]
-
-
 def _normal_axis(node: Node) -> int:
     axis: int = node.attrs["axis"] % node.output.type.rank
     return axis
 
 
-_PRODUCT, _BIASED = _Kind(result_axis, (1,)), _Kind(result_axis, (1, 2))
-_HOSTS: dict[str, _Kind] = {
-    "convolution": _PRODUCT,
-    "convolution_bias": _BIASED,
-    "matmul": _PRODUCT,
-    "matmul_bias": _BIASED,
-    "scale_shift": _Kind(lambda node: 1, (1, 2)),
-    "layer_norm": _Kind(_normal_axis, (1, 2)),
-    "convolution_bias_add_scale_shift": _Kind(lambda node: 1, (4, 5)),
+_HOSTS: dict[str, Callable[[Node], int]] = {
+    "convolution": result_axis,
+    "matmul": result_axis,
+    "scale_shift": lambda node: 1,
+    "layer_norm": _normal_axis,
 }
+"""The axis of channels in a host's result."""
+
+
+def _linear_in(output: Value) -> Sequence[int]:
+    """The operands of its host that an output is linear in; none where it is not. A residual counts as none."""
+    node = output.node
+    assert node is not None
+    if output.index:
+        return 4, 5  # scale and shift
+    return () if "residual" in node.epilogue else range(1, len(node.inputs))
 
 
 def _divide_host(made: Maker, division: _Division) -> None:
@@ -215,7 +214,7 @@ def _divide_host(made: Maker, division: _Division) -> None:
     assert host is not None
     inverse, node = 1 / division.array, host.node
     inputs = list(node.inputs)
-    for at in _HOSTS[node.op.name].operands:
+    for at in _linear_in(host.output):
         shape = [1] * inputs[at].type.rank
         shape[weight_axes(node)[0] if at == 1 and node.op.contraction else 0] = len(inverse)
         inputs[at] = made("multiply", inputs[at], made.constant(inverse.reshape(shape)))

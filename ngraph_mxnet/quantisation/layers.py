@@ -28,6 +28,7 @@ import numpy as np
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_folded, reached
 from ngraph_mxnet.ir.module import Changes, Derivation
+from ngraph_mxnet.ir.opdef import present_name
 from ngraph_mxnet.quantisation.calibration import LEAST_SCALE
 
 
@@ -136,7 +137,7 @@ class Outline:
         for name, what, reads in found["layers"]:
             if not (isinstance(name, str) and isinstance(what, str)):
                 raise TypeError("a layer without name or kind")
-            vertices.append(Vertex(name, what, _reads(reads, len(vertices))))
+            vertices.append(Vertex(name, present_name(what), _reads(reads, len(vertices))))
         return Outline(tuple(vertices), _reads(found["results"], len(vertices)))
 
 
@@ -145,7 +146,7 @@ def _reads(rows: Any, count: int) -> tuple[Read, ...]:
     for read in found:
         if not (isinstance(read.path, str) and type(read.source) is int and INPUT <= read.source < count):
             raise ValueError("a layer reads one that is not before it")
-    return found
+    return tuple(Read(" ".join(map(present_name, read.path.split(" "))), read.source) for read in found)
 
 
 def outline(graph: Graph, names: Mapping[Node, str]) -> Outline:

@@ -76,7 +76,7 @@ def quantized() -> Graph:
                                                       zero_point), tables)]
     thin = b.quantize(b.quantized_convolution(x, *operands(48, 1, 3, 3), groups=48, **padded), scale, zero_point)
     vectors = [b.weight(f"v{i}", (48,)) for i in range(2)]
-    node = b.node("quantized_convolution_add_scale_shift",
+    node = b.node("quantized_convolution",
                   [thin, *operands(48, 48, 3, 3), b.dequantize(x, scale, zero_point), *vectors],
                   {**padded, "short_sums": True})
     scaled = b.quantize(b.scale_shift(node.outputs[0], *vectors), scale, zero_point)
@@ -94,7 +94,7 @@ def winograd() -> Graph:
     y = b.convolution(x, w, pads_begin=(2, 2), pads_end=(2, 2), dilations=(2, 2))
     vector = b.weight("v", (32,))
     operands = (x, w, vector, b.max_pool(y, kernel=(1, 1)), vector, vector)
-    both = b.node("convolution_bias_add_scale_shift", operands, {"pads_begin": (1, 1), "pads_end": (1, 1)})
+    both = b.node("convolution", operands, {"pads_begin": (1, 1), "pads_end": (1, 1)})
     head = b.parameter("head", (1, 17, 9, 7))
     return b.results(y, *both.outputs, b.convolution_weight_gradient(x, head, kernel=(3, 3)))
 

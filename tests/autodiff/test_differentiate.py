@@ -138,6 +138,10 @@ def test_what_has_no_gradient_is_refused() -> None:
         differentiate(graph, ["x"], heads=[1])
     with pytest.raises(UnsupportedError, match=r"(?s)no gradient through.*roi_align.*no adjoint.*roi_max_pool"):
         differentiate(graph, ["x"])
+    w, bias = b.parameter("w", (2, 2, 1, 1)), b.parameter("b", (2,))
+    fused = b.results(b.convolution(x, w, bias))
+    with pytest.raises(UnsupportedError, match=r"(?s)no gradient through.*convolution: passes make it of"):
+        differentiate(fused, ["w"])
     assert n.name == "n"
 
 

@@ -94,14 +94,14 @@ def assert_packed(executable: Executable, arrays: list[np.ndarray]) -> None:
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
-def node_of(op: str, draw: st.DrawFn, weights: bool = False) -> tuple[Builder, Node]:
-    """A node of the op's record that reads parameters alone."""
-    types, attrs = RECORDS[op].case(draw)
-    b = Builder(name=op)
+def node_of(name: str, draw: st.DrawFn, weights: bool = False) -> tuple[Builder, Node]:
+    """A node of the record that reads parameters alone."""
+    types, attrs = RECORDS[name].case(draw)
+    b = Builder(name=RECORDS[name].op)
     roles = [Role.WEIGHT if weights and i else Role.INPUT for i in range(len(types))]
     operands = [b.parameter(f"x{i}", t.shape, t.element, role)
                 for i, (t, role) in enumerate(zip(types, roles, strict=True))]
-    return b, b.node(op, operands, attrs)
+    return b, b.node(RECORDS[name].op, operands, attrs)
 
 
 def refusal(backend_name: str, node: Node) -> str | None:
@@ -119,7 +119,7 @@ def refusal(backend_name: str, node: Node) -> str | None:
 
 
 def test_every_op_has_a_record():
-    assert set(all_ops()) - {"constant"} == set(RECORDS)
+    assert set(all_ops()) - {"constant"} == {record.op for record in RECORDS.values()}
 
 
 def test_the_manifest_knows_every_backend():
@@ -143,29 +143,30 @@ def test_what_is_listed_is_refused(backend_name: str, op: str, reason: str):
         pytest.fail(f"{backend_name} refuses {op} with {reason!r} no more: take it off the list", pytrace=False)
 
 
-@pytest.mark.parametrize("op", RECORDS)
-def test_nothing_else_is_refused(op: str):
+@pytest.mark.parametrize("name", RECORDS)
+def test_nothing_else_is_refused(name: str):
     """Asking costs little, so of many more cases than run."""
 
     @settings(max_examples=MANY)
     @given(st.data())
     def check(data: st.DataObject):
-        _, node = node_of(op, data.draw)
-        for name in backends():
-            refusal(name, node)
+        _, node = node_of(name, data.draw)
+        for backend in backends():
+            refusal(backend, node)
 
     check()
 
 
-@pytest.mark.parametrize(("op", "backend_name"), [
-    (op, name) for op in RECORDS for name in backends() if op not in NEVER_RUN.get(name, "").split()])
-def test_op(op: str, backend_name: str):
-    record = RECORDS[op]
+@pytest.mark.parametrize(("name", "backend_name"), [
+    (name, backend) for name, record in RECORDS.items() for backend in backends()
+    if record.op not in NEVER_RUN.get(backend, "").split()])
+def test_op(name: str, backend_name: str):
+    record = RECORDS[name]
     backend_named(backend_name)
 
     @given(st.data(), st.integers(0, 2**32 - 1), st.booleans())
     def check(data: st.DataObject, seed: int, with_weights: bool):
-        b, node = node_of(op, data.draw, with_weights)
+        b, node = node_of(name, data.draw, with_weights)
         # Another case is drawn then, so that as many run, whatever is refused; none at all is an error.
         assume(refusal(backend_name, node) is None)
         graph = b.results(*node.outputs)

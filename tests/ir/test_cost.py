@@ -15,7 +15,7 @@ def test_fused_contractions_cost_what_their_parts_do():
     graph = b.results(b.relu(plain.output))
     expected = node_cost(plain)
     optimize(graph)
-    (node,) = [node for node in graph.nodes if node.op.name == "convolution_bias"]
+    (node,) = [node for node in graph.nodes if "bias" in node.epilogue]
     assert node_cost(node) == expected == Cost(macs=2 * 4 * 36 * 27)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,10 @@ def test_attributes_that_depend_on_the_rank_are_filled_in():
         "groups": 1,
         "data_dilations": (1,),
         "exact": False,
+        "lower": -math.inf,
+        "upper": math.inf,
+        "lower2": -math.inf,
+        "upper2": math.inf,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from op_records import RECORDS
 from random_graphs import graphs
 
 from ngraph_mxnet.errors import GraphError, NGraphError
-from ngraph_mxnet.ir import Builder, Graph, parse_graph, print_graph, verify
+from ngraph_mxnet.ir import Builder, Graph, all_ops, get_op, parse_graph, print_graph, verify
+from ngraph_mxnet.ir.opdef import FORMER
 
 HEAD = "graph @g(%x: f32[2]) -> (f32[2]) {\n"
 TEXT = """\
@@ -42,7 +44,8 @@ def test_parsed_graph():
     graph = parse_graph(TEXT)
     assert [(p.name, p.is_weight) for p in graph.parameters] == [("data", False), ("w", True)]
     assert [node.op.name for node in graph.nodes] == ["reduce_mean", "matmul"]
-    assert graph.nodes[1].attrs == {"transpose_a": False, "transpose_b": True, "exact": False}
+    bounds = {"lower": -math.inf, "upper": math.inf}
+    assert graph.nodes[1].attrs == {"transpose_a": False, "transpose_b": True, "exact": False, **bounds}
     assert graph.nodes[1].origin == "mx:fc1 FullyConnected"
 
 
@@ -61,14 +64,14 @@ def comparable(attrs: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Graph) else value for key, value in attrs.items()}
 
 
-@pytest.mark.parametrize("op", RECORDS)
-def test_every_op_round_trips(op: str):
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_op_round_trips(name: str):
     @settings(max_examples=3)
     @given(st.data())
     def check(data):
-        types, attrs = RECORDS[op].case(data.draw)
-        b = Builder(name=op)
-        node = b.node(op, [b.parameter(f"x{i}", t.shape, t.element) for i, t in enumerate(types)], attrs)
+        types, attrs = RECORDS[name].case(data.draw)
+        b = Builder(name=RECORDS[name].op)
+        node = b.node(RECORDS[name].op, [b.parameter(f"x{i}", t.shape, t.element) for i, t in enumerate(types)], attrs)
         text = print_graph(b.results(*node.outputs))
         copy = parse_graph(text)
         assert print_graph(copy) == text
@@ -121,6 +124,31 @@ def test_any_name_round_trips(name: str):
     assert copy.results[1] is copy.parameters[0]
 
 
+FUSED = """\
+graph @fused(%x: f32[1,2,4], %w: f32[2,2,1], %v: f32[2]) -> (f32[1,2,4], f32[1,2,4]) {
+  %0: f32[1,2,4], %1: f32[1,2,4] = convolution(%x, %w, bias=%v, residual=%x, scale=%v, shift=%v) \
+{strides=[1], dilations=[1], pads_begin=[0], pads_end=[0], data_dilations=[1], lower=0.0, lower2=-1.0}
+  return %0, %1
+}
+"""
+
+
+def test_operands_of_epilogues_have_names():
+    graph = parse_graph(FUSED)
+    x, _, v = graph.parameters
+    assert graph.nodes[0].epilogue == {"bias": v, "residual": x, "scale": v, "shift": v}
+    assert print_graph(graph) == FUSED
+
+
+def test_texts_with_former_names_are_read():
+    former = FUSED.replace("= convolution(", "= convolution_bias_add_scale_shift(")
+    for name in ("bias", "residual", "scale", "shift"):
+        former = former.replace(f"{name}=", "")
+    assert print_graph(parse_graph(former)) == print_graph(parse_graph(FUSED))
+    assert FORMER.keys().isdisjoint(all_ops())
+    assert {get_op(name).name for name in FORMER} == {"convolution", "matmul", "quantized_convolution"}
+
+
 def test_elided_text_is_short():
     b = Builder(name="big")
     text = print_graph(b.results(b.constant(np.zeros(10000, np.float32))), elide=True)
@@ -150,6 +178,8 @@ def test_elided_text_is_short():
             "line 2",
         ),
         (HEAD + " %0: f32[2] = relu(%x, %x)\n return %0\n}", "takes 1 operands"),
+        (HEAD + " %0: f32[2] = relu(x=%x)\n return %0\n}", "line 2: operand 0 of relu is not called 'x'"),
+        (HEAD + " %0: f32[2] = matmul(%x, %x, residual=%x)\n return %0\n}", "operand 2 of matmul is not called 'resid"),
         (
             HEAD + " %0: f32[2] = relu(%x)\n %0: f32[2] = relu(%x)\n return %0\n}",
             "line 3",

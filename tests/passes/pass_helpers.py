@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.ir import Graph, count_ops, print_graph, verify
+from ngraph_mxnet.ir import Graph, Node, print_graph, verify
 from ngraph_mxnet.passes import PassManager, Report, split_prepare
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 
@@ -78,5 +79,10 @@ def check_split(graph: Graph) -> tuple[Graph, Graph]:
     return module.graphs[PREPARE], module.graphs[MAIN]
 
 
+def form(node: Node) -> str:
+    """The op and what its epilogue has."""
+    return "+".join([node.op.name, *node.epilogue])
+
+
 def ops(graph: Graph) -> dict[str, int]:
-    return count_ops(graph.nodes)
+    return dict(sorted(Counter(map(form, graph.nodes)).items()))

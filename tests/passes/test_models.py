@@ -44,7 +44,7 @@ def test_resnet50_v1_is_fully_fused():
     graph = resnet_v1()
     optimize(graph, pipeline())
     assert ops(split_prepare(graph).graphs[MAIN]) == {
-        "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1, "reduce_mean": 1,
+        "convolution+bias": 37, "convolution+bias+residual": 16, "matmul+bias": 1, "max_pool": 1, "reduce_mean": 1,
     }
 
 
@@ -52,7 +52,7 @@ def test_resnet50_v2_without_the_last_fusion():
     graph = resnet_v2()
     optimize(graph, pipeline(), disable=["fuse_scale_shift"])
     assert ops(split_prepare(graph).graphs[MAIN]) == {
-        "constant": 4, "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1,
+        "constant": 4, "convolution+bias": 37, "convolution+bias+residual": 16, "matmul+bias": 1, "max_pool": 1,
         "reduce_mean": 1, "scale_shift": 18,
     }
 

@@ -21,7 +21,7 @@ from ngraph_mxnet.quantisation.division import DivideData, factors_of
 from ngraph_mxnet.quantisation.layers import EQUALISATION, SMOOTHING, data_axis
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
-SECOND = "convolution_bias#2"
+SECOND = "convolution#2"
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -233,7 +233,7 @@ def test_channels_of_depthwise_data_come_nearer() -> None:
 
 
 def test_factors_of_another_model() -> None:
-    with pytest.raises(CalibrationError, match="found 3 factors of the data of convolution_bias#2, expected 16"):
+    with pytest.raises(CalibrationError, match="found 3 factors of the data of convolution#2, expected 16"):
         DivideData({SECOND: (1.0, 2.0, 3.0)}, {}).run(pair("relu"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 
@@ -109,6 +110,15 @@ def test_a_second_instance_is_the_same_layer_by_layer(kind: Callable[[Net], Grap
     """Where names are shifted they are those of other layers, which counts for nothing."""
     first, second = optimised(kind(Net())), optimised(kind(Net(**other)))
     assert matched(outline_of(second), outline_of(first)) == dict(zip(products(second), products(first), strict=True))
+
+
+def test_an_outline_with_former_names_of_ops_is_of_the_same_graph() -> None:
+    net = Net()
+    x = net.b.convolution(net.x, net.b.weight("up", (8, net.x.shape[1], 2, 2)), net.b.weight("bias", (8,)), lower=0.0,
+                          data_dilations=(3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    found = outline(net.end(x))
+    rows = json.loads(json.dumps(found.rows()).replace("convolution relu", "convolution_bias relu"))
+    assert rows != found.rows() and Outline.of_rows(rows) == found
 
 
 @pytest.mark.parametrize("kind", KINDS)

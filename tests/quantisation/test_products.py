@@ -174,10 +174,10 @@ def test_residuals_that_others_read_stay_in_float() -> None:
     b = Builder()
     x = b.relu(b.parameter("x", (1, 16, 4, 4)))
     w, bias = b.weight("w", (16, 16, 1, 1)), b.weight("b", (16,))
-    y = b.convolution_bias_add(x, w, bias, b.tanh(x))
+    y = b.convolution(x, w, bias, b.tanh(x))
     for read in (False, True):
         graph = b.results(y, *([b.sigmoid(y.node.inputs[3])] if read else []))  # type: ignore[union-attr]
-        scales = {"convolution_bias_add": Scale(0.1, 0), "convolution_bias_add" + RESIDUAL: Scale(0.01, 128)}
+        scales = {"convolution": Scale(0.1, 0), "convolution" + RESIDUAL: Scale(0.01, 128)}
         quantized = graph.clone()
         QuantizeProducts(scales).run(quantized)
         assert sum(node.op.name == "dequantize" for node in quantized.nodes) == (not read)

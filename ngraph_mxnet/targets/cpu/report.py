@@ -209,7 +209,7 @@ def titled(title: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _framework_names(node: str) -> list[str]:
-    """`conv0` and `relu0` of `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`."""
+    """`conv0` and `relu0` of `convolution (mx:conv0 Convolution + mx:relu0 Activation)`."""
     inside = node.partition("(")[2].removesuffix(")")
     return [part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ") if part]
 

@@ -68,7 +68,7 @@ class NNPBackend(Backend):
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":
             return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
-        if node.op.name == "convolution_bias_add_scale_shift":
+        if "scale" in node.epilogue:
             return next(filter(None, (self.supports(part) for part in _parts(node))), None)
         return unsupported(node, _resources(self._device))
 
@@ -166,7 +166,7 @@ def _divided(resources: Resources, graph: Graph, options: Mapping[str, Any]) -> 
 
 
 class _SplitSums:
-    """A pass: convolution and scale_shift of the op that is both, which no pass of the NNP makes."""
+    """A pass: convolution and scale_shift of a convolution with both, which no pass of the NNP makes."""
 
     name = "split_sums"
 
@@ -174,7 +174,7 @@ class _SplitSums:
         nodes: list[Node] = []
         replaced: dict[Value, Value] = {}
         for node in graph.nodes:
-            if node.op.name == "convolution_bias_add_scale_shift":
+            if "scale" in node.epilogue:
                 total, scaled = _parts(node)
                 replaced |= {node.outputs[0]: total.output, node.outputs[1]: scaled.output}
                 nodes += [total, scaled]
@@ -187,9 +187,9 @@ class _SplitSums:
 
 def _parts(node: Node) -> tuple[Node, Node]:
     names = [name for name in node.attrs if name not in ("lower2", "upper2")]
-    total = make_node("convolution_bias_add", node.inputs[:4], {name: node.attrs[name] for name in names}, node.origin)
+    total = make_node(node.op.name, node.inputs[:-2], {name: node.attrs[name] for name in names}, node.origin)
     bounds = {"lower": node.attrs["lower2"], "upper": node.attrs["upper2"]}
-    return total, make_node("scale_shift", [total.output, *node.inputs[4:]], bounds, node.origin)
+    return total, make_node("scale_shift", [total.output, *node.inputs[-2:]], bounds, node.origin)
 
 
 _WIDE = ("i64", "u64")

@@ -380,8 +380,7 @@ class Job:
         convolution = node.op.kind == "convolution"
         names = ("strides", "dilations", "pads_begin", "pads_end", "groups") if convolution else (
             "transpose_a", "transpose_b")
-        attrs = {key: part.attrs[key] for key in names}
-        attrs |= {key: part.attrs[key] for key in ("lower", "upper") if key in part.attrs}
+        attrs = {key: part.attrs[key] for key in (*names, "lower", "upper")}
         axis = 1 if convolution else len(node.output.shape) - 1
         box = part.outputs[0]
         channels = Box((box.begin[axis],), (box.shape[axis],))

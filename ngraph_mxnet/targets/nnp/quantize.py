@@ -19,7 +19,6 @@ depend on tiles, and the vector unit's but for the order in which NumPy adds up 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -182,7 +181,7 @@ def _narrow(graph: Graph, known: Mapping[Value, np.ndarray], products: set[Node]
 
 def _reads_i8(node: Node, at: int, products: set[Node], narrow: set[Value]) -> bool:
     if node in products:
-        return at in (0, 3)  # data and residual
+        return node.op.is_data(at)
     name = node.op.name
     if name == "reduce_mean" and any(axis % node.inputs[0].type.rank < 2 for axis in node.attrs["axes"]):
         return False
@@ -261,8 +260,8 @@ def _on_grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) ->
         "scale": q.sum_scale(node).reshape(along) if integer else None,
         "bias": rest[0].reshape(along) if rest else None,
         "residual_scale": q.scales.get(node.inputs[3], 1.0) if len(rest) > 1 else 1.0,
-        "lower": node.attrs.get("lower", -math.inf),
-        "upper": node.attrs.get("upper", math.inf),
+        "lower": node.attrs["lower"],
+        "upper": node.attrs["upper"],
         "out_scale": q.scales.get(node.output, 1.0),
     }
     element, product = q.elements[node.output], _PRODUCTS[q.elements[node.inputs[0]]]

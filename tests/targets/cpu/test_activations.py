@@ -43,7 +43,7 @@ def network(kernel: tuple[int, int], twice: str = "", size: int = 12, outputs: i
     b = Builder()
     x = b.parameter("x", (2, 20, size, size))
     weights = b.weight("w", (outputs, 20 // int(attrs.get("groups", 1)), *kernel))  # type: ignore[call-overload]
-    conv = b.convolution_bias(x, weights, b.weight("b", (outputs,)), **attrs)
+    conv = b.convolution(x, weights, b.weight("b", (outputs,)), **attrs)
     active = ACTIVATIONS[activation](b, conv)
     taps = b.weight("v", (3, outputs, 3, 3))
     last = b.convolution(active, taps, pads_begin=(1, 1), pads_end=(1, 1))
@@ -117,7 +117,7 @@ def stored(case: str, size: int, by: str, channels: int = 64) -> Graph:
     kernel = (3, 3) if case != "1x1" else (1, 1)
     x = b.parameter("x", (1, channels, size, size))
     weights = b.weight("w", (channels, channels // groups, *kernel))
-    conv = b.convolution_bias(x, weights, b.weight("b", (channels,)), groups=groups,
+    conv = b.convolution(x, weights, b.weight("b", (channels,)), groups=groups,
                               **({"pads_begin": (1, 1), "pads_end": (1, 1)} if kernel == (3, 3) else {}))
     q = b.quantize(b.hard_swish(conv, slope=0.2, offset=0.4), b.constant(np.float32(0.5)), b.constant(np.uint8(100)))
     return b.results(q if by == "result" else b.max_pool(q, kernel=(2, 2)) if by == "pool" else b.tanh(

@@ -167,7 +167,7 @@ def test_results_and_what_others_read_stay_float32() -> None:
 
 def test_a_concat_is_stored_as_all_its_readers_want() -> None:
     graph = dense_block()
-    assert narrow_names(graph) == {"convolution_bias", "concat"}
+    assert narrow_names(graph) == {"convolution", "concat"}
 
 
 def test_bytes_and_what_their_products_give_are_not_narrow() -> None:

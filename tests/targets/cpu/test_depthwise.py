@@ -91,5 +91,5 @@ def depthwise_graph(n: int, c: int, h: int, w: int, stride: int, pads: tuple[int
     b = Builder()
     x, weights = b.parameter("x", (n, c, h, w)), b.weight("w", (c, 1, 3, 3))
     bias = b.weight("b", (c,))
-    return b.results(b.convolution_bias(x, weights, bias, strides=(stride, stride), pads_begin=pads[:2],
+    return b.results(b.convolution(x, weights, bias, strides=(stride, stride), pads_begin=pads[:2],
                                         pads_end=pads[2:], groups=c, lower=0.0 if relu else -np.inf))

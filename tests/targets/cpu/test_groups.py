@@ -117,7 +117,7 @@ def test_groups_of_bytes(isa: str, sizes: tuple[int, int, int], kernel: int, see
 def test_bands(groups: int, inputs: int, outputs: int, bands: int) -> None:
     b = Builder()
     x = b.parameter("x", (1, inputs, 6, 6))
-    graph = b.results(b.convolution_bias(x, b.weight("w", (outputs, inputs // groups, 1, 1)),
+    graph = b.results(b.convolution(x, b.weight("w", (outputs, inputs // groups, 1, 1)),
                                          b.weight("b", (outputs,)), groups=groups))
     assert contractions(check(graph, isa="avx2")) == bands
 

@@ -26,10 +26,10 @@ def graph(n: int, channels: tuple[int, int, int], size: tuple[int, int], kernel:
     pads = {"pads_begin": (pad, pad), "pads_end": (pad, pad)}
     blocked = b.max_pool(x, kernel=(1, 1), strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
     blocked = b.scale_shift(blocked, scale, shift, lower=-np.inf, upper=np.inf)
-    y = b.convolution_bias(blocked, weights, bias, strides=(stride, stride), lower=0.0, upper=6.0, **pads)
+    y = b.convolution(blocked, weights, bias, strides=(stride, stride), lower=0.0, upper=6.0, **pads)
     if residual:
         again = b.weight("w3", (second, second, 1, 1))
-        y = b.convolution_bias_add(y, again, bias, y, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
+        y = b.convolution(y, again, bias, y, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
     return b.results(b.convolution(y, more, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0)), y)
 
 

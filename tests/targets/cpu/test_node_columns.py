@@ -9,7 +9,7 @@ from ngraph_mxnet.rendered import common_prefix
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.report import Profile, Row, titled
 
-FUSED = "convolution_bias (mx:net0_stage1_conv0_fwd Convolution + mx:net0_stage1_relu0_fwd Activation)"
+FUSED = "convolution (mx:net0_stage1_conv0_fwd Convolution + mx:net0_stage1_relu0_fwd Activation)"
 
 
 @pytest.mark.parametrize(("names", "prefix"), [

@@ -45,7 +45,7 @@ def test_they_are_what_the_epilogue_makes_of_zero(isa: str, case: str, fused: bo
     attrs = {"data_dilations": steps, "groups": groups, "pads_end": (1,) * len(kernel)}
     if fused:
         shape = b.convolution(x, w, **attrs).shape
-        y = b.convolution_bias_add(x, w, b.weight("b", (outputs,)), b.parameter("r", shape), **attrs, lower=-0.5,
+        y = b.convolution(x, w, b.weight("b", (outputs,)), b.parameter("r", shape), **attrs, lower=-0.5,
                                    upper=inf)
     else:
         y = b.convolution(x, w, **attrs)

@@ -234,6 +234,6 @@ def test_a_residual_of_bytes_is_not_widened() -> None:
     b = Builder()
     x = quantized(b, b.parameter("x", (1, 32, 6, 6)))
     operands = product_operands(b, (32, 32, 1, 1), 32)
-    y = b.quantized_convolution_add(x, *operands, widened(b, x))
+    y = b.quantized_convolution(x, *operands, widened(b, x))
     for isa in ISAS:
         assert not any(name.startswith("dequantize") for name in check(b.results(y), isa))

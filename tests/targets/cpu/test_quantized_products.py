@@ -85,10 +85,10 @@ def convolutions(draw: st.DrawFn, short: bool = False) -> Graph:
     if residual != "none":
         other = b.parameter("r", plain.shape)
         other = widened(b, quantized(b, other)) if residual == "u8" else other
-        results = [b.quantized_convolution_add(x, *operands, other, **attrs)]
+        results = [b.quantized_convolution(x, *operands, other, **attrs)]
         if draw(st.booleans()):
             vectors = [b.weight(name, plain.shape[1:2]) for name in ("s", "t")]
-            node = b.node("quantized_convolution_add_scale_shift", [x, *operands, other, *vectors],
+            node = b.node("quantized_convolution", [x, *operands, other, *vectors],
                           {**attrs, "lower2": 0.0})
             results = list(node.outputs)
     elif draw(st.booleans()):
@@ -229,7 +229,7 @@ def chain(read_twice: bool = False) -> Graph:
     first = b.quantized_convolution(x, *product_operands(b, (32, 32, 3, 3), 32), pads_begin=(1, 1), pads_end=(1, 1),
                                     pad_value=ZERO_POINT)
     q = quantized(b, first)
-    last = b.quantized_convolution_add(q, *product_operands(b, (32, 32, 3, 3), 32), widened(b, x), pads_begin=(1, 1),
+    last = b.quantized_convolution(q, *product_operands(b, (32, 32, 3, 3), 32), widened(b, x), pads_begin=(1, 1),
                                        pads_end=(1, 1), pad_value=ZERO_POINT)
     return b.results(quantized(b, last), *([b.relu(first)] if read_twice else []))
 

@@ -40,7 +40,7 @@ def agree(found: np.ndarray, expected, tolerance: float = 1e-5) -> None:
 def test_convolution(rank, groups, stride, dilation, pad):
     x, w, bias = data(2, 4, *[7] * rank), data(8, 4 // groups, *[3] * rank, seed=1), data(8, seed=2)
     found = run(
-        "convolution_bias",
+        "convolution",
         x,
         w,
         bias,
@@ -144,7 +144,7 @@ def test_softmax(axis):
 def test_fully_connected():
     x, w, bias = data(3, 6), data(4, 6, seed=1), data(4, seed=2)
     agree(
-        run("matmul_bias", x, w, bias, transpose_b=True),
+        run("matmul", x, w, bias, transpose_b=True),
         mx.nd.FullyConnected(nd(x), nd(w), nd(bias), num_hidden=4),
     )
 

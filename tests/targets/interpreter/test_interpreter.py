@@ -24,7 +24,7 @@ def test_a_long_chain_and_a_value_read_twice():
 def test_an_op_with_two_outputs():
     b = Builder(name="two")
     x, w, v = b.parameter("x", (1, 1, 2)), b.parameter("w", (1, 1, 1)), b.parameter("v", (1,))
-    node = b.node("convolution_bias_add_scale_shift", [x, w, v, x, v, v], {"lower2": 0, "upper2": 5})
+    node = b.node("convolution", [x, w, v, x, v, v], {"lower2": 0, "upper2": 5})
     run = compile(b.results(node.outputs[1], node.outputs[0]), "INTERPRETER")
     scaled, total = run(np.float32([[[1, -4]]]), np.float32([[[2]]]), np.float32([1]))
     assert total.tolist() == [[[4, -11]]]

@@ -105,7 +105,7 @@ def test_what_is_fused_is_judged_by_its_parts():
     b = Builder(name="taken")
     x, v = b.parameter("x", (2, 4, 4, 4)), b.parameter("v", (4,))
     w = b.parameter("w", (4, 4, 1, 1))
-    node = b.node("convolution_bias_add_scale_shift", [x, w, v, x, v, v], {"lower": 0.0})
+    node = b.node("convolution", [x, w, v, x, v, v], {"lower": 0.0})
     assert get_backend("NNP").supports(node) is None
     graph = b.results(*node.outputs)
     arrays = arrays_of(graph)
@@ -119,8 +119,8 @@ def image_net() -> Graph:
     w0, w1 = (b.weight(f"w{i}", shape) for i, shape in enumerate(((32, 3, 3, 3), (32, 32, 3, 3))))
     bias = b.weight("bias", (32,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
-    first = b.max_pool(b.convolution_bias(x, w0, bias, lower=0.0, **pads), kernel=(2, 2), strides=(2, 2))
-    second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
+    first = b.max_pool(b.convolution(x, w0, bias, lower=0.0, **pads), kernel=(2, 2), strides=(2, 2))
+    second = b.convolution(first, w1, bias, first, lower=0.0, **pads)
     flat = b.reshape(b.concat(first, second, axis=1), shape=(4, 64 * 25))
     return b.results(b.softmax(b.matmul(flat, b.weight("w2", (10, 64 * 25)), transpose_b=True)))
 

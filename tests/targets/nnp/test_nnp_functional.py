@@ -239,8 +239,9 @@ def test_products_are_near_those_of_real_numbers(element, transpose_a, transpose
         rng.uniform(0.5, 2, n).astype(np.float32),
     ]
     wide = [FORMATS[element].to_float32(array).astype(np.float64) for array in arrays[:2]]
-    matmul_attrs = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    expected = get_op("matmul").evaluate(wide, matmul_attrs)[0] * arrays[3] + arrays[2]
+    op = get_op("matmul")
+    attrs = op.check_attrs({"transpose_a": transpose_a, "transpose_b": transpose_b})
+    expected = op.evaluate(wide, attrs)[0] * arrays[3] + arrays[2]
     np.testing.assert_allclose(run(program, arrays)[0], expected, rtol=1e-4, atol=1e-4)
 
 

@@ -21,8 +21,8 @@ def net(batch: int = 3, size: int = 8) -> Graph:
                   enumerate(((40, 3, 3, 3), (40, 40, 3, 3), (10, 40 * (size // 2) ** 2))))
     bias = b.weight("bias", (40,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
-    first = b.convolution_bias(x, w0, bias, lower=0.0, **pads)
-    second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
+    first = b.convolution(x, w0, bias, lower=0.0, **pads)
+    second = b.convolution(first, w1, bias, first, lower=0.0, **pads)
     pooled = b.max_pool(second, kernel=(3, 3), strides=(2, 2), **pads)
     grouped = b.convolution(pooled, b.weight("w3", (40, 2, 3, 3)), groups=20, **pads)
     flat = b.reshape(b.add(pooled, b.tanh(grouped)), shape=(batch, 40 * (size // 2) ** 2))
@@ -135,7 +135,7 @@ def test_a_residual_that_is_read_later_stays():
     x, w = b.parameter("x", (2, 32, 6, 6)), b.weight("w", (32, 32, 1, 1))
     bias = b.weight("bias", (32,))
     first, second = b.tanh(x), b.sigmoid(x)
-    total = b.convolution_bias_add(first, w, bias, second)
+    total = b.convolution(first, w, bias, second)
     graph = b.results(b.multiply(total, second))
     arrays = arrays_of(graph)
     found = version(graph, resources().with_engines(2), instances=2)
@@ -151,7 +151,7 @@ def test_a_sum_in_place():
     first, second = b.tanh(x), b.sigmoid(x)
     for number in range(3):
         w = b.weight(f"w{number}", (32, 32, 1, 1))
-        first, second = second, b.convolution_bias_add(second, w, bias, first)
+        first, second = second, b.convolution(second, w, bias, first)
     graph = b.results(b.tanh(second))
     arrays = arrays_of(graph)
     found = version(graph, resources().with_engines(2), instances=2)

@@ -28,8 +28,8 @@ def lowered() -> tuple[Version, Program, tuple[np.ndarray, ...]]:
     w0, w1 = (b.weight(f"w{i}", (24, channels, 3, 3)) for i, channels in enumerate((8, 24)))
     bias = b.weight("bias", (24,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
-    first = b.convolution_bias(x, w0, bias, lower=0.0, **pads)
-    second = b.convolution_bias_add(first, w1, bias, first, **pads)
+    first = b.convolution(x, w0, bias, lower=0.0, **pads)
+    second = b.convolution(first, w1, bias, first, **pads)
     pooled = b.max_pool(b.tanh(second), kernel=(2, 2), strides=(2, 2))
     flat = b.reshape(pooled, shape=(2, 24 * 16))
     graph = b.results(b.softmax(b.matmul(flat, b.weight("w2", (10, 24 * 16)), transpose_b=True)))

@@ -134,9 +134,8 @@ def test_convolutions_equal_the_definition_and_the_op(case, name, started, seed)
         data, weights = floats(rng, name, shape, False), floats(rng, name, weights_shape, False)
         fast, plain = functional.float_product, defined_float_product
     op = get_op("convolution")
-    (expected,) = op.evaluate(
-        [data.astype(np.float64), weights.astype(np.float64)], {**attrs, "data_dilations": (1,) * (len(shape) - 2)}
-    )
+    (expected,) = op.evaluate([data.astype(np.float64), weights.astype(np.float64)],
+                              op.check_attrs({**attrs, "data_dilations": (1,) * (len(shape) - 2)}))
     start = None
     if started:
         start = rng.integers(-99, 99, expected.shape).astype(np.int32 if name == "i8" else np.float32)

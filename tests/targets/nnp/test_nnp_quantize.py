@@ -35,8 +35,8 @@ class Net:
         attrs = {"pads_begin": (1, 1), "pads_end": (1, 1), **RELU, **attrs}
         weights, bias = self.weight(outputs, x.shape[1], 3, 3), self.weight(outputs)
         if residual is None:
-            return self.b.convolution_bias(x, weights, bias, **attrs)
-        return self.b.convolution_bias_add(x, weights, bias, residual, **attrs)
+            return self.b.convolution(x, weights, bias, **attrs)
+        return self.b.convolution(x, weights, bias, residual, **attrs)
 
     def sample(self) -> list[np.ndarray]:
         return [self.known[p] if p in self.known else array(self.rng, *p.shape) for p in self.b.graph.parameters]
@@ -54,7 +54,7 @@ def small_net(seed: int = 0) -> Net:
     side = net.convolution(pooled, 4)
     joined = net.convolution(b.concat(summed, side, axis=1), 6)
     vector = b.reshape(b.reduce_mean(joined, axes=(2, 3), keep_dims=True), shape=(2, 6))
-    logits = b.matmul_bias(vector, net.weight(5, 6), net.weight(5), transpose_b=True)
+    logits = b.matmul(vector, net.weight(5, 6), net.weight(5), transpose_b=True)
     b.results(b.softmax(logits, axis=-1), inner)
     return net
 

@@ -213,6 +213,12 @@ class Epilogue:
     first: int = 0
     """The output channel at which the vectors are read first."""
 
+    @staticmethod
+    def of(node: Node, **more: Any) -> Epilogue:
+        """The node's epilogue as the graph has it, with what else planning found out."""
+        found: dict[str, Any] = {**node.epilogue, **clamps(node), **more}
+        return Epilogue(**found)
+
     @property
     def bounds(self) -> dict[str, float]:
         """The clamps', by name."""

@@ -26,7 +26,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     byte_plane,
     channel_vector,
     check_rank,
-    clamps,
     contract,
     slopes_of,
     with_activation,
@@ -267,19 +266,18 @@ def _check(node: Node) -> str | None:
     return reason
 
 
-@lowers("convolution", "convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift", check=_check)
+@lowers("convolution", check=_check)
 def convolution(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D, any stride, dilation, padding and groups."""
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
-    bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
     tiles = {0: True} if phases_of(node) or has_depth(node) else winograd.tiles(ctx, node, geometry)
     results, activation = node.outputs, NO_ACTIVATION
     if node in ctx.activations and tiles.keys() == {0}:
         results, activation = with_activation(ctx, node)
-    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), activation=activation)
+    epilogue = Epilogue.of(node, activation=activation)
     outputs = [ctx.new_blocked(value, narrow=True) for value in results]
-    for value in (data, residual) if len(tiles) > 1 else ():
+    for value in (data, epilogue.residual) if len(tiles) > 1 else ():
         if value is not None:
             ctx.blocked(value)  # which both read, whichever runs
     for tile, holds in tiles.items():

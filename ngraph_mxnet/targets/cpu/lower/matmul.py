@@ -45,7 +45,7 @@ def _check_matmul(node: Node) -> str | None:
     return check_depth(node)
 
 
-@lowers("matmul", "matmul_bias", check=_check_matmul)
+@lowers("matmul", check=_check_matmul)
 def matmul(ctx: Lowering, node: Node) -> None:
     """A product takes operands of any rank from 2, whose batches broadcast."""
     if node.inputs[0].type.element is not f32:
@@ -192,7 +192,7 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     params = params.with_floats(clamps(node))
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
-    bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, channels, choice.oc_tile)
+    bias = _bias(ctx, node.epilogue.get("bias"), channels, choice.oc_tile)
     matrices, rights = group.size * image.size, 1 if is_zero(group.b) else group.size
     touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):

@@ -381,7 +381,7 @@ def position(ctx: Lowering, node: Node) -> None:
 
 
 def wide_product(ctx: Lowering, node: Node) -> None:
-    """matmul and matmul_bias of float64 and integers."""
+    """A matmul of float64 or integers."""
     element = computing_element(node.inputs[0].type.element)
     *batch, rows, columns = node.output.shape
     views = []
@@ -401,7 +401,7 @@ def wide_product(ctx: Lowering, node: Node) -> None:
     params = PRODUCT(batch=prod(batch), rows=rows, inner=inner, columns=columns, a=a,
                      b=(b_batch, b_column, b_inner))
     ctx.emit(f"product_{element}", params, a=views[0], b=views[1], output=out)
-    if len(node.inputs) > 2:
-        out = _binary(ctx, "add", [out, converted(ctx, ctx.plain(node.inputs[2]), element)], node.output.shape)
+    if node.epilogue:
+        out = _binary(ctx, "add", [out, converted(ctx, ctx.plain(node.epilogue["bias"]), element)], node.output.shape)
         out = _clamp(ctx, node, out)
     _finish(ctx, node.output, out)

@@ -21,7 +21,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     block_bytes,
     byte_plane,
     check_depth,
-    clamps,
     contract,
     with_activation,
 )
@@ -53,27 +52,24 @@ def _check_convolution(node: Node) -> str | None:
     return check_depth(node)
 
 
-@lowers("quantized_convolution", "quantized_convolution_add", "quantized_convolution_add_scale_shift",
-        check=_check_convolution)
+@lowers("quantized_convolution", check=_check_convolution)
 def convolution(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. A result that is only read as u8 is stored so."""
-    weights, bias, factor, addend = node.inputs[1:5]
-    residual, scale, shift = (*node.inputs[5:], None, None, None)[:3]
     results, activation = node.outputs, NO_ACTIVATION
     if node in ctx.activations:
         results, activation = with_activation(ctx, node)
     stored = [ctx.stores.get(value) for value in results]
-    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), activation=activation, factor=factor,
-                        addend=addend, stored=tuple(each[1] if each else None for each in stored))
+    residual = node.epilogue.get("residual")
     kept, affine = _residual(ctx, residual) if residual is not None else (None, None)
+    epilogue = Epilogue.of(node, activation=activation, residual_affine=affine,
+                           stored=tuple(each[1] if each else None for each in stored))
     values = [each[0] if each else value for each, value in zip(stored, results, strict=True)]
     outputs = [ctx.new_blocked(value) for value in values]
     geometry = Geometry.of(node)
     if node.inputs[0] in ctx.fours:
         source, packing, geometry = stem.convolution(ctx, node, geometry)
     else:
-        source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups)
-    epilogue = replace(epilogue, residual_affine=affine)
+        source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, node.inputs[1], geometry.groups)
     if has_depth(node):
         volume_convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept, is_padded=True)
     else:
@@ -85,7 +81,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
 @lowers("quantized_matmul", check=check_depth)
 def matmul(ctx: Lowering, node: Node) -> None:
     """All rows of all matrices are pixels, for they share the weights."""
-    data, weights, bias, factor, addend = node.inputs
+    data, weights = node.inputs[:2]
     value, affine = ctx.stores.get(node.output, (node.output, None))
     *batch, channels = node.output.shape
     rows, pitch = prod(batch), -(-channels // BLOCK) * BLOCK
@@ -97,7 +93,7 @@ def matmul(ctx: Lowering, node: Node) -> None:
     contract(ctx, Input("k16", source, byte_plane(source), source.blocks, block_bytes(source), 0, 1,
                         node.attrs["short_sums"]),
              Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry((1, 1), (1, 1), (1, 1), 1, Halo()), [out],
-             Epilogue(bias, **clamps(node), factor=factor, addend=addend, stored=(affine,)), None)
+             Epilogue.of(node, stored=(affine,)), None)
     plain = (*contiguous_strides((*batch, pitch))[:-1], 1)
     ctx.set_plain(value, PlainView(value.type, buffer, 0, out.writers, plain))
     if value.type.rank == 2:

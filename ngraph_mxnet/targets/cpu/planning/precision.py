@@ -66,7 +66,7 @@ def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
     if node.op.multiplies_bytes:
         return False
     if node.op.kind == "convolution":
-        return at in (0, 3)  # data and residual
+        return node.op.is_data(at)
     if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
     return is_global(node, "reduce_mean") or (is_blocked_concat(node) and node.output in narrow)
