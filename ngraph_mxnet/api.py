@@ -12,7 +12,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed, require_shapes, require_weights
 from ngraph_mxnet.forks import collector_paused
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.sizes import checked_shape, has_ranges, some_shapes, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.ranges import checked_shape, has_ranges, some_shapes, symbolic_shapes
+from ngraph_mxnet.ir.sizes import symbols_in
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, load_file

@@ -1,4 +1,4 @@
-// Sizes as expressions of symbols, in code (ir/dims.py, targets/cpu/program/builder.py).
+// Sizes as expressions of symbols, in code (ir/sizes.py, targets/cpu/program/builder.py).
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct Checked {
   }
 };
 
-constexpr std::int64_t kMostSize = std::int64_t{1} << 46;  // no size is larger (MOST in params/record.py)
+constexpr std::int64_t kMostSize = std::int64_t{1} << 46;  // no size is larger (MOST in ir/sizes.py)
 
 inline constexpr char kSizeBeyond[] = "a size is beyond all bounds";
 using SizeInts = Checked<kSizeBeyond>;

@@ -24,6 +24,7 @@ from ngraph_mxnet.compositions import places_of, size_as
 from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, make_node
 from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, f32
 
@@ -358,7 +359,8 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     for node in reversed(forward):
         if any(v in found and v in active for v in node.outputs) and any(v in active for v in node.inputs):
             builder.origin = node.origin
-            _go_back(builder, node, adjoints.get(node, node.op.name), active, found)
+            with because(f"the gradient of {node}"):
+                _go_back(builder, node, adjoints.get(node, node.op.name), active, found)
     builder.origin = ""
     copy.results += [found[target] if target in found else Expression(builder, target).full(0.0).value
                      for target in targets]

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from ngraph_mxnet import variables
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.sizes import checked_shape
+from ngraph_mxnet.ir.ranges import checked_shape
 from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
 from ngraph_mxnet.rendered import jsonable
 

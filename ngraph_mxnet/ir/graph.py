@@ -41,9 +41,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
-from ngraph_mxnet.ir.dims import Atom, Dim
 from ngraph_mxnet.ir.opdef import OpDef, get_op
-from ngraph_mxnet.ir.sizes import Guard, because, evaluate, range_of, relying
+from ngraph_mxnet.ir.ranges import Guard, because, bounds_text, relying
+from ngraph_mxnet.ir.sizes import Atom, Dim, evaluate, symbols_in
 from ngraph_mxnet.ir.types import Attribute, ElementType, Role, Shape, TensorType, element_type, format_attribute
 
 
@@ -143,8 +143,8 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
     names = value_names(graph)
     parameters = ", ".join(f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters)
     results = ", ".join(str(r.type) for r in graph.results)
-    symbols = ", ".join(f"{atom.text}: {range_of(atom.low, atom.high)}" for atom in symbols_of(graph))
-    declared = f"<{symbols}>" if symbols else ""
+    symbols = _symbols_of(graph)
+    declared = f"<{bounds_text(symbols)}>" if symbols else ""
     lines = [f"graph @{_quote(graph.name)}{declared}({parameters}) -> ({results}) {{"]
     lines += [f"  guard {guard}" for guard in graph.guards]
     for node in graph.nodes:
@@ -157,14 +157,13 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def symbols_of(graph: Structure) -> list[Atom]:
+def _symbols_of(graph: Structure) -> list[Atom]:
     """The symbols among the sizes of its values and attributes, as they come."""
     sizes: list[Any] = [size for value in graph.values() for size in value.shape]
     for node in graph.nodes:
         for attribute in node.attrs.values():
             sizes += attribute if isinstance(attribute, tuple) else [attribute]
-    found = dict.fromkeys(atom for size in sizes if isinstance(size, Dim) for atom in sorted(size.symbols, key=str))
-    return list(found)
+    return symbols_in(sizes)
 
 
 def value_names(graph: Structure) -> dict[Value, str]:
@@ -292,8 +291,7 @@ class Graph(Structure):
 
     def symbols(self) -> list[Atom]:
         """Return the symbols in the sizes of the graph's parameters, in the order in which they come."""
-        return list(dict.fromkeys(atom for parameter in self.parameters for size in parameter.shape
-                                  if isinstance(size, Dim) for atom in sorted(size.symbols, key=str)))
+        return symbols_in(*(parameter.shape for parameter in self.parameters))
 
     def at(self, binding: Mapping[str, int]) -> Graph:
         """A copy where each symbol has a value. Raises UnknownSize: a symbol has none."""

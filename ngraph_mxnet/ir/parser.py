@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
-from ngraph_mxnet.ir.dims import MOST, Dim
 from ngraph_mxnet.ir.graph import Body, Graph, Value, make_node, verify
 from ngraph_mxnet.ir.opdef import get_op
-from ngraph_mxnet.ir.sizes import Guards, Symbols, assuming, parse_dims, parse_guard, symbol
+from ngraph_mxnet.ir.ranges import Guards, Symbols, assuming, parse_dims, parse_guard
+from ngraph_mxnet.ir.sizes import MOST, Dim, symbol
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, Role, TensorType, parse_attribute
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'

@@ -1,39 +1,519 @@
-"""Operations on sizes, be they ints or `Dim`s."""
+"""Sizes: ints, and integer expressions of symbols, with all operations on either.
+
+What two sizes have in common is a bool where bounds or algebra decide it, else a condition, which is a size of 0 or 1.
+The guards in force (`ranges.py`) answer for the value of a size, or the truth of a condition.
+"""
 
 from __future__ import annotations
 
-import ast
+import math
 import operator
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache, wraps
-from math import isqrt
-from typing import Any, ParamSpec, TypeVar
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
-from ngraph_mxnet.errors import ConfigError, GraphError
-from ngraph_mxnet.ir.dims import IN_FORCE, MOST, Atom, Dim, UnknownSize, atom_of, bounds, call_of, negated
+from ngraph_mxnet.errors import NGraphError, listed
+
+MOST = 1 << 46
+"""No size in elements or bytes is larger, and no other number of an instruction (`csrc/core/sizes.h` has the same)."""
+
+
+class UnknownSize(NGraphError):  # noqa: N818  (it is named for what is unknown)
+    """The value of a size, or the truth of a condition on sizes, is asked for where nothing may be assumed."""
+
+
+IN_FORCE: ContextVar[Any] = ContextVar("guards", default=None)
+"""The `Guards` that answer; None: nobody does."""
+
+
+class Atom:
+    """A factor in the monomials of polynomials: a symbol, or an operation that is no sum or product. Equal atoms are
+    one object."""
+
+    __slots__ = ("__weakref__", "args", "high", "low", "op", "text")
+
+    def __init__(self, op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> None:
+        self.op, self.args, self.low, self.high, self.text = op, args, low, high, text
+
+    def __repr__(self) -> str:
+        return self.text
+
+_ATOMS: WeakValueDictionary[tuple[Any, ...], Atom] = WeakValueDictionary()
+
+Terms = dict[tuple[Atom, ...], int]
+"""Coefficients by their monomials, which are sorted by text; the constant's is empty. None is 0."""
+
+
+def _atom_of(op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> Atom:
+    """The one of this operation on these ints and `Dim`s."""
+    key = (op, *(frozenset(arg.terms.items()) if hasattr(arg, "terms") else arg for arg in args))
+    found = _ATOMS.get(key)
+    if found is None:
+        found = _ATOMS.setdefault(key, Atom(op, args, low, high, text))
+    return found
+
+
+def _sum_bounds(terms: Terms, ends: Callable[[Atom], tuple[int, int]]) -> tuple[int, int]:
+    low = high = 0
+    for monomial, factor in terms.items():
+        ends_of_product = (1, 1)
+        for atom in monomial:
+            values = [a * b for a in ends_of_product for b in ends(atom)]
+            ends_of_product = min(values), max(values)
+        least, most = sorted(end * factor for end in ends_of_product)
+        low, high = low + least, high + most
+    return low, high
+
+
+def _from_least(terms: Terms) -> Terms:
+    """The same polynomial of what its atoms are more than their least: (a - 1) * (b - 1) is seen to be positive."""
+    found: Terms = {}
+    for monomial, factor in terms.items():
+        parts: Terms = {(): factor}
+        for atom in monomial:
+            grown: Terms = {}
+            for done, amount in parts.items():
+                longer = (*done, atom)
+                grown[longer] = grown.get(longer, 0) + amount
+                if atom.low:
+                    grown[done] = grown.get(done, 0) + amount * atom.low
+            parts = grown
+        for done, amount in parts.items():
+            key = tuple(sorted(done, key=str))
+            found[key] = found.get(key, 0) + amount
+    return found
+
+
+def _bounds_of(terms: Terms) -> tuple[int, int]:
+    """The least and the greatest value that the bounds of its atoms allow, or more than these."""
+    low, high = _sum_bounds(terms, lambda atom: (atom.low, atom.high))
+    if len(terms) > 2 and min(terms.values()) < 0 < max(terms.values()):
+        other_low, other_high = _sum_bounds(_from_least(terms), lambda atom: (0, atom.high - atom.low))
+        low, high = max(low, other_low), min(high, other_high)
+    return low, high
+
+
+_WEAK = ("floordiv", "mod")
+"""Operations whose text binds no tighter than a product."""
+
+
+def _printed_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:
+    return -len(term[0]), [atom.text for atom in term[0]]
+
+
+def _text_of(terms: Terms) -> str:
+    parts: list[str] = []
+    for monomial, factor in sorted(terms.items(), key=_printed_order):
+        sign, factor = ("-", -factor) if factor < 0 else ("+", factor)
+        numbers = [] if factor == 1 and monomial else [str(factor)]
+        alone = len(monomial) + len(numbers) == 1 and (parts or sign == "+")
+        factors = [atom.text if alone or atom.op not in _WEAK else f"({atom.text})" for atom in monomial]
+        parts += [sign, "*".join([*numbers, *factors])]
+    return " ".join(parts[1:] if parts[0] == "+" else [parts[0] + parts[1], *parts[2:]])
+
+
+def _without(monomial: tuple[Atom, ...], part: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """A monomial divided by a part of it; None if it is none."""
+    rest = list(monomial)
+    for atom in part:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+if TYPE_CHECKING:
+    _Integer = int  # to the type checker a Dim is an int, since it stands where ints stand
+else:
+    _Integer = object
+
+
+def _of_numbers(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Wrap a method of a size to take other numbers, too. With a float it computes with the size's value, which is
+    asked for."""
+
+    def called(self: Any, other: Any) -> Any:
+        if isinstance(other, (int, Dim)):
+            return method(self, other)
+        if isinstance(other, Integral):
+            return method(self, int(other))
+        return getattr(float(self), method.__name__)(float(other)) if isinstance(other, Real) else NotImplemented
+
+    return called
+
+
+class Dim(_Integer):
+    """An integer expression of at least one symbol; immutable."""
+
+    __slots__ = ("_bounds", "_hash", "terms")
+
+    terms: Terms
+    _bounds: tuple[int, int] | None
+    _hash: int
+
+    if TYPE_CHECKING:
+        def __new__(cls, terms: Terms) -> Dim: ...
+    else:
+        def __init__(self, terms: Terms) -> None:
+            self.terms = terms
+            self._hash = hash(frozenset(terms.items()))
+            self._bounds = None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest value that the symbols' bounds allow, or more than these."""
+        if self._bounds is None:
+            self._bounds = _bounds_of(self.terms)
+        return self._bounds
+
+    @property
+    def symbols(self) -> set[Atom]:
+        atoms = {atom for monomial in self.terms for atom in monomial}
+        return {atom for atom in atoms if atom.op == "symbol"}.union(
+            *(arg.symbols for atom in atoms for arg in atom.args if isinstance(arg, Dim)))
+
+    # ---- arithmetic -------------------------------------------------------------------------------------
+
+    @_of_numbers
+    def __add__(self, other: Any) -> Any:
+        terms = dict(self.terms)
+        for monomial, factor in (other.terms if isinstance(other, Dim) else {(): int(other)} if other else {}).items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return _made(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return Dim({monomial: -factor for monomial, factor in self.terms.items()})
+
+    def __pos__(self) -> Dim:
+        return self
+
+    @_of_numbers
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
+
+    @_of_numbers
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    @_of_numbers
+    def __mul__(self, other: Any) -> Any:
+        if not isinstance(other, Dim):
+            return _made({monomial: factor * other for monomial, factor in self.terms.items()})
+        terms: Terms = {}
+        for left, a in self.terms.items():
+            for right, b in other.terms.items():
+                monomial = tuple(sorted(left + right, key=str)) if left and right else left + right
+                terms[monomial] = terms.get(monomial, 0) + a * b
+        return _made(terms)
+
+    __rmul__ = __mul__
+
+    @_of_numbers
+    def __floordiv__(self, other: Any) -> Any:
+        return _divided(self, other)
+
+    @_of_numbers
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _divided(other, self)
+
+    @_of_numbers
+    def __mod__(self, other: Any) -> Any:
+        return _remainder(self, other)
+
+    @_of_numbers
+    def __rmod__(self, other: Any) -> Any:
+        return _remainder(other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __pow__(self, power: int) -> Any:  # type: ignore[override]
+        return math.prod([self] * power)
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    # ---- comparisons ------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if not isinstance(other, (int, Dim)):
+            return int(self) == other if isinstance(other, Real) else NotImplemented
+        return True if isinstance(other, Dim) and self.terms == other.terms else _is_zero(self - other)
+
+    def __ne__(self, other: object) -> Any:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else negated(same)
+
+    @_of_numbers
+    def __lt__(self, other: Any) -> Any:
+        return _is_positive(other - self)
+
+    @_of_numbers
+    def __gt__(self, other: Any) -> Any:
+        return _is_positive(self - other)
+
+    @_of_numbers
+    def __le__(self, other: Any) -> Any:
+        return _is_positive(other - self + 1)
+
+    @_of_numbers
+    def __ge__(self, other: Any) -> Any:
+        return _is_positive(self - other + 1)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        low, high = self.bounds
+        if low > 0 or high < 0:
+            return True
+        asked = self != 0
+        if not isinstance(asked, Dim):
+            return bool(asked)
+        return bool(_answers(self, f"whether {self} " + ("holds" if (low, high) == (0, 1) else "is 0")).answer(asked))
+
+    def __index__(self) -> int:
+        return int(_answers(self).answer(self))
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    # ---- text -------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return _text_of(self.terms)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Dim is written as text")
+
+
+def _answers(size: Dim, what: str = "") -> Any:
+    """The guards in force. Raises UnknownSize: there are none that `what` is asked of, without it the size's value."""
+    guards = IN_FORCE.get()
+    if guards is None:
+        raise UnknownSize(f"{what or f'the value of the size {size}'} is asked for, which depends on "
+                          f"{listed(atom.text for atom in symbols_in([size]))}: expected sizes that are numbers")
+    return guards
+
+
+def bounds(size: Any) -> tuple[int, int]:
+    return size.bounds if isinstance(size, Dim) else (int(size), int(size))
+
+
+def negated(condition: Any) -> Any:
+    """Return the negation of a condition, as `not` does for a bool."""
+    return 1 - condition if isinstance(condition, Dim) else not condition
+
+def _operand(size: Any) -> str:
+    """Return the size's text as an operand of `//` or `%`."""
+    text = str(size)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _call_of(op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> Any:
+    return low if low == high else Dim({(_atom_of(op, args, low, high, text),): 1})
+
+
+def _made(terms: Terms) -> Any:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    return kept[()] if len(kept) == 1 and () in kept else Dim(kept)
+
+
+def _is_zero(difference: Any) -> Any:
+    """Compare a difference with 0: return a bool where the answer is known, else the condition that it is 0."""
+    if not isinstance(difference, Dim):
+        return difference == 0
+    low, high = difference.bounds
+    if low > 0 or high < 0:
+        return False
+    if (low, high) == (0, 1):
+        return 1 - difference
+    common = math.gcd(*difference.terms.values())
+    rest = {monomial: factor for monomial, factor in difference.terms.items() if monomial}
+    if difference.terms.get((), 0) % math.gcd(*rest.values()):
+        return False
+    if common > 1:
+        difference = _made({monomial: factor // common for monomial, factor in difference.terms.items()})
+    if _leads_negative(difference):
+        difference = -difference
+    return _call_of("zero", (difference,), 0, 1, f"({difference} == 0)")
+
+
+def _is_positive(difference: Any) -> Any:
+    """Compare a difference with 0: return a bool where the answer is known, else the condition that it is more than
+    0."""
+    if not isinstance(difference, Dim):
+        return difference > 0
+    low, high = difference.bounds
+    if low > 0:
+        return True
+    if high <= 0:
+        return False
+    if is_above(difference, 0):
+        return True
+    if _leads_negative(difference):
+        return negated(_is_positive(1 - difference))
+    common = math.gcd(*(factor for monomial, factor in difference.terms.items() if monomial))
+    if common > 1:  # g*x + c > 0 where x > (-c)/g, that is x + ceil(c/g) > 0 for integers
+        terms = {monomial: factor // common for monomial, factor in difference.terms.items() if monomial}
+        terms[()] = -(-difference.terms.get((), 0) // common)
+        difference = _made(terms)
+    return _call_of("positive", (difference,), 0, 1, f"({difference} > 0)")
+
+
+def is_above(size: Any, least: int) -> bool:
+    """True if a size is provably more than `least`. Quotients are compared by what they have in common, too: 4 * (n//8)
+    <= n//2."""
+    if bounds(size)[0] > least:
+        return True
+    if not isinstance(size, Dim):
+        return False
+    below: Any = 0
+    for monomial, factor in size.terms.items():
+        term = Dim({monomial: factor}) if monomial else factor
+        if factor < 0 and len(monomial) == 1 and monomial[0].op == "floordiv":
+            numerator, divisor = monomial[0].args
+            if not isinstance(divisor, Dim) and -factor % divisor == 0:
+                term = numerator * (factor // divisor)
+            elif not isinstance(divisor, Dim) and divisor % -factor == 0:
+                term = -(numerator // (divisor // -factor))
+        below = below + term
+    return bounds(below)[0] > least
+
+
+def _leads_negative(size: Any) -> bool:
+    if not isinstance(size, Dim):
+        return bool(size < 0)
+    return min(((term for term in size.terms.items() if term[0])), key=_printed_order)[1] < 0
+
+
+def _divided(size: Any, by: Any) -> Any:
+    if not isinstance(by, Dim):
+        if by == 0:
+            raise ZeroDivisionError("a size is divided by 0")
+        return _by_number(size, by) if by > 0 else _by_number(-size, -by)
+    if not isinstance(size, Dim) and size == 0:
+        return 0
+    exact = _exactly(size, by)
+    if exact is not None:
+        return exact
+    turned = by - size - 1
+    if isinstance(size, Dim) and _leads_negative(size) and by.bounds[0] > 0 and not _leads_negative(turned):
+        return -(turned // by)
+    low, high = by.bounds
+    ends = [end // divisor for end in bounds(size) for divisor in ((-1, 1) if low <= 0 <= high else (low, high))]
+    return _call_of("floordiv", (size, by), min(ends), max(ends), f"{_operand(size)}//{_operand(by)}")
+
+
+def _by_number(size: Any, by: int) -> Any:
+    if by == 1 or not isinstance(size, Dim):
+        return size // by if by != 1 else size
+    whole = {monomial: factor // by for monomial, factor in size.terms.items() if factor % by == 0 or not monomial}
+    rest = {monomial: factor for monomial, factor in size.terms.items() if factor % by and monomial}
+    offset = size.terms.get((), 0) % by
+    if not rest:
+        return _made(whole)
+    common = math.gcd(by, *rest.values())
+    inner = _made({**{monomial: factor // common for monomial, factor in rest.items()}, (): offset // common})
+    by //= common
+    return _made(whole) + _simple_quotient(inner, by)
+
+
+def _simple_quotient(inner: Any, by: int) -> Any:
+    if by == 1:
+        return inner
+    if _leads_negative(inner):
+        return -_by_number(by - 1 - inner, by)
+    low, high = inner.bounds
+    if low // by == high // by:
+        return low // by
+    (monomial, factor), *others = sorted(inner.terms.items(), key=_printed_order)
+    if len(monomial) == 1 and factor == 1 and monomial[0].op == "floordiv" and all(not other for other, _ in others):
+        numerator, divisor = monomial[0].args
+        if not isinstance(divisor, Dim):  # (x//a + c)//b = (x + a*c)//(a*b)
+            return _by_number(numerator + divisor * inner.terms.get((), 0), divisor * by)
+    return _call_of("floordiv", (inner, by), low // by, high // by, f"{_operand(inner)}//{by}")
+
+
+def _exactly(size: Any, by: Dim) -> Any:
+    """The quotient of two polynomials if nothing remains, else None."""
+    rest, quotient = size, 0
+    (lead, factor), *_ = sorted(by.terms.items(), key=_printed_order)
+    for _ in range(64):
+        if not isinstance(rest, Dim):
+            return quotient if rest == 0 else None
+        (monomial, amount), *_ = sorted(rest.terms.items(), key=_printed_order)
+        left = _without(monomial, lead)
+        if left is None or amount % factor:
+            return None
+        part = _made({left: amount // factor})
+        quotient, rest = quotient + part, rest - part * by
+    return None
+
+
+def _remainder(size: Any, by: Any) -> Any:
+    if isinstance(by, Dim):
+        if not isinstance(size, Dim) and size == 0:
+            return 0
+        if _exactly(size, by) is not None:
+            return 0
+        low, high = by.bounds
+        if low > 0 and bounds(size)[0] >= 0 and (size < by) is True:
+            return size
+        least_, most = (0, high - 1) if low > 0 else (-max(abs(low), abs(high)), max(abs(low), abs(high)))
+        return _call_of("mod", (size, by), least_, most, f"{_operand(size)}%{_operand(by)}")
+    if by == 0:
+        raise ZeroDivisionError("a size is divided by 0")
+    if by < 0:
+        return -(-size % -by)
+    inner = _made({monomial: factor % by for monomial, factor in size.terms.items()})
+    if not isinstance(inner, Dim):
+        return inner % by
+    low, high = inner.bounds
+    if low >= 0 and high < by:
+        return inner
+    return _call_of("mod", (inner, by), 0, by - 1, f"{_operand(inner)}%{by}")
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_FUNCTIONS = ("min", "max", "where")
-"""Names that text gives a meaning."""
 
 
 def symbol(name: str, low: int = 1, high: int = MOST) -> Dim:
     """A size of which only bounds are known, both included. Symbols of one name and bounds are the same. Raises
     ValueError: the name is no identifier, or the bounds hold no two sizes."""
-    if not name.isidentifier() or name in _FUNCTIONS:
+    if not name.isidentifier() or name in TEXT_FUNCTIONS:
         raise ValueError(f"symbol {name!r}: expected a name such as N")
     if not 0 <= low < high <= MOST:
         raise ValueError(f"symbol {name}: found bounds {low}..{high}, expected 0 <= low < high <= {MOST}")
-    return Dim({(atom_of("symbol", (name, low, high), low, high, name),): 1})
+    return Dim({(_atom_of("symbol", (name, low, high), low, high, name),): 1})
 
 
 def is_symbolic(size: Any) -> bool:
     return isinstance(size, Dim)
+
+
+def symbols_in(*shapes: Iterable[Any]) -> list[Atom]:
+    """The symbols in the shapes, in the order in which they come."""
+    return list(dict.fromkeys(atom for shape in shapes for size in shape if isinstance(size, Dim)
+                              for atom in sorted(size.symbols, key=str)))
 
 
 def number(size: Any) -> Any:
@@ -43,12 +523,12 @@ def number(size: Any) -> Any:
 
 def least(*sizes: Any) -> Any:
     """The least of some; what `min` is to ints."""
-    return _chosen("min", min, lambda a, b: a <= b, sizes)
+    return _chosen("min", min, operator.le, sizes)
 
 
 def greatest(*sizes: Any) -> Any:
     """The greatest of some; what `max` is to ints."""
-    return _chosen("max", max, lambda a, b: a >= b, sizes)
+    return _chosen("max", max, operator.ge, sizes)
 
 
 def _chosen(op: str, of_ints: Callable[..., int], wins: Callable[[Any, Any], Any], sizes: tuple[Any, ...]) -> Any:
@@ -63,7 +543,7 @@ def _chosen(op: str, of_ints: Callable[..., int], wins: Callable[[Any, Any], Any
             continue
         (a, b), (c, d) = bounds(best), bounds(other)
         pair = tuple(sorted((best, other), key=str))
-        best = call_of(op, pair, of_ints(a, c), of_ints(b, d), f"{op}({pair[0]}, {pair[1]})")
+        best = _call_of(op, pair, of_ints(a, c), of_ints(b, d), f"{op}({pair[0]}, {pair[1]})")
     return best
 
 
@@ -77,7 +557,11 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     if type(yes) is type(no) and are_same(yes, no):
         return yes
     (a, b), (c, d) = bounds(yes), bounds(no)
-    return call_of("where", (condition, yes, no), min(a, c), max(b, d), f"where({condition}, {yes}, {no})")
+    return _call_of("where", (condition, yes, no), min(a, c), max(b, d), f"where({condition}, {yes}, {no})")
+
+
+TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": least, "max": greatest, "where": where}
+"""Functions in the text of sizes, by name."""
 
 
 def both(*conditions: Any) -> Any:
@@ -145,10 +629,7 @@ def at_hand(size: Any) -> int:
     UnknownSize: nothing says it."""
     if not isinstance(size, Dim):
         return int(size)
-    answers = IN_FORCE.get()
-    if answers is None:
-        raise UnknownSize(f"the value of the size {size} is asked for: expected sizes that are numbers")
-    return answers.hinted(size)
+    return int(_answers(size).hinted(size))
 
 
 def scaled(size: Any, factor: float) -> Any:
@@ -204,340 +685,3 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return called
 
     return decorated
-
-
-Symbols = Mapping[str, Dim]
-
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.LtE: operator.le,
-}
-_TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": least, "max": greatest, "where": where}
-
-
-def parse_dim(text: str, symbols: Symbols) -> Any:
-    """The size that `text` writes: an int, or a `Dim` of these symbols. Raises GraphError: it is no size, or names a
-    symbol that there is not."""
-    if text.isdigit():
-        return int(text)
-    try:
-        return _read(ast.parse(text.strip(), mode="eval").body, symbols)
-    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError) as error:
-        raise GraphError(f"size {text!r}: found what is no size, expected such as (H + 1)//2: {error}") from None
-
-
-def parse_dims(text: str, symbols: Symbols) -> tuple[Any, ...]:
-    return tuple(parse_dim(part, symbols) for part in split_sizes(text))
-
-
-def split_sizes(text: str) -> list[str]:
-    """The parts between commas outside parentheses."""
-    if "(" not in text:
-        return [part for part in text.split(",") if part]
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append(text[start:place])
-            start = place + 1
-    return [part for part in (*parts, text[start:]) if part]
-
-
-def _read(node: ast.AST, symbols: Symbols) -> Any:
-    match node:
-        case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            return number
-        case ast.Name(id=name):
-            if name not in symbols:
-                raise ValueError(f"there is no symbol {name}, only {', '.join(symbols) or 'none'}")
-            return symbols[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_read(operand, symbols)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_read(left, symbols), _read(right, symbols))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_read(left, symbols), _read(right, symbols))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _TEXT_FUNCTIONS:
-            return _TEXT_FUNCTIONS[name](*(_read(arg, symbols) for arg in args))
-    raise ValueError(f"found {ast.unparse(node)}")
-
-
-@dataclass(frozen=True)
-class Guard:
-    """`condition` has to be `value`; `why` names what asked."""
-
-    condition: Dim
-    value: int
-    why: str = ""
-
-    def holds(self, binding: Mapping[str, int]) -> bool:
-        return evaluate(self.condition, binding) == self.value
-
-    @property
-    def is_narrow(self) -> bool:
-        """True if the guard leaves only one value of a symbol, or a few beside each other."""
-        size, atom = self.condition, _atom(self.condition)
-        if atom is not None and atom.op == "zero" and self.value == 1:
-            size = atom.args[0]
-        monomials = [monomial for monomial in size.terms if monomial]
-        return len(monomials) == 1 and len(monomials[0]) == 1 and _is_nearly_symbol(monomials[0][0])
-
-    def __str__(self) -> str:
-        atom = _atom(self.condition)
-        if atom is not None and atom.op in _RELATIONS:
-            return f"{atom.args[0]} {_RELATIONS[atom.op][self.value]} 0"
-        return f"{self.condition} is {self.value}"
-
-
-def parse_guard(text: str, symbols: Symbols) -> Guard | None:
-    """Return the guard that `str` wrote as this text; None where the guard always holds. Raises GraphError: it is no
-    guard, or never holds."""
-    size, _, number = text.rpartition(" is ")
-    if size and number.lstrip("-").isdigit():
-        found, value = parse_dim(size, symbols), int(number)
-    else:
-        found, value = parse_dim(text, symbols), 1
-    if not isinstance(found, Dim):
-        if int(found) != value:
-            raise GraphError(f"guard {text!r} never holds")
-        return None
-    if _is_negated(found):
-        found, value = 1 - found, 1 - value
-    return Guard(found, value)
-
-
-def _atom(size: Dim) -> Atom | None:
-    """The only one that the size is made of: it is no sum, no product and no multiple."""
-    ((monomial, factor), *others) = size.terms.items()
-    return monomial[0] if not others and len(monomial) == factor == 1 else None
-
-
-def _is_nearly_symbol(atom: Atom) -> bool:
-    if atom.op != "floordiv":
-        return atom.op == "symbol"
-    size, by = atom.args
-    return not isinstance(by, Dim) and 0 < int(by) <= _FEW and isinstance(size, Dim) and (
-        (found := _atom(size)) is not None and found.op == "symbol")
-
-
-def _is_negated(size: Dim) -> bool:
-    """True if the size is 1 less a condition, or 1 less a size that is 0 or 1."""
-    return size.bounds == (0, 1) and all(factor < 0 for monomial, factor in size.terms.items() if monomial)
-
-
-_FEW = 8
-_RELATIONS = {"zero": ("!=", "=="), "positive": ("<=", ">")}
-
-
-@dataclass
-class Guards:
-    """The sizes at hand, and what was asked of them so far.
-
-    Without sizes, what was not told is refused with UnknownSize.
-    """
-
-    hint: Mapping[str, int] | None = None
-    found: dict[Dim, Guard] = field(default_factory=dict)
-    why: str = ""
-    """The work under way: it becomes the reason of the guards that it makes."""
-    remembered: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    """See `Answers`."""
-    _known: dict[Atom, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(guards: Iterable[Guard]) -> Guards:
-        """Return `Guards` that answer by these guards alone."""
-        return Guards(found={guard.condition: guard for guard in guards})
-
-    def answer(self, size: Dim) -> int:
-        """The value at the sizes at hand, which is assumed from now on."""
-        if _is_negated(size):
-            return 1 - self.answer(1 - size)
-        if size not in self.found:
-            if self.hint is None:
-                raise UnknownSize(f"{size} is asked for, of which no guard tells; there are: "
-                                  f"{', '.join(map(str, self.found.values())) or 'none'}")
-            self.found[size] = Guard(size, evaluate(size, self.hint, self._known), self.why)
-        return self.found[size].value
-
-    def hinted(self, size: Dim) -> int:
-        """The value at the sizes at hand, of which nothing is assumed."""
-        if self.hint is None:
-            raise UnknownSize(f"the value of {size} is asked for, and there are no sizes at hand")
-        return evaluate(size, self.hint, self._known)
-
-
-@contextmanager
-def assuming(guards: Guards) -> Iterator[Guards]:
-    """Within, conditions on sizes are answered by `guards`, which remember them."""
-    token = IN_FORCE.set(guards)
-    try:
-        yield guards
-    finally:
-        IN_FORCE.reset(token)
-
-
-@contextmanager
-def relying(guards: Sequence[Guard]) -> Iterator[None]:
-    """Within, a graph's own guards answer, unless others are in force already, which know more."""
-    if not guards or IN_FORCE.get() is not None:
-        yield
-        return
-    with assuming(Guards.of(guards)):
-        yield
-
-
-def because(why: Any) -> AbstractContextManager[None]:
-    """Within, guards have this reason; without guards in force nothing happens."""
-    guards = IN_FORCE.get()
-    return _reason(guards, why) if isinstance(guards, Guards) else _NOTHING
-
-
-_NOTHING = nullcontext()
-
-
-@contextmanager
-def _reason(guards: Guards, why: Any) -> Iterator[None]:
-    before, guards.why = guards.why, str(why)
-    try:
-        yield
-    finally:
-        guards.why = before
-
-
-Shapes = Mapping[str, Sequence[Any]]
-"""Shapes of inputs, by name."""
-
-_SIZE = re.compile(r"(?:([^\W\d]\w*)(?::|\Z))?(?:(\d+)\.\.(\d*))?\Z")
-_AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
-"""Names of the axes' sizes, by rank."""
-_LARGE = 4096
-"""Without an upper bound, sizes are thought of as up to so many times the lower one."""
-
-
-def has_ranges(shapes: Shapes) -> bool:
-    return any(isinstance(size, (str, Dim)) for shape in shapes.values() for size in shape)
-
-
-def checked_shape(name: str, shape: Sequence[Any]) -> tuple[int | str, ...]:
-    """The sizes of input `name`: ints, and texts of ranges; what is written as a number is one. Raises ConfigError: a
-    size is none; the text names the input, what was found and what is expected."""
-    return tuple(_checked(name, size) for size in shape)
-
-
-def symbolic_shapes(shapes: Shapes) -> dict[str, tuple[Any, ...]]:
-    """The shapes with symbols for sizes that are ranges; one without a name gets that of its axis. Raises ConfigError:
-    as for `checked_shape`, or a name has two ranges."""
-    sizes = {name: checked_shape(name, shape) for name, shape in shapes.items()}
-    declared = _declared(sizes)
-    taken = set(declared)
-
-    def of(size: int | str, rank: int, axis: int) -> Any:
-        if isinstance(size, int):
-            return size
-        called, low, high = _parts(size)
-        if called:
-            return declared[called]
-        taken.add(name := axis_name(rank, axis, taken))
-        return symbol(name, low, high)
-
-    return {name: tuple(of(size, len(shape), axis) for axis, size in enumerate(shape)) for name, shape in sizes.items()}
-
-
-def axis_name(rank: int, axis: int, taken: Collection[str]) -> str:
-    """A name for the size of an axis that is not taken yet."""
-    letter = _AXES[rank][axis] if rank in _AXES else "D"
-    number, name = 2, letter
-    while name in taken:
-        number, name = number + 1, f"{letter}{number}"
-    return name
-
-
-def range_of(low: int, high: int) -> str:
-    return f"{low}..{'' if high >= MOST else high}"
-
-
-def described(shapes: Shapes) -> str:
-    """All that there is to say of shapes whose sizes may be symbols, for keys."""
-    symbols = [f"{atom.text} {range_of(atom.low, atom.high)}" for atom in symbols_in(shapes)]
-    return repr(({name: tuple(map(str, shape)) for name, shape in shapes.items()}, symbols))
-
-
-def symbols_in(shapes: Shapes) -> list[Atom]:
-    """Return the symbols in the shapes, in the order in which they come."""
-    return list(dict.fromkeys(atom for shape in shapes.values() for size in shape if isinstance(size, Dim)
-                              for atom in sorted(size.symbols, key=str)))
-
-
-def some_shapes(sets: Sequence[Shapes]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the set with the fewest symbols, with numbers for the symbols that may be tried first."""
-    found = min(map(symbolic_shapes, sets), key=lambda one: len(symbols_in(one)))
-    binding = next(bindings_to_try(symbols_in(found)))
-    return {name: tuple(evaluate(size, binding) for size in shape) for name, shape in found.items()}
-
-
-def bindings_to_try(symbols: Sequence[Atom]) -> Iterator[dict[str, int]]:
-    """Values for which something may be compiled first, the best to guess with before others: sizes in the middle, then
-    large ones, for what has to be large enough, and small ones."""
-    most = {atom.text: min(atom.high, max(atom.low, 1) * _LARGE) for atom in symbols}
-    least = {atom.text: max(atom.low, 1) for atom in symbols}
-    middle = {name: isqrt(least[name] * high) for name, high in most.items()}
-    yield middle
-    yield {name: isqrt(middle[name] * high) for name, high in most.items()}
-    yield most
-    yield {name: isqrt(middle[name] * low) for name, low in least.items()}
-    yield {atom.text: atom.low for atom in symbols}
-
-
-def sizes_to_try(atom: Atom, most: int) -> list[int]:
-    """About so many values of a symbol: all, or its ends and what lies between, further and further apart."""
-    low, high = atom.low, min(atom.high, max(atom.low, 1) * _LARGE)
-    if high - low < most:
-        return list(range(low, high + 1))
-    ratio = (high - low) ** (1 / (most - 1))
-    return sorted({low, high, *(low + round(ratio ** power) for power in range(most - 1))})
-
-
-def _declared(sizes: Mapping[str, Sequence[int | str]]) -> dict[str, Dim]:
-    """The symbols that have names. Only one of the places where a name stands need have bounds."""
-    bounds: dict[str, tuple[int, int]] = {}
-    for size in (size for shape in sizes.values() for size in shape if isinstance(size, str)):
-        called, low, high = _parts(size)
-        if called and (":" in size or called not in bounds):
-            before = bounds.get(called, (low, high))
-            if ":" in size and before not in ((1, MOST), (low, high)):
-                raise ConfigError(f"size {called}: found {range_of(low, high)} and {range_of(*before)}, expected one "
-                                  "range")
-            bounds[called] = low, high
-    return {name: symbol(name, *ends) for name, ends in bounds.items()}
-
-
-def _checked(name: str, size: Any) -> int | str:
-    if isinstance(size, str):
-        text = size.strip()
-        if text.isdigit():
-            return int(text)
-        try:
-            called, low, high = _parts(text)
-            if low == high and not called:
-                return low
-            symbol(called or "N", low, high)
-            return text
-        except ValueError:
-            pass
-    elif not isinstance(size, (bool, float)):
-        try:
-            return int(size)
-        except (TypeError, ValueError):
-            pass
-    raise ConfigError(f"input {name!r}: found the size {size!r}, expected a number, a range as '1..32', a name as "
-                      "'H', or both as 'H:8..640'")
-
-
-def _parts(text: str) -> tuple[str, int, int]:
-    """The name, empty if there is none, and the bounds. Raises ValueError."""
-    match = _SIZE.match(text)
-    if match is None or not text or text.endswith(":"):
-        raise ValueError(f"{text!r} is no range")
-    called, low, high = match.groups()
-    return called or "", int(low) if low else 1, int(high) if high else MOST

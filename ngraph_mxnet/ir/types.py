@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError, listed
-from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.sizes import Symbols, are_same_shape, evaluate, parse_dim, parse_dims
+from ngraph_mxnet.ir.ranges import Symbols, parse_dim, parse_dims
+from ngraph_mxnet.ir.sizes import Dim, are_same_shape, evaluate
 
 Shape = tuple[int, ...]
-"""Sizes, of which each may be a `Dim` (`ir/dims.py`)."""
+"""Sizes, of which each may be a `Dim` (`ir/sizes.py`)."""
 
 
 @dataclass(frozen=True)

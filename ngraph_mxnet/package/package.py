@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError, PackageError, TypeRuleError, listed
-from ngraph_mxnet.ir.dims import Atom, Dim
 from ngraph_mxnet.ir.graph import Body, Graph, Value, make_node, verify
 from ngraph_mxnet.ir.module import Flow, Module, Shared, Step
 from ngraph_mxnet.ir.opdef import get_op
-from ngraph_mxnet.ir.sizes import Guard, parse_dim, parse_guard, symbol
+from ngraph_mxnet.ir.ranges import Guard, parse_dim, parse_guard
+from ngraph_mxnet.ir.sizes import Atom, Dim, symbol
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, Array, Attribute, ElementType, Role, TensorType, element_type
 from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.version import __version__

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.ir.dims import Atom
-from ngraph_mxnet.ir.sizes import Guard, parse_dim, range_of, symbol
+from ngraph_mxnet.ir.ranges import Guard, parse_dim, range_of
+from ngraph_mxnet.ir.sizes import Atom, symbol
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.package.files import FieldReader, constant_at, text_field
 
@@ -28,7 +28,7 @@ class Program:
 
     symbols: int
     steps: np.ndarray
-    """i64[steps,5]: `SizeOp`, three operands, and the loop, counted from 1, in whose rounds it is computed."""
+    """i64[steps,5]: a step's number, three operands, and the loop, counted from 1, in whose rounds it is computed."""
     bounds: list[tuple[int, int]]
     guards: list[tuple[int, int]]
     instructions: list[tuple[Any, ...]]

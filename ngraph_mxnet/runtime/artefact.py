@@ -18,10 +18,10 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError, listed
-from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph, fingerprint, verify
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.sizes import Guards, assuming, bindings_to_try, sizes_to_try
+from ngraph_mxnet.ir.ranges import Guards, assuming, because, bindings_to_try, sizes_to_try
+from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, Item, Meta, Origin, Reference, Summary, check, write_artefact
 from ngraph_mxnet.package.program import IsaProgram, Ports, ProgramSet, SetSummary
@@ -98,10 +98,9 @@ def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mappi
         yield origin_of(graph, weights)
         if with_references:
             yield _reference(bound, backend, options, number, rest)
-        inputs = [(one.name, one.type) for one in bound.parameters if one.name not in rest]
-        outputs = [(name, one.type) for name, one in zip(result_names(bound), bound.results, strict=True)]
+        ports = _ports(bound, rest)  # before passes change the graph
         for made in backend.artefact_programs(bound, options, isas, rest):
-            yield ProgramSet.of(made, number, inputs, outputs)
+            yield ProgramSet.of(made, number, *ports)
             del made
     for number, ranged in enumerate(ranges, len(sets)):
         yield from compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
@@ -218,11 +217,17 @@ def _compiled(binding: Mapping[str, int], make: Callable[[], Made],
     with assuming(Guards(binding)) as guards:
         graph, weights = make()
         for guard in graph.guards:
-            if guards.answer(guard.condition) != guard.value:
+            with because(guard.why or f"graph {graph.name}"):
+                holds = guards.answer(guard.condition) == guard.value
+            if not holds:
                 raise GraphError(f"graph {graph.name}: guard {guard} does not hold for {_text(binding)}")
-        inputs = [(one.name, one.type) for one in graph.parameters if one.name not in weights]
-        outputs = [(name, one.type) for name, one in zip(result_names(graph), graph.results, strict=True)]
-        return _Compiled(inputs, outputs, compile((graph, weights)))
+        return _Compiled(*_ports(graph, weights), compile((graph, weights)))
+
+
+def _ports(graph: Graph, weights: Mapping[str, Any]) -> tuple[Ports, Ports]:
+    """The inputs, but for the weights, and the outputs."""
+    return ([(one.name, one.type) for one in graph.parameters if one.name not in weights],
+            [(name, one.type) for name, one in zip(result_names(graph), graph.results, strict=True)])
 
 
 def _tried(symbols: Sequence[Atom]) -> Iterator[dict[str, int]]:

@@ -173,8 +173,8 @@ class Backend(ABC):
         """Compile a verified graph for a range of sizes. Return None where each set of sizes has to be compiled for
         itself.
 
-        Guards are in force during the call (`ir/sizes.py`) and may be asked of sizes. The method owns the graph as
-        `compile` does.
+        Guards are in force during the call. Within `because` (`ir/ranges.py`) they answer questions about sizes. The
+        method owns the graph as `compile` does.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.

@@ -12,9 +12,9 @@ from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import NGraphError, UnsupportedError, listed
 from ngraph_mxnet.forks import collector_paused
-from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.graph import Graph, Value, make_node, verify
-from ngraph_mxnet.ir.sizes import Guards, assuming, bindings_to_try
+from ngraph_mxnet.ir.ranges import Guards, assuming, bindings_to_try
+from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
 from ngraph_mxnet.runtime.ranges import RangeExecutable, Template

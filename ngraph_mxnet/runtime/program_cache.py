@@ -23,11 +23,12 @@ from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.cache import Place, cpu_features, open_store, place_for
 from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.ir.sizes import Binding
 from ngraph_mxnet.package import Package, content_key
 from ngraph_mxnet.package.package import hash_key_bytes, pack, unpack
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import file_digests, load, load_template
-from ngraph_mxnet.runtime.ranges import MOST_RANGES, Binding
+from ngraph_mxnet.runtime.ranges import MOST_RANGES
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger(__name__)

@@ -19,9 +19,9 @@ from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError, UnsupportedError, listed
 from ngraph_mxnet.forks import ForkSafeLock, Recent
-from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.sizes import Guard, Guards, assuming, axis_name, evaluate, symbol
+from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, axis_name
+from ngraph_mxnet.ir.sizes import MOST, Binding, evaluate, symbol
 from ngraph_mxnet.rendered import Rendered, bold, table
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
@@ -39,9 +39,8 @@ MOST_RANGES = 8
 logger = config.logger(__name__)
 
 Shapes = Sequence[Sequence[int]]
-Symbolic = tuple[tuple[tuple[int, ...], ...], "Binding"]
+Symbolic = tuple[tuple[tuple[int, ...], ...], Binding]
 """Shapes with symbols for sizes, and the symbols' values now."""
-Binding = dict[str, int]
 Dimensions = tuple[int | str | None, ...]
 """A dimension is a number if it is fixed, its name if it has one, else None."""
 Told = Mapping[tuple[int, int], str]
@@ -125,7 +124,7 @@ def _differ(column: tuple[int, ...]) -> bool:
 def _symbolic(columns: Sequence[tuple[int, ...]], groups: Sequence[Hashable],
               now: Shapes) -> Symbolic | None:
     symbols: dict[Hashable, int] = {}
-    hint: Binding = {}
+    hint: dict[str, int] = {}
     found = iter(zip(groups, columns, strict=True))
     shapes = []
     for shape in now:
@@ -303,10 +302,7 @@ class RangeExecutable(Executable):
             InputError: a shape does not fit.
         """
         key = tuple(map(tuple, shapes))
-        found: Executable | None = self._bound.get(key)
-        if found is None:
-            found = self._made(key)
-            self._bound.put(key, found)
+        found: Executable = self._bound.get_or_make(key, lambda: self._made(key))
         return found
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -333,7 +329,7 @@ class RangeExecutable(Executable):
         Raises:
             InputError: they do not fit.
         """
-        binding: Binding = {}
+        binding: dict[str, int] = {}
         for port, shape in zip(self.inputs, shapes, strict=True):
             if len(shape) != port.type.rank:
                 raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type}")
@@ -346,7 +342,7 @@ class RangeExecutable(Executable):
                                          f"{name} from {low} {'on' if high >= MOST else f'to {high}'}")
                     binding.setdefault(name, value)
         for port, shape in zip(self.inputs, shapes, strict=True):
-            wanted = tuple(evaluate(size, binding) for size in port.type.shape)
+            wanted = port.type.at(binding).shape
             if tuple(shape) != wanted:
                 raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {wanted} ({port.type})")
         return binding

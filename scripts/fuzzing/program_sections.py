@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import GraphError
-from ngraph_mxnet.ir.dims import Atom
+from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.package.artefact import ISAS
 from ngraph_mxnet.package.program import Program, ProgramSet, read_programs, section_bytes

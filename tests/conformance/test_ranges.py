@@ -21,7 +21,7 @@ from runs import Arrays, _agree, arrays_for, build, run_native
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.ir.sizes import Guards, assuming
+from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol as size_symbol
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph

@@ -226,7 +226,8 @@ def test_damaged_text_raises_graph_errors_only(graph: Graph, data):
 
 
 def test_symbols_and_guards_read_back() -> None:
-    from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
+    from ngraph_mxnet.ir.ranges import Guards, assuming
+    from ngraph_mxnet.ir.sizes import symbol
 
     sizes = {"N": 2, "H": 20, "W": 33}
     n, h, w = (symbol(name, 1, most) for name, most in zip("NHW", (32, 1 << 46, 4096), strict=True))

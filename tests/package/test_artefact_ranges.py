@@ -17,6 +17,7 @@ import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.package.artefact import Artefact, Kind, load, read, to_bytes
 
@@ -116,8 +117,9 @@ def test_sizes_that_no_program_is_for_get_another_one(tmp_path: Path) -> None:
     def stretched(n: Any) -> Graph:
         b = Builder()
         x = b.parameter("x", (n, 4))
-        return b.results(b.add(x, b.constant(np.arange(8, dtype=np.float32).reshape(2, 4))) if n == 1
-                         else b.relu(x))
+        with because("the test"):
+            return b.results(b.add(x, b.constant(np.arange(8, dtype=np.float32).reshape(2, 4))) if n == 1
+                             else b.relu(x))
 
     from ngraph_mxnet.runtime.artefact import compile_to_file
     from ngraph_mxnet.runtime.compile import Ranged
@@ -134,7 +136,8 @@ def test_a_model_with_numbers_for_its_sizes(tmp_path: Path) -> None:
     def numbered(n: Any) -> Graph:
         b = Builder()
         x = b.parameter("x", (n, 4))
-        return b.results(b.add(x, b.constant(np.arange(int(n), dtype=np.float32)[:, None])))
+        with because("the test"):
+            return b.results(b.add(x, b.constant(np.arange(int(n), dtype=np.float32)[:, None])))
 
     from ngraph_mxnet.runtime.artefact import compile_to_file
     from ngraph_mxnet.runtime.compile import Ranged

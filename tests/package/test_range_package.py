@@ -11,7 +11,8 @@ import pytest
 
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
+from ngraph_mxnet.ir.ranges import Guards, assuming
+from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.package import pack, seal
 from ngraph_mxnet.runtime.backend import get_backend, load_template

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ngraph_mxnet.ir.sizes import Guard, symbol
+from ngraph_mxnet.ir.ranges import Guard
+from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.runtime.ranges import (
     MOST_RANGES,
     Binding,

@@ -11,7 +11,8 @@ import pytest
 
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
+from ngraph_mxnet.ir.ranges import Guards, assuming, because
+from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.program_cache import Made, get_or_make, program_key
@@ -93,7 +94,9 @@ def test_templates_of_one_key_differ_in_guards(folder: Path) -> None:
     def template(size: int) -> Made:
         b = Builder()
         x = b.parameter("x", (symbol("N", 1), 3))
-        return Made([get_backend("CPU").template(b.results(b.exp(x) if x.shape[0] % 2 == 0 else b.negative(x)), {})])
+        with because("the test"):
+            y = b.exp(x) if x.shape[0] % 2 == 0 else b.negative(x)
+        return Made([get_backend("CPU").template(b.results(y), {})])
 
     for size, count in ((2, 1), (4, 1), (3, 2), (5, 2), (8, 2)):
         with assuming(Guards({"N": size})):

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.ir.sizes import bindings_to_try, checked_shape, has_ranges, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.ranges import bindings_to_try, checked_shape, has_ranges, symbolic_shapes
+from ngraph_mxnet.ir.sizes import symbols_in
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.runtime.ranges import RangeExecutable
 
@@ -41,14 +42,14 @@ def test_what_is_none(size: Any) -> None:
 def test_one_name_is_one_size() -> None:
     found = symbolic_shapes({"a": ("1..32", 3, "H", "W"), "b": ("1..32", "H:8..640"), "c": ("H",)})
     assert [(str(size), size.bounds) for size in (found["a"][2], found["b"][1], found["c"][0])] == [("H", (8, 640))] * 3
-    assert [(atom.text, atom.high) for atom in symbols_in(found)][:2] == [("N", 32), ("H", 640)]
+    assert [(atom.text, atom.high) for atom in symbols_in(*found.values())][:2] == [("N", 32), ("H", 640)]
     assert str(found["b"][0]) == "N2"
     with pytest.raises(ConfigError, match=r"size H: found 1\.\.9 and 8\.\.640, expected one range"):
         symbolic_shapes({"a": ("H:8..640",), "b": ("H:1..9",)})
 
 
 def test_sizes_to_try_lie_within() -> None:
-    symbols = symbols_in(symbolic_shapes({"a": ("1..32", "8..", "H:0..3")}))
+    symbols = symbols_in(*symbolic_shapes({"a": ("1..32", "8..", "H:0..3")}).values())
     for binding in bindings_to_try(symbols):
         assert all(atom.low <= binding[atom.text] <= atom.high for atom in symbols)
 

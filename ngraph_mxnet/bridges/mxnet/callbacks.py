@@ -30,12 +30,13 @@ from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import Recent, collector_paused
 from ngraph_mxnet.ir import Graph, TensorType
-from ngraph_mxnet.ir.sizes import described
+from ngraph_mxnet.ir.ranges import described
+from ngraph_mxnet.ir.sizes import Binding
 from ngraph_mxnet.runtime import program_cache
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.program_cache import Made, program_key
-from ngraph_mxnet.runtime.ranges import Binding, Shapes, Template, require_fixed_weights
+from ngraph_mxnet.runtime.ranges import Shapes, Template, require_fixed_weights
 from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")

@@ -26,8 +26,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.inlining import FOREACH, Foreach, inline
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
-from ngraph_mxnet.ir.dims import Atom, Dim
-from ngraph_mxnet.ir.sizes import at_hand, evaluate, symbols_in
+from ngraph_mxnet.ir.sizes import Atom, Dim, at_hand, evaluate, symbols_in
 from ngraph_mxnet.ir.types import Role, Shape
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class _Inference:
                 for place, shape in self._shapes().items()}
 
     def _shapes(self) -> dict[int, Shape | None]:
-        symbols = symbols_in({name: type_.shape for name, type_ in self._told.items()})
+        symbols = symbols_in(*(type_.shape for type_ in self._told.values()))
         now = {atom.text: at_hand(Dim({(atom,): 1})) for atom in symbols}
         found = self._at(now)
         for atom in symbols:
@@ -129,7 +128,7 @@ def _refusals() -> Iterator[None]:
         raise UnsupportedError(f"MXNet can't infer shapes that are left open: {brief(error)}") from None
 
 
-def _evaluated(shape: Shape, binding: Mapping[str, int]) -> tuple[int, ...]:
+def _evaluated(shape: Sequence[int], binding: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate(size, binding) for size in shape)
 
 
@@ -315,14 +314,14 @@ def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, 
 
 def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
-    symbols = symbols_in(shapes)
+    symbols = symbols_in(*shapes.values())
     now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
            for atom in size.symbols}
     found = _inferred(symbol, at_hand_shapes(shapes))
     names = set[str]()
     for atom in symbols:
         other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
-        moved = {name: tuple(evaluate(size, other) for size in shape) for name, shape in shapes.items()}
+        moved = {name: _evaluated(shape, other) for name, shape in shapes.items()}
         names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
     return sorted(names - set(shapes))
 

@@ -24,7 +24,7 @@ from ngraph_mxnet.bridges.mxnet.importer import (
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, require_shapes
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.sizes import has_ranges
+from ngraph_mxnet.ir.ranges import has_ranges
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.feeds import SEED, Draw, draws_of, random_array
 

@@ -47,7 +47,8 @@ from ngraph_mxnet.bridges.onnx.values import (
 )
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError, listed
 from ngraph_mxnet.ir import Graph, Value
-from ngraph_mxnet.ir.sizes import at_hand, because
+from ngraph_mxnet.ir.ranges import because
+from ngraph_mxnet.ir.sizes import at_hand
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.runtime.feeds import Draw, draws_of
 
@@ -169,7 +170,8 @@ class _Importer:
                 named[-1].name = name if len(parts) == 1 and isinstance(item, Value) else element_name(name, place)
         done = b.results(*named)
         done.remove_dead()
-        self._statics.fix_sizes(done.nodes)
+        with because("sizes that the model computes with"):
+            self._statics.fix_sizes(done.nodes)
         used = {parameter for node in done.nodes for parameter in node.inputs if parameter.is_parameter}
         done.parameters = [p for p in done.parameters if p in inputs or p in used]
         kept = {parameter.name for parameter in done.parameters}
@@ -343,7 +345,8 @@ class _Importer:
         names = list(node.output)
         while names and not names[-1]:
             names.pop()
-        outputs = self._applied(node, domain, opset, inputs, len(names), scope)
+        with because(self._b.origin):
+            outputs = self._applied(node, domain, opset, inputs, len(names), scope)
         outputs += [None] * (len(names) - len(outputs))
         for position, (name, value) in enumerate(zip(names, outputs, strict=False)):
             if name and value is None:
@@ -365,8 +368,7 @@ class _Importer:
             if not have_symbols(inputs, self._statics.find):
                 raise
             undo()
-            with because(self._b.origin):
-                fixed = of_sizes_at_hand(self._b, inputs, self._statics.find)
+            fixed = of_sizes_at_hand(self._b, inputs, self._statics.find)
             return self._by_rule(node, domain, opset, fixed, outputs, scope)
 
     def _by_rule(self, node: onnx.NodeProto, domain: str, opset: int, inputs: list[Item | None], outputs: int,
@@ -378,8 +380,7 @@ class _Importer:
         call = Call(node.op_type, attrs, inputs, outputs, opset, self._statics.find, self._required,
                     lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
                     self._between is not None, self._decision, self._mark, self._statics.note_sizes)
-        with because(self._b.origin):
-            lowered = rule(self._b, call)
+        lowered = rule(self._b, call)
         attrs.require_all_read()
         return list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
 

@@ -11,7 +11,8 @@ import onnx
 
 from ngraph_mxnet.bridges.onnx.model import Model, element_of, require_type, type_of
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
-from ngraph_mxnet.ir.sizes import because, checked_shape, number
+from ngraph_mxnet.ir.ranges import because, checked_shape
+from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
 from ngraph_mxnet.runtime.ranges import Dimensions
 

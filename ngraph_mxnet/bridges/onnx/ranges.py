@@ -21,7 +21,7 @@ from ngraph_mxnet.bridges.onnx.model import Model, subgraphs, to_array
 from ngraph_mxnet.bridges.onnx.values import CutError
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
-from ngraph_mxnet.ir.sizes import described
+from ngraph_mxnet.ir.ranges import described
 from ngraph_mxnet.runtime import program_cache
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights

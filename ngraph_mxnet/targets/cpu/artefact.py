@@ -15,9 +15,9 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
-from ngraph_mxnet.ir.dims import IN_FORCE, Atom
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.sizes import Guards, assuming, is_symbolic
+from ngraph_mxnet.ir.ranges import Guards, assuming
+from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
 from ngraph_mxnet.package.files import ALIGNMENT
@@ -67,7 +67,7 @@ def artefact_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequ
     """
     before = IN_FORCE.get()
     for settings in _settings(isas, threads, bf16, every_algorithm=bool(symbols)):
-        guards = Guards(before.hint, dict(before.found)) if isinstance(before, Guards) else Guards({})
+        guards = Guards(before.hint, dict(before.found)) if before is not None else Guards({})
         with assuming(guards) if symbols else nullcontext():
             made = [_program(module_for(settings.instruction_set), symbols, guards, settings, weights)]
         # Whoever gets the Program has it alone: its weights go before the next one is made.

@@ -17,11 +17,11 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError
-from ngraph_mxnet.ir.dims import IN_FORCE
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
-from ngraph_mxnet.ir.sizes import Guards
+from ngraph_mxnet.ir.ranges import because
+from ngraph_mxnet.ir.sizes import IN_FORCE
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.program import IsaProgram
@@ -181,8 +181,9 @@ class CPUBackend(Backend):
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":
             return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
-        reason = unlowered(node)
-        return None if reason is None or runs_widened(node) else reason
+        with because(node):
+            reason = unlowered(node)
+            return None if reason is None or runs_widened(node) else reason
 
     def machine(self) -> Mapping[str, Any]:
         from ngraph_mxnet import _core
@@ -273,7 +274,7 @@ class CPUBackend(Backend):
         fit = self._optimised(graph, wanted, settings)
         notice = notice or (fit.shortfall if fit is not None else None)
         module, main, prepare = self._lowered(graph, wanted, settings)
-        with span("plan and bind", "compile"):
+        with span("plan and bind", "compile"), because("the packing of weights"):
             programs = _programs(graph, module, main.builder, prepare.builder, settings, notice, fit)
             return CPURange(programs, programs.binder(_core.kernel_address), is_kept=True)
 
@@ -375,7 +376,7 @@ def _programs(graph: Graph, module: Module, main: ProgramBuilder, prepare: Progr
         first = prepare.program([value.type if value.role is Role.WEIGHT else TensorType(u8, (0,))
                                  for value in whole.inputs])  # which reads weights alone, and has no symbols
     guards = IN_FORCE.get() if symbols else None
-    held = list(guards.found.values()) if isinstance(guards, Guards) else []
+    held = [] if guards is None else list(guards.found.values())
     second = main.program([value.type for value in whole.inputs], [value.type for value in results], symbols, held)
     return Programs(
         graph.name, program_flow(whole.inputs, results, whole.names, prepared), second, first, settings.threads,

@@ -14,7 +14,7 @@ from ngraph_mxnet.bridges.mxnet.importer import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
-from ngraph_mxnet.ir.sizes import Guards, assuming
+from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol as size_symbol
 
 pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_compiled")]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import _core
+from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
@@ -29,7 +30,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
-from ngraph_mxnet.targets.cpu.params.record import MOST, Span
+from ngraph_mxnet.targets.cpu.params.record import Span
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 from ngraph_mxnet.targets.cpu.program.programs import Programs

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
-from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, MOST, SLACK
+from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")

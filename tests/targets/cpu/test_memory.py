@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.targets.cpu.program.builder import ALIGNMENT, ProgramBuilder, align
+from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT
+from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder, align
 from ngraph_mxnet.targets.cpu.program.instruction import Instruction
 
 Lifetime = tuple[int, int, int]

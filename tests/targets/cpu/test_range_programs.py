@@ -14,7 +14,8 @@ from range_weights import weights
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.ir.sizes import Guards, assuming, symbol
+from ngraph_mxnet.ir.ranges import Guards, assuming, because
+from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -266,7 +267,8 @@ def test_guards_that_do_not_hold_ask_for_another_template() -> None:
     def make() -> Graph:
         b = Builder()
         x = b.parameter("x", (T, 4))
-        return b.results(b.add(x, b.constant(np.arange(int(x.shape[0]), dtype=np.float32)[:, None])))
+        with because("the test"):
+            return b.results(b.add(x, b.constant(np.arange(int(x.shape[0]), dtype=np.float32)[:, None])))
 
     with assuming(Guards({"T": 2})):
         graph = make()

@@ -22,7 +22,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, Sy
 from ngraph_mxnet.compositions import iota, scalar
 from ngraph_mxnet.errors import TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, TensorType, Value
-from ngraph_mxnet.ir.sizes import because
+from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.types import element_type, f16, f32
 
 TypedBy = int | Callable[[Sequence[ElementType]], int]
@@ -306,7 +306,8 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves
     """
     b.origin = node.origin
     try:
-        return _apply(b, node, inputs, halves or Halves(), _rule(node, rules))
+        with because(node.origin):
+            return _apply(b, node, inputs, halves or Halves(), _rule(node, rules))
     except TypeRuleError as error:
         raise UnsupportedError(str(error)) from None
 
@@ -321,8 +322,7 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
     attrs = Attrs(node.attrs, node.origin)
     attrs.ignore(*rule.ignored)
     named = attrs.element(rule.result, None) if rule.result else None
-    with because(node.origin):
-        lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
+    lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
     if attrs.unread():
         unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
         raise UnsupportedError(f"no support for {unknown}")

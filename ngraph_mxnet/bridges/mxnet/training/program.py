@@ -18,10 +18,11 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.rules import Statistic
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.ir.sizes import described
+from ngraph_mxnet.ir.ranges import described
+from ngraph_mxnet.ir.sizes import Binding
 from ngraph_mxnet.runtime.executable import Executable, Port
 from ngraph_mxnet.runtime.program_cache import Made, get_or_make, program_key
-from ngraph_mxnet.runtime.ranges import Binding, Shapes, Template
+from ngraph_mxnet.runtime.ranges import Shapes, Template
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.sizes import because
+from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.blocked import shuffle
@@ -31,12 +31,13 @@ def lower_module(module: Module, settings: Settings) -> tuple[Lowering, Lowering
         BrokenPromiseError: that doesn't help.
     """
     try:
-        return _lowered(module, settings)
+        with because("layouts"):
+            return _lowered(module, settings)
     except BrokenPromiseError as error:
         if not settings.as_planned:
             raise
         tell_once(f"graph {module.name} is compiled another way, which is slower: {error}")
-        return _lowered(module, replace(settings, as_planned=False))
+        return lower_module(module, replace(settings, as_planned=False))
 
 
 def _lowered(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:

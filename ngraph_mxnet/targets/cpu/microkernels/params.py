@@ -65,9 +65,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import cached, is_symbolic, where
+from ngraph_mxnet.ir.sizes import MOST, cached, is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Isa, Variant, variants
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, PIXEL, Kernels, Params, Span, axes, span, whole
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, PIXEL, Kernels, Params, Span, axes, span, whole
 
 __all__ = [
     "DEPTHWISE", "DEPTHWISE_GRADIENTS", "STRIDES", "WEIGHT_GRADIENT", "depthwise_symbol", "gradient_symbol",

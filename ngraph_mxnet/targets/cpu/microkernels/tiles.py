@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ngraph_mxnet.ir.dims import negated
-from ngraph_mxnet.ir.sizes import at_hand, both, cached, either, greatest, least, where
+from ngraph_mxnet.ir.sizes import at_hand, both, cached, either, greatest, least, negated, where
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     BLOCK,
     CONTRACTION,

@@ -7,10 +7,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ngraph_mxnet.ir.sizes import cached
+from ngraph_mxnet.ir.sizes import MOST, cached
 from ngraph_mxnet.targets.cpu.params.record import (
     BLOCK,
-    MOST,
     Kernels,
     Params,
     Span,

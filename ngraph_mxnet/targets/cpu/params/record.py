@@ -28,8 +28,6 @@ ALIGNMENT = 64
 """Bytes to which memory of our own is aligned, and operands that a kernel wants aligned."""
 SLACK = 64
 """Bytes behind memory of our own that may be touched: a kernel's last vector."""
-MOST = 1 << 46
-"""Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
 
 
 class Params:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngraph_mxnet.ir.dims import negated
-from ngraph_mxnet.ir.sizes import both, greatest, least, where
+from ngraph_mxnet.ir.sizes import both, greatest, least, negated, where
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 

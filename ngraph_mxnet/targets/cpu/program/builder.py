@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.dims import Atom, Dim
-from ngraph_mxnet.ir.sizes import Guard, both, greatest, is_symbolic, symbol, where
+from ngraph_mxnet.ir.ranges import Guard
+from ngraph_mxnet.ir.sizes import FUNCTIONS, Atom, Dim, both, greatest, is_symbolic, number, symbol, symbols_in, where
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.package.program import Program
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
+from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT
 from ngraph_mxnet.targets.cpu.planning.view import View
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space
 from ngraph_mxnet.targets.cpu.program.promises import Promises
@@ -26,10 +26,6 @@ Each = TypeVar("Each")
 SHARING_GAIN = 16 << 20
 """Bytes. Images with a halo have memory of their own, where zeros stay; when all together could save this much, they
 share it with the rest, and their halos are zeroed anew at every call."""
-
-
-ALIGNMENT = 64
-"""Bytes of the arena and of what is prepared; a cache line and the widest vector."""
 
 
 def align(size: int) -> int:
@@ -192,8 +188,8 @@ class ProgramBuilder:
             instruction.level = level
         self.instructions = [instruction for instruction in instructions if instruction.level >= 0]
         levels = self.levels()
-        for number in plan["zeroed"]:
-            buffer = buffers[number]
+        for place in plan["zeroed"]:
+            buffer = buffers[place]
             first = min(each.level for each in self.instructions if any(other is buffer for other, _ in each.operands))
             assert buffer.zeroing is not None
             levels[first].append(buffer.zeroing)
@@ -208,26 +204,16 @@ class ProgramBuilder:
         return levels
 
 
-class SizeOp(IntEnum):
-    """The operation of a step that computes a size; `csrc/core/sizes.h` has the same numbers."""
-
-    NUMBER = 0
-    ADD = 1
-    MULTIPLY = 2
-    FLOORDIV = 3
-    MOD = 4
-    MIN = 5
-    MAX = 6
-    POSITIVE = 7
-    ZERO = 8
-    WHERE = 9
+_NUMBER, _ADD, _MULTIPLY = range(3)
+_STEPS = {op: number for number, op in enumerate(FUNCTIONS, 3)}
+"""Steps that compute sizes, by the atom's operation; `SizeOp` in csrc/core/sizes.h has the same numbers."""
 
 
 class Slots:
     """Code that computes sizes, in the making. A size that was written before keeps its slot."""
 
     def __init__(self, symbols: Sequence[Atom], loops: Sequence[Loop]) -> None:
-        self._indices = [next(iter(_symbols(loop.index))) for loop in loops]
+        self._indices = symbols_in([loop.index for loop in loops])
         every = [*symbols, *self._indices]
         self.symbols = len(every)
         self.steps: list[tuple[int, int, int, int, int]] = []
@@ -245,9 +231,9 @@ class Slots:
             product: int | None = None if factor == 1 and monomial else self._number(factor)
             for atom in monomial:
                 slot = self._atom(atom)
-                product = slot if product is None else self._step(SizeOp.MULTIPLY, product, slot)
+                product = slot if product is None else self._step(_MULTIPLY, product, slot)
             assert product is not None
-            total = product if total is None else self._step(SizeOp.ADD, total, product)
+            total = product if total is None else self._step(_ADD, total, product)
         assert total is not None
         return total
 
@@ -256,23 +242,23 @@ class Slots:
 
     def _atom(self, atom: Atom) -> int:
         if atom not in self._atoms:
-            self._atoms[atom] = self._step(SizeOp[atom.op.upper()], *(self.of(arg) for arg in atom.args))
+            self._atoms[atom] = self._step(_STEPS[atom.op], *(self.of(arg) for arg in atom.args))
         return self._atoms[atom]
 
     def _number(self, value: int) -> int:
         slot = self._numbers.get(value)
         if slot is None:
             slot = self._numbers[value] = self.symbols + len(self.steps)
-            self.steps.append((int(SizeOp.NUMBER), value, 0, 0, 0))
+            self.steps.append((_NUMBER, value, 0, 0, 0))
         return slot
 
-    def _step(self, op: SizeOp, *operands: int) -> int:
+    def _step(self, op: int, *operands: int) -> int:
         key = (op, *operands)
         if key not in self._known:
             segment = max(self._segments.get(slot, 0) for slot in operands)
             a, b, c = (*operands, 0, 0, 0)[:3]
             slot = self.symbols + len(self.steps)
-            self.steps.append((int(op), a, b, c, segment))
+            self.steps.append((op, a, b, c, segment))
             if segment:
                 self._segments[slot] = segment
             self._known[key] = slot
@@ -312,7 +298,7 @@ class _Writer:
         return (each.kernel, operands, slots.all(each.ints), each.floats, slots.of(each.tasks),
                 [self._numbers[other] for other in dict.fromkeys(each.waits)],
                 [self._numbers[other] for other in each.carried], loop, each.node, each.origin,
-                slots.of(_whole(each.operations)), slots.of(_whole(each.bytes)))
+                slots.of(number(each.operations)), slots.of(number(each.bytes)))
 
     @staticmethod
     def _offset(buffer: Buffer, offset: int) -> int:
@@ -342,11 +328,3 @@ class _Writer:
             else:
                 self._given.append(given)
         return self._constants[index]
-
-
-def _symbols(size: int) -> set[Atom]:
-    return size.symbols if isinstance(size, Dim) else set()
-
-
-def _whole(number: float) -> int:
-    return number if isinstance(number, Dim) else int(number)

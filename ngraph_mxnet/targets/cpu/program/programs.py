@@ -14,9 +14,9 @@ from typing import Any
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
 from ngraph_mxnet.errors import NGraphError, PackageError
-from ngraph_mxnet.ir.dims import Atom
 from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
-from ngraph_mxnet.ir.sizes import Guard
+from ngraph_mxnet.ir.ranges import Guard
+from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.package import count, pack, text

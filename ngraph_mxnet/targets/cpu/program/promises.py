@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngraph_mxnet.errors import BrokenPromiseError
-from ngraph_mxnet.ir.dims import UnknownSize
-from ngraph_mxnet.ir.sizes import at_hand, is_zero
+from ngraph_mxnet.ir.sizes import UnknownSize, at_hand, is_zero
 from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, blocks_of, images_of, spatial

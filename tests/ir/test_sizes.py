@@ -9,25 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet.errors import GraphError
-from ngraph_mxnet.ir.dims import MOST, Dim, UnknownSize, bounds, is_above, negated
+from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, because, parse_dim, parse_guard, split_sizes
 from ngraph_mxnet.ir.sizes import (
-    Guard,
-    Guards,
+    MOST,
+    Dim,
+    UnknownSize,
     are_same,
-    assuming,
     at_hand,
-    because,
     both,
+    bounds,
     cached,
     either,
     evaluate,
     greatest,
+    is_above,
     is_one,
     is_true,
     least,
-    parse_dim,
-    parse_guard,
-    split_sizes,
+    negated,
     symbol,
     where,
 )
@@ -88,7 +87,7 @@ def test_comparisons_are_those_of_ints(left, right, binding, name):
     if not isinstance(found, Dim):
         assert bool(found) is wanted
     assert not is_true(found) or wanted
-    with assuming(Guards(binding)) as guards:
+    with assuming(Guards(binding)) as guards, because("the test"):
         assert bool(found) is wanted
     assert hold(guards, binding)
 
@@ -151,6 +150,18 @@ def test_without_guards_nothing_is_assumed():
             asks()
 
 
+def test_a_question_needs_a_reason():
+    """But for one that was answered before."""
+    with assuming(Guards({"H": 9})) as guards:
+        with because("the test"):
+            assert H > 7
+        assert H > 7 and not H <= 7 and at_hand(H) == 9
+        for asks in (lambda: bool(H > 8), lambda: int(H)):
+            with pytest.raises(UnknownSize, match="what for"):
+                asks()
+    assert [str(guard) for guard in guards.found.values()] == ["H - 7 > 0"]
+
+
 def test_guards_remember_what_was_asked():
     with assuming(Guards({"N": 4, "H": 20, "W": 30})) as guards, because("the test"):
         assert H != W and int(N) == 4 and max(H, W) is W
@@ -164,7 +175,7 @@ def test_guards_remember_what_was_asked():
 
 @given(st.lists(expressions(3), min_size=1, max_size=4), BINDINGS)
 def test_guards_read_back(sizes, binding):
-    with assuming(Guards(binding)) as guards:
+    with assuming(Guards(binding)) as guards, because("the test"):
         for size in sizes:
             bool(size(SYMBOLS) > 7)
             int(size(SYMBOLS))
@@ -182,7 +193,7 @@ def test_whether_one_value_is_left_or_a_few(size, is_narrow):
     for condition in (size, Dim(dict(reversed(size.terms.items())))):
         assert Guard(condition, value).is_narrow is is_narrow
         assert parse_guard(str(Guard(condition, value)), SYMBOLS) == Guard(size, value)
-        with assuming(Guards({"H": 28, "W": 28})) as guards:
+        with assuming(Guards({"H": 28, "W": 28})) as guards, because("the test"):
             assert bool(condition == value)
         assert [guard.is_narrow for guard in guards.found.values()] == [is_narrow]
 
@@ -191,7 +202,7 @@ def test_sizes_of_two_values_are_answered():
     """`T - 5` is 0 or 1, as a condition is."""
     size = symbol("T", 5, 6)
     for value in (5, 6):
-        with assuming(Guards({"T": value})) as guards:
+        with assuming(Guards({"T": value})) as guards, because("the test"):
             assert bool(size == 6) is (value == 6) and int(6 - size) == 6 - value and int(size) == value
         assert hold(guards, {"T": value}) and not hold(guards, {"T": 11 - value})
 
@@ -205,7 +216,7 @@ def test_an_answer_is_not_remembered_for_others():
         return bool(size > 100)
 
     for width in (7, 200):
-        with assuming(Guards({"W": width})) as guards:
+        with assuming(Guards({"W": width})) as guards, because("the test"):
             assert is_wide(W) is (width > 100)
         assert len(guards.found) == 1
     assert is_wide(5) is is_wide(5) is False and sum(not isinstance(each, Dim) for each in asked) == 1
