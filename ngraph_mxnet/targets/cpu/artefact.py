@@ -16,7 +16,7 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
 from ngraph_mxnet.ir.module import Module
-from ngraph_mxnet.ir.ranges import Guards, assuming
+from ngraph_mxnet.ir.ranges import Guards, assuming, because
 from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
 from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
@@ -92,7 +92,8 @@ def _program(module: Module, symbols: Sequence[Atom], guards: Guards, settings: 
     """The main Program with all weights as constants; each instruction is such as its kernel declares."""
     from ngraph_mxnet import _core
 
-    builder = _lowered(module, settings, weights)
+    with because("the packing of weights"):
+        builder = _lowered(module, settings, weights)
     inputs = [value.type for value in module.flow.inputs if value.name not in weights]
     outputs = [value.type for value in module.flow.step(MAIN).outputs]
     program = builder.program(inputs, outputs, symbols, guards.found.values())

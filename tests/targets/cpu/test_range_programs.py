@@ -281,6 +281,16 @@ def test_guards_that_do_not_hold_ask_for_another_template() -> None:
     assert [str(guard) for guard in run.templates[0].guards] == ["T is 1"]
 
 
+def test_each_guard_has_a_reason() -> None:
+    """Also where chains ask whether there are elements."""
+    b = Builder()
+    x = b.parameter("x", (symbol("R", 0), 4))
+    with assuming(Guards({"R": 7})):
+        template: Any = get_backend("CPU").template(b.results(b.exp(b.negative(x))), {"chains": True})
+    told = {str(guard): guard.why for guard in template.guards}
+    assert told["R > 0"] == "chains of elementwise ops" and all(told.values())
+
+
 @pytest.mark.parametrize("error", [UnsupportedError("not for a range"), ValueError("a defect")])
 def test_where_no_template_can_be_made_each_set_of_sizes_is_compiled(error: Exception,
                                                                      caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import boolean, f32
 from ngraph_mxnet.passes.clusters import MAIN, Clusters, split_prepare
@@ -24,7 +25,8 @@ def chained(graph: Graph, wanted: Options) -> Module:
     main = module.graphs[MAIN]
     if wanted.chains or (wanted.chains is None and wanted.precision != "bf16" and not _has_images_or_bytes(main)):
         steps = _is_step if wanted.chains else _is_large_step
-        Clusters(steps, lambda node: False, lambda graph: (), 0).run(main)
+        with because("chains of elementwise ops"):
+            Clusters(steps, lambda node: False, lambda graph: (), 0).run(main)
     return module
 
 
