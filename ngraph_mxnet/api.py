@@ -336,7 +336,7 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
 def _ranged(make: Callable[[Mapping[str, Any]], tuple[Graph, Mapping[str, Any]]], one: ShapeSet) -> Weighted | Ranged:
     """Return a function that makes the graph for a set of shapes; if a size is a range, return a `Ranged`."""
     shapes = symbolic_shapes(one)
-    symbols = symbols_in(shapes)
+    symbols = symbols_in(*shapes.values())
     return Ranged(partial(make, shapes), symbols) if symbols else partial(make, shapes)
 
 
