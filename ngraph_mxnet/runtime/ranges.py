@@ -21,7 +21,7 @@ from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError, Unsuppor
 from ngraph_mxnet.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, axis_name
-from ngraph_mxnet.ir.sizes import MOST, Binding, evaluate, symbol
+from ngraph_mxnet.ir.sizes import MOST, Binding, symbol
 from ngraph_mxnet.rendered import Rendered, bold, table
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
