@@ -18,4 +18,4 @@ def _images(draw: Draw) -> Case:
 
 RECORDS["image_to_tensor"] = Record("image_to_tensor", _images)
 if "TOY" in backends():
-    REFUSALS["TOY"] = {"the toy has no float64": REFUSALS["NNP"]["the device has no float64"]}
+    REFUSALS["TOY"] = {"the toy has no float64": REFUSALS["NNP"]["the device has no float64"] + " stop_gradient"}
