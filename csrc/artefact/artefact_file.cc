@@ -119,8 +119,10 @@ void ArtefactFile::read_sections() {
   format_ = header.u32();
   const std::uint32_t count = header.u32();
   if (format_ < 1 || format_ > kFormat) {
-    fail("the file has format " + std::to_string(format_) + ", this library reads 1 to " + std::to_string(kFormat) + ": " +
-         (format_ < 1 ? "compile the model again" : "update it, or compile the model by the version that the library is of"));
+    fail("the file has format " + std::to_string(format_) + ", this library reads 1 to " + std::to_string(kFormat) +
+         ": " +
+         (format_ < 1 ? "compile the model again"
+                      : "update it, or compile the model by the version that the library is of"));
   }
   const std::uint64_t bytes = header.number<std::uint64_t>();
   if (bytes != bytes_) {

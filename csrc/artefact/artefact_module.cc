@@ -1,5 +1,13 @@
+// Part of `ngraph_mxnet._core` that exposes compiled files.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -9,14 +17,132 @@
 #include <pybind11/stl.h>
 
 #include "artefact/artefact.h"
-#include "artefact/packaged_graph.h"
+#include "artefact/artefact_file.h"
+#include "core/bound_program.h"
+#include "core/content_hash.h"
 #include "core/executor.h"
+#include "core/fork_safety.h"
+#include "core/prepared_sets.h"
+#include "core/program_runner.h"
 #include "core/python_runtime.h"
 
 namespace py = pybind11;
 
 namespace ngraph_mxnet {
 namespace {
+
+constexpr std::size_t kIdleArenas = 8;
+
+// Returns the buffer by which PreparedSets remembers whether weights are the file's.
+const PreparedSets::Buffer& verdict(bool are_of_file) {
+  static const auto* const verdicts = new PreparedSets::Buffer[2]{std::make_shared<const AlignedBuffer>(0),
+                                                                  std::make_shared<const AlignedBuffer>(0)};
+  return verdicts[are_of_file];
+}
+
+// Runs the file's program as long as the weights are, by all their content, those that the file was made of; when that
+// is looked at again `PreparedSets` says. With other weights it runs what `compile` makes.
+class PackagedGraph : public CompiledGraph {
+ public:
+  // Gets the input that is not the file's. Called on any thread, without locks, possibly by several at once.
+  using Compile = std::function<std::shared_ptr<CompiledGraph>(std::size_t input)>;
+
+  // Which input is a weight, and the check of its content (docs/artefact.md).
+  struct Weight {
+    std::size_t input;
+    Hash128 check;
+  };
+
+  // `places`: which of `inputs` each input of the program is. Throws std::invalid_argument where the program does not
+  // fit.
+  PackagedGraph(std::shared_ptr<const BoundProgram> program, std::vector<std::size_t> places,
+                std::vector<Weight> weights, std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs,
+                int threads, const std::string& name, Compile compile)
+      : CompiledGraph(std::move(inputs), std::move(outputs)),
+        runner_(program, threads, kIdleArenas, "run " + name, "call"),
+        places_(std::move(places)),
+        weights_(std::move(weights)),
+        compile_(std::move(compile)) {
+    const auto input = [&](std::size_t place) -> const TensorSpec& {
+      if (place >= this->inputs().size()) {
+        throw std::invalid_argument("input " + std::to_string(place) + " does not exist");
+      }
+      return this->inputs()[place];
+    };
+    Surroundings around{{}, {}, 0};
+    for (std::size_t place : places_) around.input_bytes.push_back(input(place).bytes());
+    for (const TensorSpec& output : this->outputs()) around.output_bytes.push_back(output.bytes());
+    check_operands(*program, around);
+    std::vector<std::size_t> numbers, bytes;
+    for (const Weight& weight : weights_) {
+      numbers.push_back(weight.input);
+      bytes.push_back(input(weight.input).bytes());
+    }
+    if (!weights_.empty()) {
+      sets_ = PreparedSets::shared(text_of(weights_), std::move(numbers), std::move(bytes), threads, check_of);
+    }
+  }
+
+  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override {
+    if (sets_ != nullptr) {
+      const auto look = [&](const std::vector<InputTensor>&, const PreparedSets::Hashes& hashes) {
+        return verdict(are_of_file(hashes));
+      };
+      if (sets_->get(inputs, holder, look) != verdict(true)) return compiled().run(inputs, outputs, holder);
+    }
+    Bindings bindings;
+    for (std::size_t place : places_) bindings.inputs.push_back(inputs[place].data);
+    bindings.outputs = outputs;
+    runner_.run(bindings);
+  }
+
+  void set_graph(std::uint64_t graph) override {
+    graph_ = graph;
+    runner_.set_graph(graph);
+  }
+
+  int threads() const override { return runner_.threads(); }
+
+ private:
+  static std::string text_of(const std::vector<Weight>& weights) {
+    std::string text = "weights of a file";
+    for (const Weight& weight : weights) {
+      text.append(reinterpret_cast<const char*>(&weight.check), sizeof weight.check);
+    }
+    return text;
+  }
+
+  bool are_of_file(const PreparedSets::Hashes& hashes) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      if (hashes[i] == weights_[i].check) continue;
+      differing_ = weights_[i].input;
+      return false;
+    }
+    return true;
+  }
+
+  CompiledGraph& compiled() {
+    {
+      const std::lock_guard<ForkSafeMutex> lock(mutex_);
+      if (compiled_ != nullptr) return *compiled_;
+    }
+    std::shared_ptr<CompiledGraph> made = compile_(differing_);  // waits for the GIL, which none may who holds a lock
+    made->set_graph(graph_);
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    if (compiled_ == nullptr) compiled_ = std::move(made);
+    return *compiled_;
+  }
+
+  ProgramRunner runner_;
+  std::vector<std::size_t> places_;
+  std::vector<Weight> weights_;
+  std::shared_ptr<PreparedSets> sets_;
+  std::uint64_t graph_ = 0;
+  Compile compile_;
+  std::atomic<std::size_t> differing_{0};
+  ForkSafeMutex mutex_{Rank::kPackagedGraph};
+  std::shared_ptr<CompiledGraph> compiled_;
+};
 
 std::shared_ptr<Artefact> load(const std::string& path) {
   try {
@@ -95,14 +221,17 @@ py::list range_ports(const std::vector<Port>& ports, const ProgramSet& set) {
 
 void define_artefacts(py::module_& m) {
   py::class_<Artefact, std::shared_ptr<Artefact>>(m, "Artefact", "A compiled file (docs/artefact.md), for this CPU.")
-      .def(py::init(&load), py::arg("path"), "Raises OSError where it can't be read, ValueError for what does not run here.")
+      .def(py::init(&load), py::arg("path"),
+           "Raises OSError where it can't be read, ValueError for what does not run here.")
       .def_readonly("metadata", &Artefact::metadata, "JSON.")
       .def_readonly("instruction_set", &Artefact::instruction_set)
       .def_property_readonly(
           "shape_sets",
           [](const Artefact& artefact) {
             py::list sets;
-            for (const ShapeSet& set : artefact.shape_sets) sets.append(py::make_tuple(ports(set.inputs), ports(set.outputs)));
+            for (const ShapeSet& set : artefact.shape_sets) {
+              sets.append(py::make_tuple(ports(set.inputs), ports(set.outputs)));
+            }
             return sets;
           },
           "For each set ([(name, element, shape)] of the inputs, the same of the outputs).")

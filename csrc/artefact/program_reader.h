@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "artefact/artefact_file.h"
-#include "artefact/format_reader.h"
 #include "core/program.h"
 
 namespace ngraph_mxnet {
@@ -38,5 +37,8 @@ struct ProgramSet {
 
 // Throws FormatError, CpuError, and std::invalid_argument for what refers to nothing.
 ProgramSet read_programs(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file);
+
+// Returns the set of shapes with a Program whose numbers are constants. Throws as `read_programs`.
+ProgramSet read_levels(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file);
 
 }  // namespace ngraph_mxnet

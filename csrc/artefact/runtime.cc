@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -15,23 +16,11 @@
 #include <vector>
 
 #include "artefact/artefact.h"
-#include "artefact/references.h"
 #include "core/fork_safety.h"
 #include "core/places.h"
 #include "core/program_runner.h"
 
-using ngraph_mxnet::Artefact;
-using ngraph_mxnet::Bindings;
-using ngraph_mxnet::ForkSafeMutex;
-using ngraph_mxnet::GuardedProgram;
-using ngraph_mxnet::NamedSpec;
-using ngraph_mxnet::Port;
-using ngraph_mxnet::ProgramRunner;
-using ngraph_mxnet::ProgramSet;
-using ngraph_mxnet::Rank;
-using ngraph_mxnet::Reference;
-using ngraph_mxnet::ShapeSet;
-using ngraph_mxnet::Shapes;
+using namespace ngraph_mxnet;
 
 // No thread of MXNet's engine is here.
 bool ngraph_mxnet::ends_before_forks() { return false; }
@@ -44,19 +33,21 @@ constexpr std::size_t kMostBound = 64;  // sets of shapes of ranges for which wh
 
 thread_local std::string last_error;
 
-// The status of the exception that is handled now.
-ngraph_status failed() {
+// The status of what `body` does.
+template <class Body>
+ngraph_status status_of(const Body& body) {
   const auto told = [](ngraph_status status, const std::string& text) {
     last_error = text;
     return status;
   };
   try {
-    throw;
+    body();
+    return NGRAPH_OK;
   } catch (const std::system_error& error) {
     return told(NGRAPH_ERROR_FILE, error.what());
-  } catch (const ngraph_mxnet::CpuError& error) {
+  } catch (const CpuError& error) {
     return told(NGRAPH_ERROR_CPU, error.what());
-  } catch (const ngraph_mxnet::FormatError& error) {
+  } catch (const FormatError& error) {
     return told(NGRAPH_ERROR_FORMAT, error.what());
   } catch (const std::bad_alloc&) {
     return told(NGRAPH_ERROR_MEMORY, "there is not enough memory");
@@ -82,6 +73,47 @@ std::vector<const void*> pointers(const std::vector<std::vector<char>>& arrays) 
   return found;
 }
 
+// Arrays for one set of shapes: one for each input and output, of the spec's size and aligned for any element.
+struct Reference {
+  std::vector<std::vector<char>> inputs, outputs;
+};
+
+std::vector<std::vector<char>> read_arrays(Reader* reader, const Section& section,
+                                           const std::vector<NamedSpec>& specs) {
+  std::vector<std::vector<char>> arrays;
+  for (const NamedSpec& each : specs) {
+    const auto bytes = reader->number<std::uint64_t>();
+    if (bytes != each.spec.bytes()) {
+      fail(section.str() + " has " + std::to_string(bytes) + " bytes for " + each.name + ", expected " +
+           std::to_string(each.spec.bytes()));
+    }
+    arrays.push_back(reader->numbers<char>(bytes));
+  }
+  return arrays;
+}
+
+// Returns the reference that the model's file has for a set of its shapes, or none. Throws FormatError if the reference
+// is not what was written: loading does not look at references, because few callers want them.
+std::optional<Reference> read_reference(const Artefact& model, std::size_t shape_set) {
+  const ShapeSet& set = model.shape_sets[shape_set];
+  for (const Section& section : model.file->sections()) {
+    if (section.kind != kReference) continue;
+    model.file->check(section);  // before its number, which may be damaged, too
+    Reader reader(model.file->content(section), section.bytes, section.str());
+    const std::uint32_t number = reader.u32(), inputs = reader.u32(), outputs = reader.u32();
+    if (number != shape_set) continue;
+    if (inputs != set.inputs.size() || outputs != set.outputs.size()) {
+      fail(section.str() + " has " + std::to_string(inputs) + " inputs and " + std::to_string(outputs) +
+           " outputs, expected " + std::to_string(set.inputs.size()) + " and " + std::to_string(set.outputs.size()));
+    }
+    Reference found;
+    found.inputs = read_arrays(&reader, section, set.inputs);
+    found.outputs = read_arrays(&reader, section, set.outputs);
+    return found;
+  }
+  return std::nullopt;
+}
+
 // A reference as the C interface gives it.
 struct KeptReference {
   explicit KeptReference(Reference read)
@@ -95,8 +127,6 @@ struct KeptReference {
 class Runs {
  public:
   explicit Runs(ShapeSet set) : set_(std::move(set)), inputs_(ports(set_.inputs)), outputs_(ports(set_.outputs)) {}
-  Runs(const Runs&) = delete;
-  Runs& operator=(const Runs&) = delete;
 
   const std::vector<ngraph_port>& inputs() const { return inputs_; }
   const std::vector<ngraph_port>& outputs() const { return outputs_; }
@@ -117,7 +147,7 @@ class Runs {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       bindings.outputs.push_back(static_cast<char*>(const_cast<void*>(checked(outputs[i], outputs_[i], "output"))));
     }
-    runner(threads == 0 ? ngraph_mxnet::usable_cores() : threads).run(bindings);
+    runner(threads == 0 ? usable_cores() : threads).run(bindings);
   }
 
  private:
@@ -155,7 +185,7 @@ class ToldRange {
     for (const auto* from : {&set.inputs, &set.outputs}) {
       for (const Port& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
     }
-    for (const ngraph_mxnet::Symbol& each : set.symbols) {
+    for (const Symbol& each : set.symbols) {
       symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
     }
     for (const GuardedProgram& each : set.programs) {
@@ -194,7 +224,7 @@ struct ngraph_bound {
 };
 
 struct ngraph_model {
-  explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
+  explicit ngraph_model(const char* path) : artefact(load_artefact(path)) {
     for (const ShapeSet& set : artefact.shape_sets) {
       runs.push_back(std::make_shared<Runs>(set));
       fixed.emplace(input_shapes(set), runs.back());
@@ -207,7 +237,8 @@ struct ngraph_model {
   }
 
   std::size_t output_count() const {
-    return artefact.ranges.empty() ? artefact.shape_sets.front().outputs.size() : artefact.ranges.front().outputs.size();
+    return artefact.ranges.empty() ? artefact.shape_sets.front().outputs.size()
+                                   : artefact.ranges.front().outputs.size();
   }
 
   std::shared_ptr<Runs> bind(const Shapes& shapes) {
@@ -221,7 +252,7 @@ struct ngraph_model {
         return known->second;
       }
     }
-    auto made = std::make_shared<Runs>(ngraph_mxnet::bind_range(artefact.ranges, artefact.shape_sets, shapes));
+    auto made = std::make_shared<Runs>(bind_range(artefact.ranges, artefact.shape_sets, shapes));
     const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
     bound.emplace_front(shapes, made);
     if (bound.size() > kMostBound) bound.pop_back();
@@ -239,7 +270,7 @@ struct ngraph_model {
     const std::lock_guard<ForkSafeMutex> lock(references_mutex);
     const auto known = references.find(set);
     if (known != references.end()) return &known->second;
-    auto read = ngraph_mxnet::read_reference(artefact, set);
+    auto read = read_reference(artefact, set);
     return read ? &references.emplace(set, *std::move(read)).first->second : nullptr;
   }
 
@@ -272,20 +303,19 @@ int ngraph_runtime_abi() { return NGRAPH_RUNTIME_ABI; }
 const char* ngraph_last_error() { return last_error.c_str(); }
 
 ngraph_status ngraph_load(const char* path, ngraph_model** model) {
-  try {
+  return status_of([&] {
     if (model == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
     *model = nullptr;
     if (path == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
     *model = new ngraph_model(path);
-    return NGRAPH_OK;
-  } catch (...) {
-    return failed();
-  }
+  });
 }
 
 void ngraph_free(ngraph_model* model) { delete model; }
 
-const char* ngraph_metadata(const ngraph_model* model) { return model == nullptr ? "" : model->artefact.metadata.c_str(); }
+const char* ngraph_metadata(const ngraph_model* model) {
+  return model == nullptr ? "" : model->artefact.metadata.c_str();
+}
 
 const char* ngraph_instruction_set(const ngraph_model* model) {
   return model == nullptr ? "" : model->artefact.instruction_set.c_str();
@@ -307,7 +337,7 @@ const ngraph_port* ngraph_output(const ngraph_model* model, size_t shape_set, si
 
 ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
                                const void* const** outputs) {
-  try {
+  return status_of([&] {
     if (inputs == nullptr || outputs == nullptr) throw std::invalid_argument("ngraph_reference: an argument is null");
     *inputs = *outputs = nullptr;
     check_set("ngraph_reference", model, shape_set);
@@ -316,21 +346,15 @@ ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void
       *inputs = found->inputs.data();
       *outputs = found->outputs.data();
     }
-    return NGRAPH_OK;
-  } catch (...) {
-    return failed();
-  }
+  });
 }
 
 ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs, void* const* outputs,
                          int threads) {
-  try {
+  return status_of([&] {
     check_set("ngraph_run", model, shape_set);
     model->runs[shape_set]->run(inputs, outputs, threads);
-    return NGRAPH_OK;
-  } catch (...) {
-    return failed();
-  }
+  });
 }
 
 size_t ngraph_ranges(const ngraph_model* model) { return model == nullptr ? 0 : model->ranges.size(); }
@@ -351,23 +375,23 @@ const char* ngraph_range_guards(const ngraph_model* model, size_t range) {
   return range < ngraph_ranges(model) ? model->ranges[range].guards().c_str() : nullptr;
 }
 
-ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks, ngraph_bound** bound) {
-  try {
+ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks,
+                          ngraph_bound** bound) {
+  return status_of([&] {
     if (bound == nullptr) throw std::invalid_argument("ngraph_bind: an argument is null");
     *bound = nullptr;
     if (model == nullptr) throw std::invalid_argument("ngraph_bind: the model is null");
     const std::size_t inputs = model->input_count();
-    if (inputs > 0 && (shapes == nullptr || ranks == nullptr)) throw std::invalid_argument("ngraph_bind: an argument is null");
+    if (inputs > 0 && (shapes == nullptr || ranks == nullptr)) {
+      throw std::invalid_argument("ngraph_bind: an argument is null");
+    }
     Shapes wanted;
     for (std::size_t i = 0; i < inputs; ++i) {
       if (ranks[i] > 0 && shapes[i] == nullptr) throw std::invalid_argument("ngraph_bind: a shape is null");
       wanted.emplace_back(shapes[i], shapes[i] + ranks[i]);
     }
     *bound = new ngraph_bound{model->bind(wanted)};
-    return NGRAPH_OK;
-  } catch (...) {
-    return failed();
-  }
+  });
 }
 
 void ngraph_unbind(ngraph_bound* bound) { delete bound; }
@@ -381,11 +405,8 @@ const ngraph_port* ngraph_bound_output(const ngraph_bound* bound, size_t number)
 }
 
 ngraph_status ngraph_run_bound(ngraph_bound* bound, const void* const* inputs, void* const* outputs, int threads) {
-  try {
+  return status_of([&] {
     if (bound == nullptr) throw std::invalid_argument("ngraph_run_bound: what is to run is null");
     bound->runs->run(inputs, outputs, threads);
-    return NGRAPH_OK;
-  } catch (...) {
-    return failed();
-  }
+  });
 }

@@ -18,8 +18,8 @@ class AlignedBuffer {
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kMapped = std::size_t{1} << 20;  // from so many bytes on it has pages of its own
 
-  // Returns how many bytes a buffer of `bytes` occupies. They include room for a kernel's last vector, which may be read
-  // whole.
+  // Returns how many bytes a buffer of `bytes` occupies. They include room for a kernel's last vector, which may be
+  // read whole.
   static constexpr std::size_t rounded(std::size_t bytes) { return bytes + kAlignment; }
 
   AlignedBuffer() = default;

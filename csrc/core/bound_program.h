@@ -1,4 +1,5 @@
-// A Program that is bound to sizes: kernels to call, in levels. Immutable once made, so any number of threads may run it.
+// A Program that is bound to sizes: kernels to call, in levels. Immutable once made, so any number of threads may run
+// it.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,8 @@ class BoundProgram {
   const std::vector<Level>& levels() const { return levels_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
 
-  // Sets the instructions that write all that must be zero in an arena before its first run. Without them, the whole arena
-  // must be zero. Throws std::invalid_argument when an operand lies outside the arena or the constants.
+  // Sets the instructions that write all that must be zero in an arena before its first run. Without them, the whole
+  // arena must be zero. Throws std::invalid_argument when an operand lies outside the arena or the constants.
   void set_zeroing(Level zeroing);
   const std::optional<Level>& zeroing() const { return zeroing_; }
   const std::vector<Constant>& constants() const { return constants_; }
@@ -82,8 +83,8 @@ struct Surroundings {
 // Throws std::invalid_argument, naming the instruction, when an operand lies outside.
 void check_operands(const BoundProgram& program, const Surroundings& around);
 
-// Checks that operands lie in memory that exists, and each instruction against its kernel's record. The kernels must be the
-// table's. Throws std::invalid_argument that names the instruction and what is wrong with it.
+// Checks that operands lie in memory that exists, and each instruction against its kernel's record. The kernels must be
+// the table's. Throws std::invalid_argument that names the instruction and what is wrong with it.
 void check_instructions(const BoundProgram& program, const Surroundings& around);
 
 }  // namespace ngraph_mxnet

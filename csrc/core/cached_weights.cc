@@ -161,8 +161,8 @@ CachedWeights::Buffer CachedWeights::load(const std::string& path) const {
       return buffer;
     }
   }
-  std::cerr << "ngraph_mxnet: " << path << " is damaged, or was not written by this cache: the weights are prepared anew"
-            << std::endl;
+  std::cerr << "ngraph_mxnet: " << path
+            << " is damaged, or was not written by this cache: the weights are prepared anew" << std::endl;
   unlink(path.c_str());
   return nullptr;
 }

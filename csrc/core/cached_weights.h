@@ -35,8 +35,8 @@ class CachedWeights {
               std::vector<std::size_t> sizes, int threads);
 
   // Returns the buffer that was prepared from these inputs, read from its file. Without a file, returns the buffer that
-  // `prepare` makes, and writes it to a file. Removes a damaged file, with a warning. Writes no file if the weights change
-  // while `prepare` runs.
+  // `prepare` makes, and writes it to a file. Removes a damaged file, with a warning. Writes no file if the weights
+  // change while `prepare` runs.
   Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
 
  private:

@@ -49,9 +49,9 @@ struct Hash128 {
 // A keyed hash that stands for content: whoever does not know the key finds two contents of the same hash with a
 // probability below 2^-100 a pair, for up to 2^40 bytes each, whatever the contents are. Thread safe.
 //
-// It is NH with two Toeplitz keys over blocks of 1 KiB, then a polynomial modulo 2^127 - 1 for each, as in UMAC and VMAC
-// (Black et al., 1999; Krovetz and Dai, 2007). Such a hash is no MAC: with hashes of known content the key can be worked
-// out, so they must not be shown to strangers.
+// It is NH with two Toeplitz keys over blocks of 1 KiB, then a polynomial modulo 2^127 - 1 for each, as in UMAC and
+// VMAC (Black et al., 1999; Krovetz and Dai, 2007). Such a hash is no MAC: with hashes of known content the key can be
+// worked out, so they must not be shown to strangers.
 class ContentHasher {
  public:
   static constexpr std::size_t kBlockWords = 128;

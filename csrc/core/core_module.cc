@@ -50,23 +50,6 @@ Constant copied(const py::handle& constant, std::vector<AlignedBuffer>* copies) 
   return {copy.data(), copy.size()};
 }
 
-// Nobody counts the versions of NumPy arrays.
-std::vector<InputTensor> unversioned(const std::vector<char*>& pointers) {
-  std::vector<InputTensor> tensors;
-  tensors.reserve(pointers.size());
-  for (char* pointer : pointers) tensors.push_back({pointer, std::nullopt});
-  return tensors;
-}
-
-struct CallArguments {
-  std::vector<InputTensor> inputs;
-  std::vector<char*> outputs;
-
-  CallArguments(const CompiledGraph& graph, const py::sequence& in, const py::sequence& out)
-      : inputs(unversioned(data_pointers(in, graph.inputs(), "input", false))),
-        outputs(data_pointers(out, graph.outputs(), "output", true)) {}
-};
-
 void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
   const GilReleased released;
@@ -164,8 +147,8 @@ py::tuple take_trace() {
                         contents.dropped);
 }
 
-// A compiled graph that a Python function runs, on NumPy arrays. The callable gets a list of read-only views, valid during
-// the call only, and returns a list of arrays.
+// A compiled graph that a Python function runs, on NumPy arrays. The callable gets a list of read-only views, valid
+// during the call only, and returns a list of arrays.
 class PythonExecutable : public CompiledGraph {
  public:
   PythonExecutable(py::object callable, const SpecArgument& inputs, const SpecArgument& outputs)
@@ -200,7 +183,9 @@ std::unique_ptr<ResultWatch> make_watch(const std::vector<std::pair<std::uintptr
 
 std::vector<std::tuple<std::size_t, double, std::uint64_t>> take_events(ResultWatch& watch, double seconds) {
   std::vector<std::tuple<std::size_t, double, std::uint64_t>> found;
-  for (const ResultWatch::Event& event : watch.take(seconds)) found.emplace_back(event.result, event.time, event.writes);
+  for (const ResultWatch::Event& event : watch.take(seconds)) {
+    found.emplace_back(event.result, event.time, event.writes);
+  }
   return found;
 }
 
@@ -401,7 +386,8 @@ py::array_t<std::uint8_t> make_table(const std::string& kind, const std::vector<
     throw py::value_error("no table " + kind + " of " + std::to_string(numbers.size()) + " numbers");
   }
   const AlignedBuffer table = found->make(numbers);
-  return py::array_t<std::uint8_t>(static_cast<py::ssize_t>(table.size()), reinterpret_cast<const std::uint8_t*>(table.data()));
+  return py::array_t<std::uint8_t>(static_cast<py::ssize_t>(table.size()),
+                                   reinterpret_cast<const std::uint8_t*>(table.data()));
 }
 
 py::tuple listed(const std::shared_ptr<BoundProgram>& program) {
@@ -444,9 +430,8 @@ void define_core(py::module_& m) {
 
   py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
       .def(py::init([](std::shared_ptr<BoundProgram> main, std::shared_ptr<BoundProgram> prepare,
-                       std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
-                       const SpecArgument& inputs, const SpecArgument& outputs, int threads,
-                       const std::string& name, const py::object& cached) {
+                       std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs, const SpecArgument& inputs,
+                       const SpecArgument& outputs, int threads, const std::string& name, const py::object& cached) {
              std::vector<TensorSpec> in = to_specs(inputs);
              auto preparation = std::make_shared<Preparation>(std::move(prepare), prepared_bytes,
                                                               std::move(weight_inputs), bytes_of(in), threads, name,
@@ -461,12 +446,14 @@ void define_core(py::module_& m) {
            "and `on_save`, as in csrc/core/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
-      .def_property_readonly("arena_bytes", [](const Executable& self) { return self.program()->arena_bytes(); },
-                             "Of the memory that a call works in.")
-      .def_property_readonly("program",
-                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.program()); })
-      .def_property_readonly("prepare_program",
-                             [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.prepare_program()); })
+      .def_property_readonly(
+          "arena_bytes", [](const Executable& self) { return self.program()->arena_bytes(); },
+          "Of the memory that a call works in.")
+      .def_property_readonly(
+          "program", [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.program()); })
+      .def_property_readonly(
+          "prepare_program",
+          [](const Executable& self) { return std::const_pointer_cast<BoundProgram>(self.prepare_program()); })
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);
 
   py::class_<PythonExecutable, CompiledGraph, std::shared_ptr<PythonExecutable>>(
@@ -479,16 +466,19 @@ void define_core(py::module_& m) {
            py::arg("owner") = py::none())
       .def("listed", &listed, "(levels, arena bytes, constants), as the constructor takes them, but without addresses.")
       .def("check", &check, py::arg("input_bytes"), py::arg("output_bytes"), py::arg("prepared_bytes"),
-           py::call_guard<GilReleased>(), "Raises ValueError for an instruction that is not such as its kernel declares.");
+           py::call_guard<GilReleased>(),
+           "Raises ValueError for an instruction that is not such as its kernel declares.");
 
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Instructions, whose sizes may be symbols.")
       .def(py::init(&make_program), py::arg("code"), py::arg("owner") = py::none(),
            "`code` is a Program's dict (package/program.py), with the kernels' addresses.")
       .def("bind", &bind, py::arg("shapes") = py::none(), py::arg("of_file") = false, py::call_guard<GilReleased>(),
-           "The BoundProgram for inputs of these shapes, which may be left out where there are no symbols; None where a guard "
-           "or a bound does not hold. Of a file, which may ask for anything, it ends in any case, with a ValueError.")
+           "The BoundProgram for inputs of these shapes, which may be left out where there are no symbols; None where "
+           "a guard or a bound does not hold. Of a file, which may ask for anything, it ends in any case, with a "
+           "ValueError.")
       .def("plan", &plan, py::arg("of_file") = false,
-           "How a Program without symbols is bound: the level of each instruction, the offset of each buffer, and bytes of memory.");
+           "How a Program without symbols is bound: the level of each instruction, the offset of each buffer, and "
+           "bytes of memory.");
 
   py::class_<Binder, std::shared_ptr<Binder>>(m, "Binder", "Binds a Program to the sizes of calls.")
       .def(py::init(&make_binder), py::arg("program"), py::arg("prepare").none(true), py::arg("prepared_bytes"),
@@ -501,13 +491,15 @@ void define_core(py::module_& m) {
   m.def("kernel_runs", [](const std::string& symbol) { return find_kernel(symbol).runs; }, py::arg("symbol"),
         "Whether the kernel library has this kernel, and this CPU runs it.");
 
-  py::class_<ResultWatch>(m, "ResultWatch", "Tells which results, by the addresses of their memory, are final while graphs still run.")
-      .def(py::init(&make_watch), py::arg("results"),
-           "Of each result the address of its memory, and of a 64-bit number that rises with every write to it, also at "
-           "the end of what announces it; 0: there is none.")
+  py::class_<ResultWatch>(m, "ResultWatch",
+                          "Tells which results, by the addresses of their memory, are final while graphs still run.")
+      .def(
+          py::init(&make_watch), py::arg("results"),
+          "Of each result the address of its memory, and of a 64-bit number that rises with every write to it, also at "
+          "the end of what announces it; 0: there is none.")
       .def("take", &take_events, py::arg("seconds"), py::call_guard<GilReleased>(),
-           "[(number of the result, time.monotonic(), how many writes were counted)] of what was announced since the last "
-           "call; waits up to so many seconds for something.")
+           "[(number of the result, time.monotonic(), how many writes were counted)] of what was announced since the "
+           "last call; waits up to so many seconds for something.")
       .def("wake", &ResultWatch::wake, "Lets a `take` that waits return.");
 
   m.attr("hash_key_bytes") = sizeof(ContentHasher::Key);

@@ -45,8 +45,8 @@ class CompiledGraph {
     return nullptr;
   }
 
-  // Returns the object that makes the graphs of `for_shapes`, or null if there is none. A caller need ask only one of the
-  // graphs that share a maker.
+  // Returns the object that makes the graphs of `for_shapes`, or null if there is none. A caller need ask only one of
+  // the graphs that share a maker.
   virtual const void* maker() const { return nullptr; }
 
   // Returns how many threads a run asks for, as far as is known.
@@ -95,10 +95,11 @@ class Preparation {
  public:
   using Prepared = std::shared_ptr<const AlignedBuffer>;
 
-  // `prepare` may be null. `input_bytes` of an input that is no weight is not looked at. Throws std::invalid_argument when
-  // the Program refers to what does not exist, or reads what is no weight.
-  Preparation(std::shared_ptr<const BoundProgram> prepare, std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
-              std::vector<std::size_t> input_bytes, int threads, const std::string& name, CachedWeightsOption cached);
+  // `prepare` may be null. `input_bytes` of an input that is no weight is not looked at. Throws std::invalid_argument
+  // when the Program refers to what does not exist, or reads what is no weight.
+  Preparation(std::shared_ptr<const BoundProgram> prepare, std::size_t prepared_bytes,
+              std::vector<std::size_t> weight_inputs, std::vector<std::size_t> input_bytes, int threads,
+              const std::string& name, CachedWeightsOption cached);
 
   std::size_t bytes() const { return prepared_bytes_; }
   Prepared get(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
@@ -167,10 +168,10 @@ class Executable : public CompiledGraph {
 
 class Binder : public std::enable_shared_from_this<Binder> {
  public:
-  // `preparation` is what all that is bound shares. One that is `checked` is of a file: it looks at the instructions of what it
-  // binds.
-  Binder(std::shared_ptr<const Program> program, std::shared_ptr<Preparation> preparation, int threads, std::string name,
-         bool checked);
+  // `preparation` is what all that is bound shares. One that is `checked` is of a file: it looks at the instructions of
+  // what it binds.
+  Binder(std::shared_ptr<const Program> program, std::shared_ptr<Preparation> preparation, int threads,
+         std::string name, bool checked);
 
   // Before the first `bind`: the number of the graph, as CompiledGraph::set_graph.
   void set_graph(std::uint64_t graph) { graph_.store(graph); }

@@ -15,13 +15,13 @@ namespace ngraph_mxnet {
 // never be finished.
 std::uint64_t fork_generation();
 
-// To be called by a thread of MXNet's engine before it takes the GIL: it is then known as no thread of Python's. MXNet's
-// own fork handler ends the engine's threads, after what they are doing, before the process forks, so they must not wait
-// for the fork.
+// To be called by a thread of MXNet's engine before it takes the GIL: it is then known as no thread of Python's.
+// MXNet's own fork handler ends the engine's threads, after what they are doing, before the process forks, so they must
+// not wait for the fork.
 void learn_thread();
 
-// True if this thread ends before the process forks, which is so if Python does not know the thread. The answer at a thread's
-// first call counts. A library without such threads returns false.
+// True if this thread ends before the process forks, which is so if Python does not know the thread. The answer at a
+// thread's first call counts. A library without such threads returns false.
 bool ends_before_forks();
 
 // A mutex that no other thread holds while the process forks: the forking thread first waits for all holders of any of
@@ -38,8 +38,8 @@ class ForkSafeMutex {
   std::mutex mutex_;
 };
 
-// Condition variable that works in a forked child. The child has none of the threads that wait when the process forks, but
-// the old condition's state says that they wait. So the child gets a new condition.
+// Condition variable that works in a forked child. The child has none of the threads that wait when the process forks,
+// but the old condition's state says that they wait. So the child gets a new condition.
 class ForkSafeCondition {
  public:
   ForkSafeCondition() = default;

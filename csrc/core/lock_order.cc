@@ -22,8 +22,10 @@ std::uint64_t bit(Rank rank) { return std::uint64_t{1} << static_cast<int>(rank)
 void about_to_lock(Rank rank) {
   if (!checking) return;
   if (held >= bit(rank)) {
-    std::fprintf(stderr, "ngraph_mxnet: a lock of rank %d is taken while those of ranks %#llx are held (csrc/core/lock_order.h)\n",
-                 static_cast<int>(rank), static_cast<unsigned long long>(held));
+    std::fprintf(
+        stderr,
+        "ngraph_mxnet: a lock of rank %d is taken while those of ranks %#llx are held (csrc/core/lock_order.h)\n",
+        static_cast<int>(rank), static_cast<unsigned long long>(held));
     std::abort();
   }
   held |= bit(rank);

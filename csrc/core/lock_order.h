@@ -1,5 +1,5 @@
-// The order in which one thread may hold several locks: each has a rank, and whoever holds some takes only higher ones. So no
-// two threads wait for each other.
+// The order in which one thread may hold several locks: each has a rank, and whoever holds some takes only higher ones.
+// So no two threads wait for each other.
 #pragma once
 
 #include <mutex>
@@ -11,21 +11,21 @@ enum class Rank : int {
   kReferences,      // artefact/runtime.cc: a model's reference runs
   kBoundModels,     //   what was bound to shapes
   kIdleRuns,        //   what waits for a call
-  kTapeNode,        // mxnet/tape_nodes.h: the copies of one node
+  kTapeNode,        // mxnet/tape.cc: the copies of one node
   kTapeNodes,       //   all nodes
   kRecordedSteps,   // mxnet/recorded_steps.h
-  kRecordedCalls,   // mxnet/recorded.h
+  kRecordedCalls,   // mxnet/recorded.cc
   kDirectOps,       // mxnet/direct.cc: by handle
   kDirectOp,        //   one of them
   kCompileCache,    // mxnet/compile_cache.h
-  kPackagedGraph,   // artefact/packaged_graph.h
-  kObserver,        // audit/observer.h
+  kPackagedGraph,   // artefact/artefact_module.cc
+  kObserver,        // audit/observer.cc
   kObservations,    // audit/observer.cc: the queue
   kKnownSets,       // core/prepared_sets.cc: all
   kPreparedSets,    //   those of one program
-  kArrayHolders,    // core/array_holder.cc
-  kVariables,       // mxnet/variables.cc
-  kSpareArrays,     // mxnet/spare_arrays.h
+  kArrayHolders,    // core/prepared_sets.cc
+  kVariables,       // mxnet/tape.cc
+  kSpareArrays,     // mxnet/recorded_steps.h
   kIdleArenas,      // core/program_runner.cc
   kTraces,          // core/trace.cc: the rings of all threads
   kInnermost,       // under which nothing is taken: a ring, a team's workers

@@ -102,6 +102,17 @@ std::vector<char*> data_pointers(const py::sequence& arrays, const std::vector<T
   return pointers;
 }
 
+std::vector<InputTensor> unversioned(const std::vector<char*>& pointers) {
+  std::vector<InputTensor> tensors;
+  tensors.reserve(pointers.size());
+  for (char* pointer : pointers) tensors.push_back({pointer, std::nullopt});
+  return tensors;
+}
+
+CallArguments::CallArguments(const CompiledGraph& graph, const py::sequence& in, const py::sequence& out)
+    : inputs(unversioned(data_pointers(in, graph.inputs(), "input", false))),
+      outputs(data_pointers(out, graph.outputs(), "output", true)) {}
+
 py::array view(char* data, const TensorSpec& spec) {
   // With a base object, whatever it is, pybind11 refers to the memory instead of copying it.
   py::array array(numpy_dtype(*spec.element), spec.shape, {}, data, py::str());

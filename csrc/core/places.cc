@@ -14,8 +14,8 @@ namespace ngraph_mxnet {
 
 namespace {
 
-// Returns the place that libgomp chooses for a thread of a team that starts at the first place. If a team has more threads
-// than there are places, neighbours share a place.
+// Returns the place that libgomp chooses for a thread of a team that starts at the first place. If a team has more
+// threads than there are places, neighbours share a place.
 int place_of(int thread, int team, int places) {
   if (omp_get_proc_bind() == omp_proc_bind_master) return 0;
   const bool spread = team > places || omp_get_proc_bind() == omp_proc_bind_spread;

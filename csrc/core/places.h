@@ -9,8 +9,8 @@ int usable_cores();
 // True if the environment says where threads are to run.
 bool binds_threads();
 
-// Binds the calling thread, which is number `thread` of a team, to its place, if threads are to be bound. `place` is its
-// own, 0 at first: one more than the place that it was bound to last.
+// Binds the calling thread, which is number `thread` of a team, to its place, if threads are to be bound. `place` is
+// its own, 0 at first: one more than the place that it was bound to last.
 void bind_to_place(int thread, int team, int* place);
 
 }  // namespace ngraph_mxnet

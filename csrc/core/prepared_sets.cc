@@ -44,8 +44,8 @@ struct Shared {
     return false;
   }
 
-  // True if a range that was added after the first `before` ranges meets `range`. Also true if `latest` no longer goes back
-  // so far.
+  // True if a range that was added after the first `before` ranges meets `range`. Also true if `latest` no longer goes
+  // back so far.
   bool added_since(std::uint64_t before, const Range& range) const {
     const std::uint64_t news = added - before;
     if (news > latest.size()) return true;

@@ -52,8 +52,6 @@ class ArrayHolder {
 
   ArrayHolder();
   ~ArrayHolder();
-  ArrayHolder(const ArrayHolder&) = delete;
-  ArrayHolder& operator=(const ArrayHolder&) = delete;
 
   // `user` stands for whoever reads the tensors, which are those of `inputs` at these places, of these sizes. What was
   // prepared from their very contents; null if they are not trusted, or were written to since.
@@ -141,8 +139,8 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   using Hashes = std::vector<Hash128>;
   using ContentHash = Hash128 (*)(const void* data, std::size_t bytes);
 
-  // Returns the PreparedSets that all Executables with the same `program` and the same weights share. `program` is the text
-  // of a prepare Program.
+  // Returns the PreparedSets that all Executables with the same `program` and the same weights share. `program` is the
+  // text of a prepare Program.
   static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                               std::vector<std::size_t> bytes, int threads,
                                               ContentHash hash = content_hash128);

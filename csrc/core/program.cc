@@ -22,7 +22,9 @@ void check_program(const Program& code) {
     if (each >= code.sizes.slots()) refuse("slot " + std::to_string(each) + " does not exist");
   };
   const auto below = [](std::int64_t index, std::size_t count, const char* what) {
-    if (index < 0 || index >= static_cast<std::int64_t>(count)) refuse(what + (" " + std::to_string(index)) + " does not exist");
+    if (index < 0 || index >= static_cast<std::int64_t>(count)) {
+      refuse(what + (" " + std::to_string(index)) + " does not exist");
+    }
   };
   const auto instruction = [&](const SymbolicInstruction& each, std::size_t own) {
     if (each.kernel == nullptr) refuse("instruction '" + each.name + "' has no kernel");
@@ -49,7 +51,8 @@ void check_program(const Program& code) {
   }
   std::vector<char> over(code.loops.size(), 0);
   for (std::size_t i = 0; i < code.instructions.size(); ++i) {
-    const std::int64_t loop = code.instructions[i].loop, next = i + 1 < code.instructions.size() ? code.instructions[i + 1].loop : -1;
+    const std::int64_t loop = code.instructions[i].loop,
+                       next = i + 1 < code.instructions.size() ? code.instructions[i + 1].loop : -1;
     if (loop < 0) continue;
     if (over[loop]) refuse("a loop is interrupted");
     over[loop] = next != loop;
@@ -62,14 +65,18 @@ void check_program(const Program& code) {
   }
   for (const SymbolicLoop& loop : code.loops) {
     slot(loop.count);
-    if (loop.index < code.bounds.size() || loop.index >= code.sizes.symbols()) refuse("a loop counts with no symbol of its own");
+    if (loop.index < code.bounds.size() || loop.index >= code.sizes.symbols()) {
+      refuse("a loop counts with no symbol of its own");
+    }
   }
   for (const SymbolicBuffer& buffer : code.buffers) {
     slot(buffer.bytes);
     if (buffer.zeroing >= 0) below(buffer.zeroing, code.zeroing.size(), "zeroing");
   }
   for (const SymbolicConstant& constant : code.constants) {
-    if (constant.numbers.size() != (constant.table == nullptr ? 0 : constant.table->numbers)) refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
+    if (constant.numbers.size() != (constant.table == nullptr ? 0 : constant.table->numbers)) {
+      refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
+    }
     for (const Slot number : constant.numbers) slot(number);
   }
   for (const SymbolicGuard& guard : code.guards) slot(guard.slot);
@@ -98,8 +105,8 @@ struct MemoryPlan {
   std::int64_t total = 0;
 };
 
-// One region follows the other. Greedy by size: offline allocation is NP-hard, and this order is within a few percent of the
-// lower bound on networks' graphs.
+// One region follows the other. Greedy by size: offline allocation is NP-hard, and this order is within a few percent
+// of the lower bound on networks' graphs.
 MemoryPlan plan_memory(const std::vector<Lifetime>& wanted);
 
 // The most bytes alive at one level: no plan can be smaller.
@@ -114,8 +121,8 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kStep - 1) / kStep * 
 
 using Span = std::pair<std::int64_t, std::int64_t>;  // begin and end
 
-// Buffers that have their place. Most live for a few levels. Those are found by level, neighbours as one, so that a plan for
-// thousands takes no time for each pair of them.
+// Buffers that have their place. Most live for a few levels. Those are found by level, neighbours as one, so that a
+// plan for thousands takes no time for each pair of them.
 class Placed {
  public:
   void add(const Lifetime& life, Span span) {
@@ -269,7 +276,9 @@ class Binding {
 
   Plan told() const {
     Plan told{{}, offsets_, zeroed_, arena_bytes_, peak_, separate_};
-    for (const std::vector<std::size_t>& copies : copies_) told.levels.push_back(copies.empty() ? -1 : made_[copies[0]].level);
+    for (const std::vector<std::size_t>& copies : copies_) {
+      told.levels.push_back(copies.empty() ? -1 : made_[copies[0]].level);
+    }
     return told;
   }
 
@@ -345,10 +354,10 @@ class Binding {
     wait_for_readers();
   }
 
-  // Moves instructions to the level before their first reader's, if they read only the caller's memory or the results of
-  // such instructions. A backward graph converts, or computes again, what was saved: so the result is not in memory before
-  // it is needed. Other instructions stay: later levels for them would save no memory on the networks that were tried.
-  // Branches there end in one buffer, which is alive from the first of the branches on.
+  // Moves instructions to the level before their first reader's, if they read only the caller's memory or the results
+  // of such instructions. A backward graph converts, or computes again, what was saved: so the result is not in memory
+  // before it is needed. Other instructions stay: later levels for them would save no memory on the networks that were
+  // tried. Branches there end in one buffer, which is alive from the first of the branches on.
   void wait_for_readers() {
     std::vector<char> all(made_.size(), 1), waiting(made_.size(), 0);
     const std::vector<std::int64_t> last = latest(all);
@@ -403,8 +412,8 @@ class Binding {
     }
   }
 
-  // At most `branches` nodes in a level; of one the nodes run one after the other. The instructions of one node that are
-  // independent may always run at once.
+  // At most `branches` nodes in a level; of one the nodes run one after the other. The instructions of one node that
+  // are independent may always run at once.
   void assign_branches() {
     std::vector<std::vector<std::int64_t>> nodes;  // in each level
     std::int64_t node = -1, first = 0, highest = -1;
@@ -536,7 +545,8 @@ class Binding {
         const SymbolicOperand& operand = made.of->operands[i];
         const bool arena = operand.space == Space::kArena;
         const std::int64_t offset = SizeInts::add(made.offsets[i], arena ? offsets_[operand.index] : 0);
-        const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
+        std::size_t index = arena ? 0 : operand.index;
+        if (operand.space == Space::kConstant) index = constant(operand.index);
         to.operands.push_back({operand.space, index, static_cast<std::size_t>(counted(offset))});
       }
       to.ints = std::move(made.ints);
@@ -626,7 +636,8 @@ std::optional<Bound> bind_program(const Program& program, const Shapes& shapes, 
                                   std::optional<std::size_t>* broken) {
   const std::optional<Slots> slots = unified(program, shapes, broken);
   if (!slots) return std::nullopt;
-  return Bound{Binding(program, *slots, most_steps).program(), specs(program.inputs, *slots), specs(program.outputs, *slots)};
+  return Bound{Binding(program, *slots, most_steps).program(), specs(program.inputs, *slots),
+               specs(program.outputs, *slots)};
 }
 
 std::optional<Plan> plan_program(const Program& program, const Shapes& shapes, std::size_t most_steps) {

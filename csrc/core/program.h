@@ -17,8 +17,8 @@ namespace ngraph_mxnet {
 
 using Slot = std::size_t;  // of a number, in the code of the sizes
 
-// Operands, instructions, buffers and constants for sizes that are not known yet. Their numbers are slots, so the symbols'
-// values decide them.
+// Operands, instructions, buffers and constants for sizes that are not known yet. Their numbers are slots, so the
+// symbols' values decide them.
 struct SymbolicOperand {
   Space space;
   std::size_t index;  // which input, output, constant or buffer; of the prepared buffer 0
@@ -85,7 +85,8 @@ struct Program {
   int branches = 0;  // as NGRAPH_INTER_OP_PARALLELISM
   std::int64_t sharing_gain = 0;
   // Bytes of intermediates in a wave, roughly, of a Program that prepares weights; else 0. Results are made in waves
-  // because weights are many: all at once would need as much memory again. Instructions that no result needs are left out.
+  // because weights are many: all at once would need as much memory again. Instructions that no result needs are left
+  // out.
   std::int64_t wave_bytes = 0;
   std::shared_ptr<const void> owner;  // of fixed constants, and of the kernels' code
 };
@@ -96,7 +97,7 @@ using Shapes = std::vector<std::vector<std::int64_t>>;
 struct Plan {
   std::vector<std::int64_t> levels;   // of each instruction, in a loop the first round's; -1: it does nothing
   std::vector<std::int64_t> offsets;  // of each buffer in the arena
-  std::vector<std::size_t> zeroed;    // the buffers whose halo each run zeroes, at the end of the level that first uses it
+  std::vector<std::size_t> zeroed;    // the buffers whose halo each run zeroes, behind the level that first uses it
   std::int64_t arena_bytes = 0;
   std::int64_t peak_bytes = 0;        // alive at one level: no plan can be smaller
   std::int64_t separate_bytes = 0;    // without any sharing

@@ -20,16 +20,16 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::int64_t kChunksPerThread = 6;
-// Limits of the arenas that all runners together keep: always the latest kLatestArenas, more only within kOlderBytes and
-// kMostArenas. A model that meets a hundred shapes does not keep a hundred arenas.
+// Limits of the arenas that all runners together keep: always the latest kLatestArenas, more only within kOlderBytes
+// and kMostArenas. A model that meets a hundred shapes does not keep a hundred arenas.
 constexpr std::size_t kLatestArenas = 16;
 constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostArenas = 256;
 // Beside the arenas of the shape in use, those of the graph's other shapes that fit in so many bytes with them.
 constexpr std::size_t kGraphBytes = std::size_t{8} << 20;
 
-// How many threads pay for instructions of a level: a thread that is awake comes a microsecond later, and its caches are
-// others. Rates of a core that reads its second cache; what names neither operations nor bytes may be long.
+// How many threads pay for instructions of a level: a thread that is awake comes a microsecond later, and its caches
+// are others. Rates of a core that reads its second cache; what names neither operations nor bytes may be long.
 constexpr double kWorthAThread = 1e-6, kOperationsPerSecond = 5e10, kBytesPerSecond = 2e10;
 
 int width_of(const Level& level, int threads) {
@@ -128,7 +128,9 @@ class ProgramRunner::IdleFrames {
     auto largest = entries_.end();
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->runner->graph_ != runner->graph_) continue;
-      if (largest == entries_.end() || entry->frame->arena.capacity() > largest->frame->arena.capacity()) largest = entry;
+      if (largest == entries_.end() || entry->frame->arena.capacity() > largest->frame->arena.capacity()) {
+        largest = entry;
+      }
     }
     if (largest == entries_.end()) return {};
     found = remove(largest);

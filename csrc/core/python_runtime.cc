@@ -14,8 +14,8 @@ namespace py = pybind11;
 namespace ngraph_mxnet {
 namespace {
 
-// Kept exception of the main thread, and that thread's number. Python runs the handlers of signals on the main thread. The
-// GIL guards both variables.
+// Kept exception of the main thread, and that thread's number. Python runs the handlers of signals on the main thread.
+// The GIL guards both variables.
 PyObject* kept = nullptr;
 unsigned long kept_on = 0;
 // The frame of Python's that called libmxnet then.
@@ -30,9 +30,9 @@ py::object borrowed(PyFrameObject* frame) {
   return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(frame));
 }
 
-// True if libmxnet is still to return to the frame that called it, and a finalizer runs on top of that frame. The collector
-// or a weak reference has called the finalizer. Python drops exceptions there, and the caller would get libmxnet's error
-// alone.
+// True if libmxnet is still to return to the frame that called it, and a finalizer runs on top of that frame. The
+// collector or a weak reference has called the finalizer. Python drops exceptions there, and the caller would get
+// libmxnet's error alone.
 bool within_libmxnet() {
   py::object frame = borrowed(PyEval_GetFrame());
   if (frame.ptr() == kept_for) return false;

@@ -1,8 +1,8 @@
 // Entering Python from MXNet's threads, and leaving it alone when it is gone.
 //
 // When Python ends, CPython ends each other thread that asks for the GIL, by pthread_exit: that unwinds the stack and
-// runs the destructors on it, which hold Python objects and would need the GIL themselves. A thread that meets this here
-// stops for good where it is, until the process is gone: nothing of it is unwound.
+// runs the destructors on it, which hold Python objects and would need the GIL themselves. A thread that meets this
+// here stops for good where it is, until the process is gone: nothing of it is unwound.
 #pragma once
 
 #include <memory>
@@ -91,12 +91,12 @@ void end_visits();
 bool is_interrupted();
 
 // Keeps a Python exception that is no failure of what ran but meant for the program, such as KeyboardInterrupt: it is
-// raised as soon as this thread runs Python code again, for libmxnet has returned. False if it is none, or if no Python code
-// waits for this thread. Call it with the GIL.
+// raised as soon as this thread runs Python code again, for libmxnet has returned. False if it is none, or if no Python
+// code waits for this thread. Call it with the GIL.
 bool keep_interruption(const pybind11::error_already_set& error);
 
-// Calls `function` and returns its result. The caller holds the GIL. A thread that outlives Python stands still within the
-// call, so that nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
+// Calls `function` and returns its result. The caller holds the GIL. A thread that outlives Python stands still within
+// the call, so that nothing which holds Python objects is unwound. Throws pybind11::error_already_set.
 template <class... Args>
 pybind11::object called(pybind11::handle function, Args&&... args) {
   const pybind11::tuple given = pybind11::make_tuple(std::forward<Args>(args)...);

@@ -8,13 +8,13 @@
 
 namespace ngraph_mxnet {
 
-// Waits for some results by the memory that they lie in, such as the gradients of a training step, each of which another
-// thread may send away while the backward pass goes on. Thread safe.
+// Waits for some results by the memory that they lie in, such as the gradients of a training step, each of which
+// another thread may send away while the backward pass goes on. Thread safe.
 class ResultWatch {
  public:
-  // Place of a result, and a number in memory that rises with every write to the result, also at the end of a run. `writes`
-  // may be null. Of two results at one address the first counts. As long as the watch lives, whatever runs a graph on these
-  // addresses tells the watch.
+  // Place of a result, and a number in memory that rises with every write to the result, also at the end of a run.
+  // `writes` may be null. Of two results at one address the first counts. As long as the watch lives, whatever runs a
+  // graph on these addresses tells the watch.
   struct Result {
     const char* data;
     const std::uint64_t* writes;
@@ -30,7 +30,8 @@ class ResultWatch {
     std::uint64_t writes;  // as they were then; 0 where nobody counts
   };
 
-  // Returns the results that were announced since the last call, oldest first. Waits up to `seconds` if there are none yet.
+  // Returns the results that were announced since the last call, oldest first. Waits up to `seconds` if there are none
+  // yet.
   std::vector<Event> take(double seconds);
 
   // Lets a `take` that waits return.

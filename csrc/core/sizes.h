@@ -46,9 +46,12 @@ using SizeInts = Checked<kSizeBeyond>;
 // The number, if it can be how many of something there are; else throws std::invalid_argument.
 std::int64_t counted(std::int64_t count);
 
-enum class SizeOp : std::int64_t { kNumber, kAdd, kMultiply, kFloorDivide, kModulo, kMin, kMax, kPositive, kZero, kWhere };
+enum class SizeOp : std::int64_t {
+  kNumber, kAdd, kMultiply, kFloorDivide, kModulo, kMin, kMax, kPositive, kZero, kWhere
+};
 
-// Step i fills slot `symbols + i` from the slots that it names, which come before it; those of a number hold `a` itself.
+// Step i fills slot `symbols + i` from the slots that it names, which come before it; those of a number hold `a`
+// itself.
 struct SizeStep {
   SizeOp op;
   std::int64_t a, b, c;

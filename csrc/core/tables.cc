@@ -35,8 +35,8 @@ struct Axis {
   std::int64_t size, first, stride;
 };
 
-// Throws std::invalid_argument unless all sums of one offset of each axis fit into 32 bits. If they fit, none of the sums
-// that the tables below add up is beyond bounds.
+// Throws std::invalid_argument unless all sums of one offset of each axis fit into 32 bits. If they fit, none of the
+// sums that the tables below add up is beyond bounds.
 void check_offsets(std::initializer_list<Axis> axes) {
   std::int64_t least = 0, greatest = 0;
   for (const Axis& axis : axes) {
@@ -167,11 +167,13 @@ AlignedBuffer tap_weights(const Numbers& n) {
 
 }  // namespace
 
-const std::array<TableKind, 4> kTables = {{
-    {"pixels", 19, pixel_table}, {"steps", 11, step_table}, {"first_taps", 4, first_taps}, {"tap_weights", 4, tap_weights}}};
+const std::array<TableKind, 4> kTables = {
+    {{"pixels", 19, pixel_table}, {"steps", 11, step_table}, {"first_taps", 4, first_taps},
+     {"tap_weights", 4, tap_weights}}};
 
 const TableKind* find_table(const std::string& name) {
-  const auto found = std::find_if(kTables.begin(), kTables.end(), [&](const TableKind& each) { return name == each.name; });
+  const auto found =
+      std::find_if(kTables.begin(), kTables.end(), [&](const TableKind& each) { return name == each.name; });
   return found == kTables.end() ? nullptr : &*found;
 }
 

@@ -11,8 +11,9 @@
 
 namespace ngraph_mxnet {
 
-// A kind of table, as `TableRecipe` in microkernels/tables.py: how many numbers it is made of, and the table of these, whatever
-// they are. Throws std::invalid_argument for one of more than 2^27 entries, or with offsets beyond a tensor of 2 GiB.
+// A kind of table, as `TableRecipe` in microkernels/tables.py: how many numbers it is made of, and the table of these,
+// whatever they are. Throws std::invalid_argument for one of more than 2^27 entries, or with offsets beyond a tensor of
+// 2 GiB.
 struct TableKind {
   const char* name;
   std::size_t numbers;

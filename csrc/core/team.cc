@@ -29,8 +29,8 @@ namespace ngraph_mxnet {
 
 namespace {
 
-// Ticks, at two to four a nanosecond: how long a computation counts that is not told to be over, and after what time a slot
-// is given to another process.
+// Ticks, at two to four a nanosecond: how long a computation counts that is not told to be over, and after what time a
+// slot is given to another process.
 constexpr std::uint64_t kLongest = 4'000'000'000, kAbandoned = 40'000'000'000;
 constexpr std::uint64_t kMostThreads = 4096;
 
@@ -49,10 +49,10 @@ void* mapped(const std::string& path, std::size_t bytes) {
   return data == MAP_FAILED ? nullptr : data;
 }
 
-// Counts of busy threads that the processes of one user tell each other, in a file of shared memory that all of them map.
-// Threads that outnumber the cores take cores from each other in the middle of their work. Two processes that both use all
-// cores are slower than if each used half. The counts are hints: no result depends on them. A process that ends without a
-// word is forgotten within seconds. Where there is no shared memory, each process is alone.
+// Counts of busy threads that the processes of one user tell each other, in a file of shared memory that all of them
+// map. Threads that outnumber the cores take cores from each other in the middle of their work. Two processes that both
+// use all cores are slower than if each used half. The counts are hints: no result depends on them. A process that ends
+// without a word is forgotten within seconds. Where there is no shared memory, each process is alone.
 class Neighbours {
  public:
   // Threads that others keep busy, in so many processes.
@@ -249,8 +249,8 @@ class Lease {
   int size_;
 };
 
-// Meeting point of the threads of one call. It is never destroyed: a thread that comes late may look at it at any time. The
-// call may be over then, or another call may have begun, with which the thread then helps.
+// Meeting point of the threads of one call. It is never destroyed: a thread that comes late may look at it at any time.
+// The call may be over then, or another call may have begun, with which the thread then helps.
 class Meeting {
  public:
   // Threads that are called to `serve` from now on find this work.
@@ -289,8 +289,8 @@ class Meeting {
     std::atomic<int> next{0};
   };
 
-  // Runs serial phases, and opens the next of the others. This thread alone has what is left of the work. No other thread
-  // changes the members that are not atomic meanwhile, or reads them without a chunk.
+  // Runs serial phases, and opens the next of the others. This thread alone has what is left of the work. No other
+  // thread changes the members that are not atomic meanwhile, or reads them without a chunk.
   void go_on(int phase) {
     const int phases = work_->phases();
     for (; phase < phases; ++phase) {
@@ -313,8 +313,8 @@ class Meeting {
     signal_.add(2);  // others may have done all of it by now, and more
   }
 
-  // Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before, and then helps
-  // the others. Who has a chunk keeps the phase open, and so all that belongs to it.
+  // Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before, and then
+  // helps the others. Who has a chunk keeps the phase open, and so all that belongs to it.
   int take_chunks(int thread) {
     int done = 0;
     const int shares = shares_.load(std::memory_order_relaxed);
@@ -373,7 +373,8 @@ const std::optional<nanoseconds> Patience::kSet = [] {
   if (policy == "passive" || policy == "PASSIVE") set = nanoseconds(0);
   if (policy == "active" || policy == "ACTIVE") set = std::chrono::minutes(5);
   int count = 0;
-  if (std::from_chars(wait.data(), wait.data() + wait.size(), count).ptr == wait.data() + wait.size() && !wait.empty()) {
+  if (std::from_chars(wait.data(), wait.data() + wait.size(), count).ptr == wait.data() + wait.size() &&
+      !wait.empty()) {
     set = microseconds(std::max(count, 0));
   }
   return set;

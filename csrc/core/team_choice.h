@@ -6,11 +6,11 @@
 
 namespace ngraph_mxnet {
 
-// To wake a thread takes longer than a short run; where other threads of the process spin (MXNet's own, after each of its
-// parallel loops), or other processes are busy, the second thread of a team may get a core late. No result depends on the
-// team, so both are tried now and again, and rarely where one keeps winning. Runs that find the team's threads asleep and
-// those that find them awake are told apart. Any number of threads may ask and tell at once: what they lose of each other
-// only delays.
+// To wake a thread takes longer than a short run; where other threads of the process spin (MXNet's own, after each of
+// its parallel loops), or other processes are busy, the second thread of a team may get a core late. No result depends
+// on the team, so both are tried now and again, and rarely where one keeps winning. Runs that find the team's threads
+// asleep and those that find them awake are told apart. Any number of threads may ask and tell at once: what they lose
+// of each other only delays.
 class TeamChoice {
  public:
   // True if the next run should be on one thread.
@@ -40,8 +40,8 @@ class TeamChoice {
     const unsigned runs = times.runs.load(std::memory_order_relaxed);
     const bool tried = alone != before;
     // One run in hundreds that waits for a thread without a core decides the rate, so what is usual has a long memory;
-    // the system's longest pauses do not, nor what came between a single try. Of the first runs, which find nothing in the
-    // caches and threads that are not there yet, the best counts.
+    // the system's longest pauses do not, nor what came between a single try. Of the first runs, which find nothing in
+    // the caches and threads that are not there yet, the best counts.
     const double most = (tried ? kOddTry : kOddRun) * old;
     const double next = old + (std::min(seconds, most) - old) * (tried ? kWeightOfTry : kWeightOfRun);
     mean.store(old == 0 ? seconds : runs <= kFirst ? std::min(old, seconds) : next, std::memory_order_relaxed);

@@ -30,8 +30,8 @@ struct OneDnnMemory {
   }
 };
 
-// Returns the offset at which oneDNN puts an element, in elements. Each inner block, from the innermost, takes its part of
-// an index. Strides count whole blocks (dnnl_blocking_desc_t in dnnl_types.h).
+// Returns the offset at which oneDNN puts an element, in elements. Each inner block, from the innermost, takes its part
+// of an index. Strides count whole blocks (dnnl_blocking_desc_t in dnnl_types.h).
 dnnl_dim_t offset_of(const dnnl_memory_desc_t& description, const dnnl_dims_t& at) {
   const dnnl_blocking_desc_t& layout = description.format_desc.blocking;
   dnnl_dims_t left;
@@ -177,7 +177,9 @@ bool ArrayView::lies_as_expected() {
       }
       // It may be its own gradient: nobody goes back to it.
       std::uint32_t request = 1;
-      if (view.may_be_recorded() || mxnet.mark(1, &array, &request, &array) != 0 || !view.may_be_recorded()) return false;
+      if (view.may_be_recorded() || mxnet.mark(1, &array, &request, &array) != 0 || !view.may_be_recorded()) {
+        return false;
+      }
       if (!reader.readable(view.node().get(), 1) || !reader.readable(word(array, kNode + 1), 2)) return false;
       if (view.node().use_count() != 1 || view.output() != 0) return false;
       forget_node(array);

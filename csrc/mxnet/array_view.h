@@ -21,8 +21,8 @@ class ArrayView {
  public:
   explicit ArrayView(engine::Handle array) : array_(static_cast<const Word*>(array)) {}
 
-  // True if arrays made for the purpose lie in memory as expected. The first call may start MXNet's engine, and its answer
-  // is kept.
+  // True if arrays made for the purpose lie in memory as expected. The first call may start MXNet's engine, and its
+  // answer is kept.
   static bool usable();
 
   // Dense, and in the CPU's own memory.
@@ -36,7 +36,8 @@ class ArrayView {
   engine::Device device() const;
   // The same for all arrays that share memory.
   const void* variable() const { return word(chunk(), kVariable); }
-  // True if the array may have a gradient attached, or may come from what autograd has recorded. False only if neither is so.
+  // True if the array may have a gradient attached, or may come from what autograd has recorded. False only if neither
+  // is so.
   bool may_be_recorded() const { return array_[kNode] != nullptr; }
   // True if the array's type is one that gradients are taken by: float32 or float16.
   bool has_gradients() const { return type() == kFloat32 || type() == kFloat16; }

@@ -42,8 +42,8 @@ py::object attributes_of(PyObject* object) {
   return py::reinterpret_steal<py::object>(found);
 }
 
-// Classes by what `judge` said of them. A class's tag is never another's, and it gets a new one when it, or a class that
-// it is derived from, is changed in any way.
+// Classes by what `judge` said of them. A class's tag is never another's, and it gets a new one when it, or a class
+// that it is derived from, is changed in any way.
 class JudgedTypes {
  public:
   explicit JudgedTypes(py::function judge) : judge_(std::move(judge)) {}
@@ -67,7 +67,8 @@ class JudgedTypes {
   static constexpr std::size_t kMost = 8;
 
   static bool has_tag(const PyTypeObject* type) {
-    return type->tp_version_tag != 0 && PyType_HasFeature(const_cast<PyTypeObject*>(type), Py_TPFLAGS_VALID_VERSION_TAG);
+    return type->tp_version_tag != 0 &&
+           PyType_HasFeature(const_cast<PyTypeObject*>(type), Py_TPFLAGS_VALID_VERSION_TAG);
   }
 
   py::function judge_;
@@ -109,9 +110,9 @@ py::object handle_of(PyObject* array) {
 // A call's arguments and what it finds in a block, compared with an earlier call's.
 class BlockLookups {
  public:
-  // `arguments`: how many a call brings, each of exactly the type `array_type`; `accepts_block`, `accepts_parameter` and
-  // `accepts_op` judge classes; `globals`: of Gluon's module, of which the entries `names` count; `is_numpy`: whether
-  // arrays are MXNet's NumPy arrays in this thread, which they are not as long as `scope` has no `value` in it.
+  // `arguments`: how many a call brings, each of exactly the type `array_type`; `accepts_block`, `accepts_parameter`
+  // and `accepts_op` judge classes; `globals`: of Gluon's module, of which the entries `names` count; `is_numpy`:
+  // whether arrays are MXNet's NumPy arrays in this thread, which they are not as long as `scope` has no `value` in it.
   BlockLookups(const py::object& block, std::size_t arguments, py::object array_type, py::function accepts_block,
                py::function accepts_parameter, py::function accepts_op, py::dict globals,
                const std::vector<std::string>& names, py::object scope, py::function is_numpy)
@@ -258,7 +259,8 @@ class BlockLookups {
     PyObject* const found = entry(attributes, data);
     PyObject* const stored = entry(attributes, storage);
     if (found == nullptr || !PyList_CheckExact(found)) return nullptr;
-    if (stored == nullptr || !PyUnicode_CheckExact(stored) || PyUnicode_CompareWithASCIIString(stored, "default") != 0) {
+    if (stored == nullptr || !PyUnicode_CheckExact(stored) ||
+        PyUnicode_CompareWithASCIIString(stored, "default") != 0) {
       return nullptr;
     }
     return entry(attributes, requested) == before.request.ptr() ? found : nullptr;

@@ -115,7 +115,8 @@ CompileCache::Result CompileCache::bound(const CompileKey& key) {
     if (found != nullptr) {
       const std::lock_guard<ForkSafeMutex> lock(mutex_);
       ++bound_;
-      const auto own = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.range == each; });
+      const auto own =
+          std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.range == each; });
       if (own != ranges_.end()) ranges_.splice(ranges_.begin(), ranges_, own);
       return found;
     }

@@ -28,15 +28,15 @@ struct CompileKey {
   bool operator==(const CompileKey& other) const;
 };
 
-// The cache is bounded: at most so many shapes of each graph, and so many entries in all. The entry that was asked for or
-// called longest ago goes first. Of several threads that miss the same key, one compiles and the others wait. No lock is
-// held meanwhile: compiling takes the GIL, and whoever holds the GIL may come here.
+// The cache is bounded: at most so many shapes of each graph, and so many entries in all. The entry that was asked for
+// or called longest ago goes first. Of several threads that miss the same key, one compiles and the others wait. No
+// lock is held meanwhile: compiling takes the GIL, and whoever holds the GIL may come here.
 class CompileCache {
  public:
   using Result = std::shared_ptr<CompiledGraph>;
 
-  // The result of compiling: the graph that was asked for, and `range`, which gives the graph for other sizes. `range` is null
-  // if the graph does not hold for a range of sizes.
+  // The result of compiling: the graph that was asked for, and `range`, which gives the graph for other sizes. `range`
+  // is null if the graph does not hold for a range of sizes.
   struct Compiled {
     Result graph;
     std::shared_ptr<Binder> range = nullptr;

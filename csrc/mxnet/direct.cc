@@ -29,7 +29,8 @@ class DirectExecutor {
   DirectExecutor(std::shared_ptr<CompiledGraph> graph, std::shared_ptr<ArrayHolder> holder)
       : graph_(std::move(graph)), holder_(std::move(holder)) {}
 
-  // Takes handles of the arrays. Returns false if the graph cannot run on them. `in_place` and `given` are as in BoundGraph.
+  // Takes handles of the arrays. Returns false if the graph cannot run on them. `in_place` and `given` are as in
+  // BoundGraph.
   bool take(const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
             bool in_place = false, bool given = false) {
     std::vector<Handle> only_read;
@@ -121,7 +122,8 @@ class DirectCachedOp {
     return bound_for(in);
   }
 
-  // Makes a graph for these arrays' shapes from a graph for other shapes, without MXNet. Returns null if none can be made.
+  // Makes a graph for these arrays' shapes from a graph for other shapes, without MXNet. Returns null if none can be
+  // made.
   std::shared_ptr<CompiledGraph> bound_for(const std::vector<Handle>& in) {
     std::vector<std::vector<std::int64_t>> shapes;
     for (Handle array : in) {
@@ -194,6 +196,48 @@ Registry<DirectCachedOp>& cached_ops() {
   return *registry;
 }
 
+// The outputs of a cached op that runs past MXNet's, which are the caller's then; none: it is MXNet's to do.
+std::vector<Handle> call_past_mxnet(Handle op, const std::vector<Handle>& inputs) {
+  if (inputs.empty() || direct::profiles()) return {};
+  const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op);
+  bool records = true, trains = true;
+  if (found == nullptr || mxnet.is_recording(&records) != 0 || mxnet.is_training(&trains) != 0) return {};
+  return records || trains ? std::vector<Handle>() : found->call(inputs);
+}
+
+int forward(Handle executor, int is_train) {
+  Turn turn;
+  if (!is_train && !direct::profiles()) {
+    const std::shared_ptr<DirectExecutor> found = executors().find(executor);
+    if (found != nullptr && found->forward()) return 0;
+  }
+  return mxnet.executor_forward(executor, is_train);
+}
+
+int backward(Handle executor, std::uint32_t count, Handle* head_gradients, int is_train) {
+  Turn turn;
+  return mxnet.executor_backward(executor, count, head_gradients, is_train);
+}
+
+int cached_op(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types) {
+  Turn turn;
+  thread_local std::vector<Handle> made;
+  thread_local std::vector<int> types;
+  if (*outputs == 0) made = call_past_mxnet(op, std::vector<Handle>(in, in + inputs));
+  if (*outputs == 0 && !made.empty()) {
+    types.assign(made.size(), engine::kDense);
+    *outputs = static_cast<int>(made.size());
+    *out = made.data();
+    *storage_types = types.data();
+    return 0;
+  }
+  const int result = mxnet.cached_op(op, inputs, in, outputs, out, storage_types);
+  if (result == 0) {
+    if (const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op)) found->learn();
+  }
+  return result;
+}
+
 int free_executor(Handle executor) {
   executors().remove(executor);
   return mxnet.free_executor(executor);
@@ -244,7 +288,10 @@ bool direct::possible() {
 bool direct::profiles() { return profiling.load(std::memory_order_relaxed); }
 
 Replacements direct::replacements() {
-  return {{"MXExecutorFree", address_of(free_executor)},
+  return {{"MXExecutorForward", address_of(forward)},
+          {"MXExecutorBackwardEx", address_of(backward)},
+          {"MXInvokeCachedOpEx", address_of(cached_op)},
+          {"MXExecutorFree", address_of(free_executor)},
           {"MXFreeCachedOp", address_of(free_cached_op)},
           {"MXExecutorSetMonitorCallback", address_of(monitor)},
           {"MXExecutorSetMonitorCallbackEX", address_of(monitor_all)},
@@ -291,22 +338,9 @@ bool direct::add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>
   return true;
 }
 
-bool direct::forward(Handle executor) {
-  if (profiles()) return false;
-  const std::shared_ptr<DirectExecutor> found = executors().find(executor);
-  return found != nullptr && found->forward();
-}
-
 std::vector<Handle> direct::call(Handle op, const std::vector<Handle>& inputs) {
-  if (inputs.empty() || profiles()) return {};
-  const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op);
-  bool records = true, trains = true;
-  if (found == nullptr || mxnet.is_recording(&records) != 0 || mxnet.is_training(&trains) != 0) return {};
-  return records || trains ? std::vector<Handle>() : found->call(inputs);
-}
-
-void direct::learn(Handle op) {
-  if (const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op)) found->learn();
+  Turn turn;
+  return call_past_mxnet(op, inputs);
 }
 
 }  // namespace ngraph_mxnet

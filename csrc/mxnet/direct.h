@@ -13,10 +13,10 @@
 
 namespace ngraph_mxnet {
 
-// An executor's forward, or a cached op's call, pushes to MXNet's engine what reads the inputs and writes the outputs, as
-// MXNet does; the engine keeps their order, versions and exceptions. What differs:
-// * if nothing is under way on any of the arrays, a graph that takes less than a millisecond runs on the caller's thread,
-//   and a longer one on a thread of ours: to wake up a thread takes MXNet 50 microseconds and more;
+// An executor's forward, or a cached op's call, pushes to MXNet's engine what reads the inputs and writes the outputs,
+// as MXNet does; the engine keeps their order, versions and exceptions. What differs:
+// * if nothing is under way on any of the arrays, a graph that takes less than a millisecond runs on the caller's
+//   thread, and a longer one on a thread of ours: to wake up a thread takes MXNet 50 microseconds and more;
 // * nothing is written to that all operators of extensions write to, so that calls of several threads overlap.
 // Where something is under way, it runs behind that; where an array is none of the plain ones, the call is MXNet's own.
 class DirectExecutor;
@@ -29,8 +29,8 @@ class BoundGraph {
   BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
              const std::vector<std::uintptr_t>& outputs, bool in_place, bool given);
 
-  // True if the graph can run on these arrays. The arrays must be dense and of the graph's types. No output may share memory
-  // with another array, except as `in_place` allows.
+  // True if the graph can run on these arrays. The arrays must be dense and of the graph's types. No output may share
+  // memory with another array, except as `in_place` allows.
   bool possible() const { return bound_ != nullptr; }
 
   // Pushes a run to MXNet's engine; `here`: the caller has nothing else to do, so a short run may be on its thread.
@@ -47,7 +47,9 @@ namespace direct {
 
 using engine::Handle;
 
-// The functions of libmxnet that end what is direct, and tell of the profiler: as `mxnet_writers::replacements`.
+// The functions of libmxnet to be called by way of ours, name and address of ours: those that run executors and cached
+// ops, in turns and past MXNet where that is possible; those that end what is direct; and those that tell of the
+// profiler.
 Replacements replacements();
 
 // True if calls may go past MXNet: the engine queues, and the layout of arrays is known.
@@ -56,25 +58,19 @@ bool possible();
 // True if MXNet's profiler runs.
 bool profiles();
 
-// From now on `forward` runs this executor. Its one op was made for `holder`; `inputs` and `outputs` are handles of the
-// op's arrays. Nothing is done where the layout of arrays is not known.
+// From now on this executor runs past MXNet where it can. Its one op was made for `holder`; `inputs` and `outputs` are
+// handles of the op's arrays. Nothing is done where the layout of arrays is not known.
 void add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHolder>& holder,
                   const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs);
 
-// From now on `call` runs this cached op, whose ops are made for `holder`. `inputs`: which of the graph's inputs each of
-// the op's is; `outputs`: which of the op's outputs each of the graph's is.
-// False where the layout of arrays is not known.
+// From now on this cached op runs past MXNet where it can; its ops are made for `holder`. `inputs`: which of the
+// graph's inputs each of the op's is; `outputs`: which of the op's outputs each of the graph's is. False where the
+// layout of arrays is not known.
 bool add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder, std::vector<std::size_t> inputs,
                    std::vector<std::size_t> outputs);
 
-// Runs the executor past MXNet. Returns false if nothing was done: MXNet has to run the executor then.
-bool forward(Handle executor);
-
-// The outputs, which are the caller's then; none: it is MXNet's to do.
+// The outputs of a cached op that runs past MXNet's, in handles that are the caller's then; none: it can't now.
 std::vector<Handle> call(Handle op, const std::vector<Handle>& inputs);
-
-// After MXNet itself has called the op.
-void learn(Handle op);
 
 }  // namespace direct
 }  // namespace ngraph_mxnet

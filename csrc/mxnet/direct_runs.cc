@@ -3,20 +3,92 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include <pthread.h>
 
 #include "core/fork_safety.h"
-#include "core/workers.h"
+#include "core/places.h"
 #include "mxnet/array_view.h"
 #include "mxnet/libmxnet.h"
-#include "mxnet/turns.h"
 
 namespace ngraph_mxnet {
+
 namespace {
+
+// Threads of our own, for graphs that run while the caller goes on.
+class Pool {
+ public:
+  // Runs the job, which must not throw, on a thread that is idle, or on a new one; behind others where there are as
+  // many threads as cores, or the system gives no more. False, with the job as it was, if there is no thread. Threads
+  // are never joined, and a forked child has new ones. No job may wait for one submitted later.
+  bool submit(std::function<void()>* job) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (idle_.empty()) {
+      if (!add_thread()) return false;
+      jobs_.push_back(std::move(*job));
+    } else {
+      // The one that was last at work: its own team of threads is the most likely to be still awake.
+      Place* const place = idle_.back();
+      idle_.pop_back();
+      place->job = std::move(*job);
+      place->changed.notify_one();
+    }
+    return true;
+  }
+
+ private:
+  struct Place {
+    std::condition_variable changed;
+    std::function<void()> job;
+  };
+
+  // If there may be one more, and can be; whether there is any.
+  bool add_thread() {
+    if (threads_ < usable_cores()) {
+      try {
+        std::thread(&Pool::work, this).detach();
+        ++threads_;
+      } catch (const std::system_error&) {
+      }
+    }
+    return threads_ > 0;
+  }
+
+  void work() {
+    Place place;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      if (jobs_.empty()) {
+        idle_.push_back(&place);
+        place.changed.wait(lock, [&] { return place.job != nullptr; });
+      } else {
+        place.job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      lock.unlock();
+      place.job();
+      place.job = nullptr;  // what it holds may take any lock to go
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::deque<std::function<void()>> jobs_;
+  std::vector<Place*> idle_;
+  int threads_ = 0;
+};
+
+// Never destroyed: threads may outlive static objects.
+Pool* pool = new Pool;
+
+[[maybe_unused]] const int pool_registered = pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
 
 using engine::Completion;
 using engine::Device;
@@ -120,10 +192,11 @@ struct Run {
 };
 
 void hand_off(std::shared_ptr<Run> run, const Completion& completion) {
-  workers::submit([run = std::move(run), completion] {
+  std::function<void()> job = [run = std::move(run), completion] {
     (*run)(completion);
     UnderWay::end();
-  });
+  };
+  if (!pool->submit(&job)) job();
 }
 
 // Behind what is under way on the arrays, on a thread of the engine's. The caller's handles may be gone by then.

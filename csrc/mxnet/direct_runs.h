@@ -46,8 +46,8 @@ std::vector<Handle> apart(const std::vector<Handle>& arrays, const std::vector<H
 // Runs that take longer, in seconds, are not on the caller's thread.
 constexpr double kShort = 1e-3;
 
-// Runs the graph, or leaves the run to another thread. Returns false if it did neither. `read`: those of the inputs that
-// share no memory. If `given` has bytes, they are the graph's first input, and `inputs` are the others.
+// Runs the graph, or leaves the run to another thread. Returns false if it did neither. `read`: those of the inputs
+// that share no memory. If `given` has bytes, they are the graph's first input, and `inputs` are the others.
 bool run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
          const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
          engine::Device device, std::string given = {}, double longest_here = kShort);

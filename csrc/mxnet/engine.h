@@ -1,14 +1,16 @@
-// MXNet's engine, through its C interface.
+// MXNet's engine, through its C interface, and the turns in which threads hand it graphs.
 #pragma once
 
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "mxnet/libmxnet.h"
 
 namespace ngraph_mxnet {
+
 namespace engine {
 
 // A handle of MXNet's C interface, as in its c_api.h.
@@ -39,18 +41,19 @@ class Completion {
 void check(bool well);
 
 // Called at once, as an operator of the engine's that reads and writes some arrays. It returns false if it does nothing
-// with them; else it calls the completion, or leaves a copy to whoever will: so long the arrays are busy. It must not throw.
+// with them; else it calls the completion, or leaves a copy to whoever will: so long the arrays are busy. It must not
+// throw.
 using Body = std::function<bool(const Completion& completion)>;
 
 enum class Outcome { kRan, kDeclined, kBusy };
 
-// If nothing is under way on any of the arrays, calls `body` on this thread: kRan, or kDeclined where it returned false.
-// Else kBusy: an operator that does nothing stands in its place. No two of the arrays may share memory.
+// If nothing is under way on any of the arrays, calls `body` on this thread: kRan, or kDeclined where it returned
+// false. Else kBusy: an operator that does nothing stands in its place. No two of the arrays may share memory.
 Outcome run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written,
                 Device device = {}, const char* name = "ngraph_mxnet");
 
-// Calls `body` behind what was pushed before on these arrays, now or later, on this thread or one of the engine's. Returns
-// false when MXNet has failed.
+// Calls `body` behind what was pushed before on these arrays, now or later, on this thread or one of the engine's.
+// Returns false when MXNet has failed.
 bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
                const char* name);
 
@@ -62,4 +65,49 @@ bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = n
 bool queues();
 
 }  // namespace engine
+
+// The engine queues an operator at each array that it writes to, one after the other. Two threads whose operators write
+// to the same two can so end up each behind the other, and wait for ever. To MXNet every extension's operator writes to
+// two resources that all threads share, the generator of random numbers and one of a few temporary spaces; its own
+// hardly ever do. So the calls that hand over whole graphs are made one after the other. They return as soon as all is
+// queued.
+//
+// A call may take long all the same: it makes a state, for which a region is compiled, it runs a graph, or calls a
+// monitor, which may do anything. The first two give their turn away meanwhile (see `OutOfTurn`); for the others nobody
+// waits longer than a second. The naive engine runs operators in these calls and queues nothing: there all go at once.
+
+// This thread's turn, unless it has one already: a monitor may call what takes one.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  friend class OutOfTurn;
+
+  void take();
+  bool give_away();  // whether there was one
+
+  // The one that this thread has taken, of those that are nested in one another.
+  static Turn* outermost();
+
+  static thread_local Turn* current;
+  Turn* const outer_;
+  std::timed_mutex* taken_ = nullptr;
+};
+
+// While it lives, this thread has given its turn away, if it had one.
+class OutOfTurn {
+ public:
+  OutOfTurn();
+  ~OutOfTurn();
+  OutOfTurn(const OutOfTurn&) = delete;
+  OutOfTurn& operator=(const OutOfTurn&) = delete;
+
+ private:
+  bool had_one_;
+};
+
 }  // namespace ngraph_mxnet

@@ -24,63 +24,94 @@ class Completion;
 }
 struct CallbackList;
 
-// The functions of libmxnet that our code calls, named by what each does. libmxnet.cc has their names in the C interface.
-// All are null until `connect_libmxnet` has found them.
+// A function of libmxnet's, by its name in the C interface. It is null until `connect_libmxnet` has found it.
+class LibFunction {
+ protected:
+  explicit LibFunction(const char* name) : name_(name) { all_.push_back(this); }
+
+  const char* name_;
+  void* address_ = nullptr;
+
+ private:
+  friend void connect_libmxnet(const std::string& path);
+  inline static std::vector<LibFunction*> all_;
+};
+
+template <class Signature>
+class Function;
+
+template <class Result, class... Arguments>
+class Function<Result(Arguments...)> : LibFunction {
+ public:
+  explicit Function(const char* name) : LibFunction(name) {}
+  Result operator()(Arguments... arguments) const {
+    return reinterpret_cast<Result (*)(Arguments...)>(address_)(arguments...);
+  }
+};
+
+// The functions that our code calls, named by what each does.
 struct LibMXNet {
   using Handle = void*;
   using Callback = void*;
   using Pushed = void (*)(void* run_context, const engine::Completion* completion, void* argument);
   using Deleter = void (*)(void* argument);
 
-  const char* (*last_error)();
-  void (*set_error)(const char* text);
-  int (*shut_down)();
+  Function<const char*()> last_error{"MXGetLastError"};
+  Function<void(const char* text)> set_error{"_Z17MXAPISetLastErrorPKc"};  // MXAPISetLastError, which is not C
+  Function<int()> shut_down{"MXNotifyShutdown"};
 
   // Arrays.
-  int (*create)(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype, Handle* array);
-  int (*free)(Handle);
-  int (*data)(Handle, void**);
-  int (*storage_type)(Handle, int*);
-  int (*context)(Handle, int* type, int* id);
-  int (*shallow_copy)(Handle, Handle*);
-  int (*reshape)(Handle, int dimensions, const std::int64_t* shape, bool reverse, Handle* reshaped);
-  int (*copy_from_cpu)(Handle, const void*, std::size_t);
-  int (*from_dlpack)(DLManagedTensor*, bool transient, Handle*);
-  int (*to_dlpack)(Handle, DLManagedTensor**);
-  int (*wait_to_read)(Handle);
-  int (*wait_all)();
-  void (*unblock)(const void* chunk);
+  Function<int(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype,
+               Handle* array)> create{"MXNDArrayCreateEx64"};
+  Function<int(Handle)> free{"MXNDArrayFree"};
+  Function<int(Handle, void**)> data{"MXNDArrayGetData"};
+  Function<int(Handle, int*)> storage_type{"MXNDArrayGetStorageType"};
+  Function<int(Handle, int* type, int* id)> context{"MXNDArrayGetContext"};
+  Function<int(Handle, Handle*)> shallow_copy{"MXShallowCopyNDArray"};
+  Function<int(Handle, int dimensions, const std::int64_t* shape, bool reverse,
+               Handle* reshaped)> reshape{"MXNDArrayReshape64"};
+  Function<int(Handle, const void*, std::size_t)> copy_from_cpu{"MXNDArraySyncCopyFromCPU"};
+  Function<int(DLManagedTensor*, bool transient, Handle*)> from_dlpack{"MXNDArrayFromDLPackEx"};
+  Function<int(Handle, DLManagedTensor**)> to_dlpack{"MXNDArrayToDLPack"};
+  Function<int(Handle)> wait_to_read{"MXNDArrayWaitToRead"};
+  Function<int()> wait_all{"MXNDArrayWaitAll"};
+  // NDArray::Chunk::Reorder2Default(), which the C interface reaches by a push and a wait only.
+  Function<void(const void* chunk)> unblock{"_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv"};
 
   // The engine.
-  int (*push)(Pushed, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
-              const void* property, int priority, const char* name, bool wait);
-  int (*bulk)(int, int*);
-  int (*profile)(int);
-  int (*profile_process)(int, int, void*);
+  Function<int(Pushed, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
+               const void* property, int priority, const char* name, bool wait)> push{"MXEnginePushAsyncND"};
+  Function<int(int, int*)> bulk{"MXEngineSetBulkSize"};
+  Function<int(int)> profile{"MXSetProfilerState"};
+  Function<int(int, int, void*)> profile_process{"MXSetProcessProfilerState"};
 
   // Calls of operators and graphs.
-  int (*find_op)(const char* name, Handle* op);
-  int (*invoke)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
-                const char** values);
-  int (*executor_forward)(Handle executor, int is_train);
-  int (*executor_backward)(Handle executor, std::uint32_t count, Handle* head_gradients, int is_train);
-  int (*free_executor)(Handle);
-  int (*monitor)(Handle, Callback, void*);
-  int (*monitor_all)(Handle, Callback, void*, bool);
-  int (*cached_op)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types);
-  int (*free_cached_op)(Handle);
-  int (*hook)(Handle, Callback, bool);
+  Function<int(const char* name, Handle* op)> find_op{"NNGetOpHandle"};
+  Function<int(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
+               const char** values)> invoke{"MXImperativeInvoke"};
+  Function<int(Handle executor, int is_train)> executor_forward{"MXExecutorForward"};
+  Function<int(Handle executor, std::uint32_t count, Handle* head_gradients,
+               int is_train)> executor_backward{"MXExecutorBackwardEx"};
+  Function<int(Handle)> free_executor{"MXExecutorFree"};
+  Function<int(Handle, Callback, void*)> monitor{"MXExecutorSetMonitorCallback"};
+  Function<int(Handle, Callback, void*, bool)> monitor_all{"MXExecutorSetMonitorCallbackEX"};
+  Function<int(Handle op, int inputs, Handle* in, int* outputs, Handle** out,
+               const int** storage_types)> cached_op{"MXInvokeCachedOpEx"};
+  Function<int(Handle)> free_cached_op{"MXFreeCachedOp"};
+  Function<int(Handle, Callback, bool)> hook{"MXCachedOpRegisterOpHook"};
 
   // Gradients.
-  int (*is_recording)(bool*);
-  int (*is_training)(bool*);
-  int (*set_recording)(int, int*);
-  int (*record)(int inputs, Handle* in, int outputs, Handle* out, CallbackList* callbacks);
-  int (*mark)(std::uint32_t count, Handle* arrays, std::uint32_t* requests, Handle* gradients);
-  int (*gradient)(Handle, Handle*);
-  int (*set_fresh)(Handle, int);
-  int (*backward)(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
-                  int create, int is_train, Handle** made, int** types);
+  Function<int(bool*)> is_recording{"MXAutogradIsRecording"};
+  Function<int(bool*)> is_training{"MXAutogradIsTraining"};
+  Function<int(int, int*)> set_recording{"MXAutogradSetIsRecording"};
+  Function<int(int inputs, Handle* in, int outputs, Handle* out,
+               CallbackList* callbacks)> record{"MXCustomFunctionRecord"};
+  Function<int(std::uint32_t count, Handle* arrays, std::uint32_t* requests,
+               Handle* gradients)> mark{"MXAutogradMarkVariables"};
+  Function<int(Handle, Handle*)> gradient{"MXNDArrayGetGrad"};
+  Function<int(Handle, int)> set_fresh{"MXNDArraySetGradState"};
+  Function<int(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by,
+               int retain, int create, int is_train, Handle** made, int** types)> backward{"MXAutogradBackwardEx"};
 };
 
 extern LibMXNet mxnet;

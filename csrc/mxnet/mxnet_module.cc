@@ -11,15 +11,12 @@
 #include "core/python_runtime.h"
 #include "mxnet/array_view.h"
 #include "mxnet/compile_cache.h"
-#include "mxnet/copies.h"
 #include "mxnet/direct.h"
 #include "mxnet/direct_runs.h"
 #include "mxnet/engine.h"
 #include "mxnet/libmxnet.h"
 #include "mxnet/mxnet_writers.h"
-#include "mxnet/pushes.h"
 #include "mxnet/tape.h"
-#include "mxnet/variables.h"
 
 namespace py = pybind11;
 
@@ -48,7 +45,7 @@ class DirectCall {
     std::vector<engine::Handle> outputs;
     {
       const GilReleased released;
-      outputs = pushes::call(op_, inputs);
+      outputs = direct::call(op_, inputs);
     }
     if (outputs.empty()) return py::none();
     py::list made;
@@ -93,7 +90,7 @@ py::list compiled_regions() {
 
 Replacements mxnet_replacements() {
   auto all = mxnet_writers::replacements();
-  for (const Replacements& more : {pushes::replacements(), direct::replacements(), tape::replacements(), variables::replacements()}) {
+  for (const Replacements& more : {direct::replacements(), tape::replacements()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
@@ -103,7 +100,8 @@ Replacements mxnet_replacements() {
 
 void define_mxnet(py::module_& m) {
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
-      m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")
+      m, "ArrayHolder",
+      "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")
       .def(py::init<>())
       .def("__enter__", [](const std::shared_ptr<ArrayHolder>& holder) { ArrayHolder::enter(holder); })
       .def("__exit__", [](const ArrayHolder&, const py::args&) { ArrayHolder::leave(); })
@@ -111,11 +109,11 @@ void define_mxnet(py::module_& m) {
            "From now on it holds the NDArrays of these handles.")
       .def("release", &mxnet_writers::release, py::arg("arrays"), py::call_guard<GilReleased>(),
            "Before it lets go of them.")
-      .def_property_readonly("ops", &ArrayHolder::ops,
-                             "How many ops were made for it.");
+      .def_property_readonly("ops", &ArrayHolder::ops, "How many ops were made for it.");
 
   py::class_<DirectCall>(m, "DirectCall", "Calls of a cached op of `direct_cached_op` with the same parameters.")
-      .def(py::init<std::uintptr_t, const std::vector<std::uintptr_t>&, const std::vector<std::optional<std::size_t>>&>(),
+      .def(py::init<std::uintptr_t, const std::vector<std::uintptr_t>&,
+                    const std::vector<std::optional<std::size_t>>&>(),
            py::arg("op"), py::arg("arrays"), py::arg("arguments"),
            "Handles of the op's inputs, and for those that each call brings which of its arguments it is.")
       .def("call", &DirectCall::call,
@@ -129,13 +127,16 @@ void define_mxnet(py::module_& m) {
            "Handles of arrays, in the graph's order. `in_place`: it may write an output over an input of the same "
            "handle. `given`: its first input is no array but what `run` is given.")
       .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
-      .def("run", [](const BoundGraph& self, const py::bytes& given, bool here, bool profiled) {
-             std::string copied = given;
-             const GilReleased unlocked;
-             return self.run(std::move(copied), here, profiled);
-           }, py::arg("given") = py::bytes(), py::arg("here") = false, py::arg("profiled") = false,
-           "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done, "
-           "as while the profiler runs, unless `profiled`.");
+      .def(
+          "run",
+          [](const BoundGraph& self, const py::bytes& given, bool here, bool profiled) {
+            std::string copied = given;
+            const GilReleased unlocked;
+            return self.run(std::move(copied), here, profiled);
+          },
+          py::arg("given") = py::bytes(), py::arg("here") = false, py::arg("profiled") = false,
+          "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: "
+          "nothing was done, as while the profiler runs, unless `profiled`.");
 
   m.def("connect_mxnet", &connect_libmxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
@@ -150,13 +151,14 @@ void define_mxnet(py::module_& m) {
   m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<GilReleased>(),
         "MXEngineSetBulkSize.");
   m.def("watched_array", &watched_array, py::arg("array"),
-        "What ResultWatch takes of an NDArray, by its handle; None unless it lies dense and row-major in the CPU's memory. "
-        "Nothing may be under way on the array.");
+        "What ResultWatch takes of an NDArray, by its handle; None unless it lies dense and row-major in the CPU's "
+        "memory. Nothing may be under way on the array.");
 
   m.def("compile_cache_info", &cache_info);
-  m.def("compiled_regions", &compiled_regions,
-        "(JSON, input shapes, MXNet's input types, attributes, calls, threads) of each that is compiled now, the latest "
-        "first.");
+  m.def(
+      "compiled_regions", &compiled_regions,
+      "(JSON, input shapes, MXNet's input types, attributes, calls, threads) of each that is compiled now, the latest "
+      "first.");
   m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
         py::arg("shapes"), py::call_guard<GilReleased>(),
         "How many shapes of each graph the cache keeps from now on.");
@@ -176,7 +178,7 @@ void define_mxnet(py::module_& m) {
           return !ArrayView::usable() || ArrayView(reinterpret_cast<engine::Handle>(array)).may_be_recorded();
         }, py::arg("array"),
         "Of an NDArray, by its handle: False only if no gradient is attached to it and autograd has not recorded it.");
-  m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<GilReleased>(),
+  m.def("copy_now", &mxnet_writers::copy_now, py::arg("source"), py::arg("target"), py::call_guard<GilReleased>(),
         "Copies one NDArray to another, by their handles, if that can be done at once; whether it was.");
   m.def("finish_direct_calls", &direct_runs::finish, py::call_guard<GilReleased>(), "Waits for them.");
   m.def("op_calls", &CompiledGraph::all_calls, "How often an NGraphSubgraphOp ran in this process.");

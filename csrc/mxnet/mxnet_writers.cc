@@ -1,25 +1,51 @@
 #include "mxnet/mxnet_writers.h"
 
-#include <cstdint>
+#include <cstring>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include <dlpack/dlpack.h>
 
-#include "mxnet/copies.h"
+#include "mxnet/array_view.h"
 #include "mxnet/engine.h"
-#include "mxnet/libmxnet.h"
 
 namespace ngraph_mxnet {
+
 namespace {
 
 using engine::Handle;
 
-// MXNet wakes up a thread of its engine to ask whether it may write, which takes a hundred microseconds; and it raises the
-// version first and copies then: whoever reads meanwhile would take what it read for this version's.
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // a tenth of a millisecond
+
+// Writes all bytes of the array at once, from the address that `source` returns then. Returns false if nothing was
+// written.
+template <class Source>
+bool write_bytes(const Source& source, const std::vector<Handle>& read, Handle to, const ArrayView& written,
+                 const char* name) {
+  const std::size_t bytes = written.bytes();
+  if (bytes == 0 || bytes > kMostBytes) return false;
+  const auto write = [&](const engine::Completion& completion) {
+    const void* const from = source();
+    char* const target = written.data();
+    if (from == nullptr || target == nullptr) return false;
+    std::memcpy(target, from, bytes);
+    completion();
+    return true;
+  };
+  return engine::run_now(write, read, {to}, written.device(), name) == engine::Outcome::kRan;
+}
+
+// Writes all `elements` of an NDArray, as `copy_now` and under its conditions.
+bool write_now(Handle array, const void* data, std::size_t elements) {
+  const ArrayView written(array);
+  if (!engine::queues() || !ArrayView::usable() || !written.plain() || elements != written.elements()) return false;
+  return write_bytes([&] { return data; }, {}, array, written, "SyncCopyFromCPU");
+}
+
+// MXNet wakes up a thread of its engine to ask whether it may write, which takes a hundred microseconds; and it raises
+// the version first and copies then: whoever reads meanwhile would take what it read for this version's.
 int copy_from_cpu(Handle array, const void* data, std::size_t size) {
-  if (copies::write_now(array, data, size)) return 0;
+  if (write_now(array, data, size)) return 0;
   const std::uint64_t begun = DirectCopies::begin();
   const int result = mxnet.copy_from_cpu(array, data, size);
   // It counts as over when the version has risen once more, also where the engine does not run what fails.
@@ -90,6 +116,16 @@ int to_dlpack(Handle array, DLManagedTensor** tensor) {
 }
 
 }  // namespace
+
+bool mxnet_writers::copy_now(std::uintptr_t from, std::uintptr_t to) {
+  const auto source = reinterpret_cast<Handle>(from), target = reinterpret_cast<Handle>(to);
+  const ArrayView read(source), written(target);
+  if (!engine::queues() || !ArrayView::usable() || !read.plain() || !written.plain()) return false;
+  bool recording = true;
+  if (mxnet.is_recording(&recording) != 0 || recording) return false;
+  if (!read.is_like(written) || read.variable() == written.variable()) return false;
+  return write_bytes([&] { return read.data(); }, {source}, target, written, "CopyCPU2CPU");
+}
 
 Replacements mxnet_writers::replacements() {
   return {{"MXNDArraySyncCopyFromCPU", address_of(copy_from_cpu)},

@@ -19,6 +19,11 @@ namespace mxnet_writers {
 // The functions of libmxnet that are to be called by way of ours: name, and address of ours.
 Replacements replacements();
 
+// Copies all of one NDArray to another, by their handles, as MXNet's copyto, if that can be done at once: both are
+// dense, of one type and shape, in the CPU's memory, small, and at rest, and autograd does not record. Else false, and
+// nothing is done.
+bool copy_now(std::uintptr_t from, std::uintptr_t to);
+
 // From now on `holder` holds these NDArrays. Their versions rise.
 void hold(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays);
 

@@ -12,8 +12,8 @@
 #include "core/fork_safety.h"
 #include "core/python_runtime.h"
 #include "mxnet/compile_cache.h"
+#include "mxnet/engine.h"
 #include "mxnet/mxnet_lib_api.h"
-#include "mxnet/turns.h"
 
 namespace py = pybind11;
 

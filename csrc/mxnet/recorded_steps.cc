@@ -3,12 +3,83 @@
 #include <algorithm>
 #include <mutex>
 #include <stdexcept>
-#include <utility>
 
 #include "mxnet/direct.h"
-#include "mxnet/moving_statistics.h"
 
 namespace ngraph_mxnet {
+
+bool SpareArrays::add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device) {
+  if (spec.bytes() < kLarge) return arrays->add_new(spec, device);
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  std::size_t count = 0;
+  for (const Spare& spare : spares_) {
+    if (spare.spec.element != spec.element || spare.spec.shape != spec.shape || !(spare.device == device)) continue;
+    const engine::Handle array = spare.array->handles().front();
+    if (ArrayView(array).is_only()) return arrays->add_same(array);
+    ++count;
+  }
+  if (!arrays->add_new(spec, device)) return false;
+  auto kept = std::make_unique<Arrays>();
+  if (count < kMost && kept->add_same(arrays->handles().back())) spares_.push_back({spec, device, std::move(kept)});
+  return true;
+}
+
+namespace {
+
+using engine::Handle;
+
+constexpr const char* kName = "ngraph_mxnet";
+
+// Moves the statistics at once. Call it only where the engine keeps all others out. Returns false if an array has no
+// memory.
+bool move_now(const std::vector<MovingStatistic>& statistics) {
+  for (const MovingStatistic& one : statistics) {
+    const ArrayView moving(one.moving);
+    moving.unblock();
+    auto* const into = reinterpret_cast<float*>(moving.data());
+    const auto* const from = reinterpret_cast<const float*>(ArrayView(one.batch).data());
+    if (into == nullptr || from == nullptr) return false;
+    const float share = 1.0f - one.momentum;
+    for (std::size_t i = 0; i < moving.elements(); ++i) into[i] = into[i] * one.momentum + from[i] * share;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Device device) {
+  if (statistics.empty()) return true;
+  std::vector<Handle> read, written;
+  for (const MovingStatistic& one : statistics) {
+    read.push_back(one.batch);
+    written.push_back(one.moving);
+  }
+  const auto here = [&](const engine::Completion& completion) {
+    if (!move_now(statistics)) return false;
+    completion();
+    return true;
+  };
+  switch (engine::run_now(here, read, written, device, kName)) {
+    case engine::Outcome::kRan: return true;
+    case engine::Outcome::kDeclined: return false;
+    case engine::Outcome::kBusy: break;
+  }
+  const auto kept = std::make_shared<Arrays>();
+  auto later = std::make_shared<std::vector<MovingStatistic>>();
+  for (const MovingStatistic& one : statistics) {
+    if (!kept->add_same(one.moving) || !kept->add_same(one.batch)) return false;
+    later->push_back({kept->handles().end()[-2], kept->handles().end()[-1], one.momentum});
+  }
+  const auto body = [kept, later](const engine::Completion& completion) {
+    if (move_now(*later)) {
+      completion();
+    } else {
+      completion.fail(std::runtime_error("a moving statistic has no memory"));
+    }
+    return true;
+  };
+  return engine::run_later(body, read, written, device, kName);
+}
 
 using engine::Device;
 using engine::Handle;
@@ -18,8 +89,9 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
                              const std::vector<std::uintptr_t>& ones)
     : forward_(std::move(forward)), backward_(std::move(backward)), holder_(std::make_shared<ArrayHolder>()),
       plan_(std::move(plan)) {
-  bool whole = plan_.forward.size() == forward_->inputs().size() && plan_.backward.size() == backward_->inputs().size() &&
-               plan_.outputs > 0 && plan_.outputs + plan_.kept.size() == forward_->outputs().size() &&
+  bool whole = plan_.forward.size() == forward_->inputs().size() &&
+               plan_.backward.size() == backward_->inputs().size() && plan_.outputs > 0 &&
+               plan_.outputs + plan_.kept.size() == forward_->outputs().size() &&
                plan_.recorded.size() == backward_->outputs().size() && ones.size() == plan_.outputs;
   for (std::uintptr_t array : parameters) parameters_.push_back(reinterpret_cast<Handle>(array));
   for (std::uintptr_t array : ones) whole = whole && ones_.add_same(reinterpret_cast<Handle>(array));
@@ -169,7 +241,8 @@ std::vector<std::pair<Handle, Handle>> RecordedSteps::copies(int step) {
   if (own.copies == nullptr) {
     auto made = std::make_unique<Arrays>();
     for (const Source& source : borrowed_) {
-      const std::size_t place = std::find(plan_.backward.begin(), plan_.backward.end(), source) - plan_.backward.begin();
+      const std::size_t place =
+          std::find(plan_.backward.begin(), plan_.backward.end(), source) - plan_.backward.begin();
       if (!made->add_new(backward_->inputs()[place], ArrayView(one(0)).device())) {
         throw std::runtime_error("no memory for a copy of what a backward pass reads");
       }
@@ -180,7 +253,8 @@ std::vector<std::pair<Handle, Handle>> RecordedSteps::copies(int step) {
   return found;
 }
 
-bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets, bool copied) {
+bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets,
+                            bool copied) {
   std::vector<Handle> own, lent, inputs;
   {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);

@@ -8,14 +8,46 @@
 #include <vector>
 
 #include "core/fork_safety.h"
+#include "core/tensor_spec.h"
 #include "mxnet/array_view.h"
 #include "mxnet/direct_runs.h"
-#include "mxnet/spare_arrays.h"
+#include "mxnet/engine.h"
 
 namespace ngraph_mxnet {
 
-// The origin of an input of a half. It is a parameter of the block, an argument of the call, an array of the step, or the
-// gradient of an output.
+// MXNet's CPU storage gives freed memory back to the system, and the pages of a new array of 45 MB take longer to get
+// than most kernels take to fill it.
+class SpareArrays {
+ public:
+  // Adds an array of this type, whose elements are anything. False when MXNet has failed.
+  bool add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device);
+
+ private:
+  static constexpr std::size_t kLarge = std::size_t{1} << 20;  // bytes
+  static constexpr std::size_t kMost = 2;                      // of a type: one is often dropped when the next is there
+
+  struct Spare {
+    TensorSpec spec;
+    engine::Device device;
+    std::unique_ptr<Arrays> array;
+  };
+
+  ForkSafeMutex mutex_{Rank::kSpareArrays};
+  std::vector<Spare> spares_;
+};
+
+// A moving statistic and that of the batch: float32 vectors of one length, in plain arrays that share no memory.
+struct MovingStatistic {
+  engine::Handle moving, batch;
+  float momentum;
+};
+
+// Pushes to MXNet's engine that each becomes moving * momentum + batch * (1 - momentum), as MXNet computes it. The
+// handles may be freed at once. Whether it was pushed, or there is nothing to do.
+bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Device device);
+
+// The origin of an input of a half. It is a parameter of the block, an argument of the call, an array of the step, or
+// the gradient of an output.
 struct Source {
   enum Kind { kParameter, kArgument, kStep, kHead };
   Kind kind;
@@ -46,8 +78,8 @@ class RecordedSteps {
  public:
   using Handle = engine::Handle;
 
-  // `parameters`: handles that the caller keeps as long as it calls `go`; `ones`: for each output what its gradient is where
-  // nobody gives one. Throws std::invalid_argument.
+  // `parameters`: handles that the caller keeps as long as it calls `go`; `ones`: for each output what its gradient is
+  // where nobody gives one. Throws std::invalid_argument.
   RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared_ptr<CompiledGraph> backward, RecordedPlan plan,
                 const std::vector<std::uintptr_t>& parameters, const std::vector<std::uintptr_t>& ones);
 
@@ -59,12 +91,12 @@ class RecordedSteps {
   int take();
   void give_back(int step);
 
-  // True if the plan records exactly those arguments that autograd may have recorded. Arguments whose type has no gradients
-  // do not count.
+  // True if the plan records exactly those arguments that autograd may have recorded. Arguments whose type has no
+  // gradients do not count.
   bool records_alike(const std::vector<Handle>& arguments) const;
 
-  // Pushes the forward half of a step that was taken: new arrays of the outputs; null: nothing was done, for the arguments
-  // are others than expected.
+  // Pushes the forward half of a step that was taken: new arrays of the outputs; null: nothing was done, for the
+  // arguments are others than expected.
   std::unique_ptr<Arrays> go(int step, const std::vector<Handle>& arguments);
 
   // Pushes the backward half. `targets`: of all that was recorded. `copied`: whether it reads the copies of what it
@@ -72,21 +104,21 @@ class RecordedSteps {
   bool go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets, bool copied);
 
   // The same in predict mode, where batch norms take their moving statistics for constants: by a graph that computes
-  // forward, too, from what parameters and arguments hold by now. `moving`: the arrays of the statistics, where others than
-  // those of the parameters and arguments are to be read. False until `set_predicting`.
+  // forward, too, from what parameters and arguments hold by now. `moving`: the arrays of the statistics, where others
+  // than those of the parameters and arguments are to be read. False until `set_predicting`.
   bool go_back_predicting(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets,
                           const std::vector<Handle>& moving);
   void set_predicting(std::shared_ptr<CompiledGraph> graph, std::vector<Source> inputs);
 
-  // Behind a pass that has asked for these of the gradients of `recorded`: pushes that the statistics move. `targets`: their
-  // arrays; none: those of the parameters and arguments themselves. Whether it was done.
+  // Behind a pass that has asked for these of the gradients of `recorded`: pushes that the statistics move. `targets`:
+  // their arrays; none: those of the parameters and arguments themselves. Whether it was done.
   bool move(int step, const std::vector<bool>& asked, const std::vector<Handle>& targets);
 
   // Variables of the step, as in `add`.
   std::vector<Handle> marks(int step);
 
-  // Returns each parameter and argument that the step's backward half borrows, with the array for its copy. Returns none if
-  // the step was given back meanwhile. Throws std::runtime_error if there is no memory for a copy.
+  // Returns each parameter and argument that the step's backward half borrows, with the array for its copy. Returns
+  // none if the step was given back meanwhile. Throws std::runtime_error if there is no memory for a copy.
   std::vector<std::pair<Handle, Handle>> copies(int step);
 
   // Adds an array for the gradient of `recorded[index]`, for which nobody has one. Returns false when MXNet has failed.
@@ -114,7 +146,8 @@ class RecordedSteps {
   bool borrow(int step, const std::vector<Handle>& arguments);
   Handle own(const Step& step, const Source& source) const;
   std::vector<Handle> borrowed(const Step& step) const;
-  bool run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in, const std::vector<Handle>& out);
+  bool run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in,
+                const std::vector<Handle>& out);
 
   const std::shared_ptr<CompiledGraph> forward_, backward_;
   const std::shared_ptr<ArrayHolder> holder_;

@@ -5,16 +5,200 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
+#include "core/fork_safety.h"
 #include "mxnet/array_view.h"
 #include "mxnet/direct.h"
-#include "mxnet/tape_nodes.h"
 
 namespace ngraph_mxnet {
+
+// MXNet's, of its c_api.h.
+struct CallbackList {
+  int count;
+  int (**callbacks)();
+  void** contexts;
+};
+
 namespace {
 
 using engine::Handle;
+
+// The request that each gradient was attached with, by the variable's node on the tape. MXNet does not tell the
+// request.
+class Requests {
+ public:
+  void add(const std::shared_ptr<const void>& node, std::uint32_t request) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    requests_[node.get()] = {node, request};
+    if (requests_.size() < most_) return;
+    for (auto at = requests_.begin(); at != requests_.end();) {
+      at = at->second.first.expired() ? requests_.erase(at) : ++at;
+    }
+    most_ = std::max(kFew, requests_.size() * 2);
+  }
+
+  // Finds the request of the variable with this node. Returns false if the request is not known.
+  bool find(const std::shared_ptr<const void>& node, std::uint32_t* request) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto at = requests_.find(node.get());
+    if (at == requests_.end() || at->second.first.expired()) return false;
+    *request = at->second.second;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kFew = 1024;
+
+  ForkSafeMutex mutex_{Rank::kVariables};
+  std::unordered_map<const void*, std::pair<std::weak_ptr<const void>, std::uint32_t>> requests_;
+  std::size_t most_ = kFew;
+};
+
+// Never destroyed: threads may outlive static objects.
+Requests& requests() {
+  static auto* const all = new Requests;
+  return *all;
+}
+
+int mark(std::uint32_t count, Handle* arrays, std::uint32_t* asked, Handle* gradients) {
+  const int result = mxnet.mark(count, arrays, asked, gradients);
+  for (std::uint32_t i = 0; result == 0 && i < count && direct::possible(); ++i) {
+    requests().add(ArrayView(arrays[i]).node(), asked[i]);
+  }
+  return result;
+}
+
+// Our side of a node on MXNet's tape, which has the only lasting reference to it.
+struct TapeNode {
+  std::shared_ptr<RecordedSteps> steps;
+  int step;
+  std::shared_ptr<const Variables> variables;
+  std::weak_ptr<const void> node;  // MXNet's
+  std::size_t arguments = 0;       // that are recorded
+  std::weak_ptr<TapeNode> before;  // whose only output, or a reshaped one, is the only recorded argument
+  const void* key = nullptr;       // MXNet's, too
+  // It was gone back through, for the last time, or is gone: false if it was so before. Then the step may be given
+  // back.
+  bool end() {
+    const std::lock_guard<ForkSafeMutex> lock(copying);
+    return !over.exchange(true);
+  }
+
+  std::atomic<bool> over{false};
+  // Locked by any thread that begins a pass; until it is done the step is not given back.
+  ForkSafeMutex copying{Rank::kTapeNode};
+  bool copied = false;    // what its backward half borrows has copies
+
+  CallbackList list;
+  int (*callbacks[2])();
+  void* contexts[2];
+};
+
+class TapeNodes {
+ public:
+  void add(const std::shared_ptr<TapeNode>& node, const std::vector<Handle>& outputs) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    nodes_[node->key] = node;
+    for (Handle output : outputs) outputs_[output] = node->key;
+    watching_.store(true, std::memory_order_relaxed);
+  }
+
+  // An array that MXNet has made by reshaping another, with a node of its own: where the other comes from one of ours,
+  // so does this.
+  void add_reshaped(Handle array, Handle reshaped) {
+    if (!watching_.load(std::memory_order_relaxed)) return;
+    const std::shared_ptr<TapeNode> from = find(array);
+    const ArrayView view(reshaped);
+    // MXNet takes the arrays that it makes off the tape while nobody records.
+    if (from == nullptr || !view.may_be_recorded() || view.node() == ArrayView(array).node()) return;
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    reshaped_[view.node().get()] = {view.node(), from->key};
+    outputs_[reshaped] = view.node().get();
+  }
+
+  // The node that the array comes from; null if that is none of ours.
+  std::shared_ptr<TapeNode> find(Handle array) {
+    const ArrayView view(array);
+    if (!view.may_be_recorded()) return nullptr;
+    std::shared_ptr<TapeNode> found;  // if it is the last to have it, that goes behind the lock
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    // A node that is gone may have left its address to another.
+    const auto as_reshaped = reshaped_.find(view.node().get());
+    const bool is_reshaped = as_reshaped != reshaped_.end() && !as_reshaped->second.node.expired();
+    const auto at = nodes_.find(is_reshaped ? as_reshaped->second.from : view.node().get());
+    if (at == nodes_.end()) return nullptr;
+    found = at->second.lock();
+    return found == nullptr || found->node.expired() ? nullptr : found;
+  }
+
+  void remove(const std::shared_ptr<TapeNode>& node) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto at = nodes_.find(node->key);
+    if (at != nodes_.end() && at->second.lock() == node) nodes_.erase(at);
+  }
+
+  bool any() {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    return !nodes_.empty();
+  }
+
+  // All that were not gone back through for the last time.
+  std::vector<std::shared_ptr<TapeNode>> all() {
+    std::vector<std::shared_ptr<TapeNode>> found;
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    for (const auto& [key, node] : nodes_) {
+      found.push_back(node.lock());
+      if (found.back() == nullptr || found.back()->over || found.back()->node.expired()) found.pop_back();
+    }
+    return found;
+  }
+
+  // Outputs that somebody still has come from this node no more, as after MXNet's own backward pass.
+  void forget(const TapeNode& node) {
+    std::vector<std::shared_ptr<const void>> gone;  // behind the lock: with it goes what it was made from
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    for (auto at = outputs_.begin(); at != outputs_.end();) {
+      const ArrayView view(at->first);
+      const auto as_reshaped = reshaped_.find(at->second);
+      const bool is_reshaped = as_reshaped != reshaped_.end() && as_reshaped->second.from == node.key;
+      if (!is_reshaped && at->second != node.key) {
+        ++at;
+        continue;
+      }
+      if (view.node().get() == at->second) {
+        gone.push_back(view.node());
+        ArrayView::forget_node(at->first);
+      }
+      if (is_reshaped) reshaped_.erase(as_reshaped);
+      at = outputs_.erase(at);
+    }
+  }
+
+  // The array is about to be freed.
+  void end(Handle array) {
+    if (!watching_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto at = outputs_.find(array);
+    if (at == outputs_.end()) return;
+    reshaped_.erase(at->second);
+    outputs_.erase(at);
+    watching_.store(!outputs_.empty(), std::memory_order_relaxed);
+  }
+
+ private:
+  struct Reshaped {
+    std::weak_ptr<const void> node;  // MXNet's, which keeps the other
+    const void* from;                // that of ours
+  };
+
+  ForkSafeMutex mutex_{Rank::kTapeNodes};
+  std::unordered_map<const void*, std::weak_ptr<TapeNode>> nodes_;
+  std::unordered_map<const void*, Reshaped> reshaped_;
+  std::unordered_map<Handle, const void*> outputs_;  // arrays that calls have returned, and reshaped ones: their nodes
+  std::atomic<bool> watching_{false};
+};
 
 std::atomic<std::size_t> short_count{0};
 std::atomic<bool> has_recorded{false};
@@ -48,9 +232,9 @@ TapeNodes& nodes() {
 
 using Kept = std::shared_ptr<TapeNode>;
 
-// The arrays of the moving statistics. MXNet has handed them over for something to be added to them: so its engine has kept
-// other readers and writers out since the pass began, and would keep us out, too, by other handles. None where gradients
-// by chosen variables are asked for: the caller waits for such a pass. Throws std::runtime_error.
+// The arrays of the moving statistics. MXNet has handed them over for something to be added to them: so its engine has
+// kept other readers and writers out since the pass began, and would keep us out, too, by other handles. None where
+// gradients by chosen variables are asked for: the caller waits for such a pass. Throws std::runtime_error.
 std::vector<Handle> moving(const std::vector<int>& requests, const std::vector<Handle>& arrays) {
   const auto is = [](int wanted) { return [wanted](int request) { return request == wanted; }; };
   if (std::all_of(requests.begin(), requests.end(), is(kNothing))) return {};
@@ -108,10 +292,13 @@ int gone(void* context) {
 // A backward pass the short way.
 class ShortWay {
  public:
-  // Collects the nodes from the head on. Returns false unless they lead to nothing but variables, and `distinct` is true.
+  // Collects the nodes from the head on. Returns false unless they lead to nothing but variables, and `distinct` is
+  // true.
   bool find(Handle head) {
     for (Kept node = nodes().find(head); node != nullptr; node = node->before.lock()) {
-      if (node->over || node->arguments > 1 || !node->variables->known || node->steps->plan().outputs != 1) return false;
+      if (node->over || node->arguments > 1 || !node->variables->known || node->steps->plan().outputs != 1) {
+        return false;
+      }
       nodes_.push_back(node);
       if (node->arguments == 0) return distinct();
     }
@@ -123,8 +310,8 @@ class ShortWay {
                        [](const Kept& node) { return node->steps->plan().moved.empty(); });
   }
 
-  // `given`: the head's gradient, or null. False, or an exception: nothing was written but gradients that MXNet will write
-  // anew.
+  // `given`: the head's gradient, or null. False, or an exception: nothing was written but gradients that MXNet will
+  // write anew.
   bool run(Handle given) {
     Handle from = given != nullptr ? given : nodes_.front()->steps->one(0);
     if (!direct_runs::all_plain({from}, {nodes_.front()->steps->forward().outputs().front()})) return false;
@@ -162,7 +349,9 @@ class ShortWay {
   void finish() {
     for (const auto& [target, source] : sums_) add_to(target, source);
     for (const Kept& node : nodes_) {
-      if (!node->steps->move(node->step, asked(*node), {})) throw std::runtime_error("a moving statistic has no memory");
+      if (!node->steps->move(node->step, asked(*node), {})) {
+        throw std::runtime_error("a moving statistic has no memory");
+      }
       for (std::size_t i = 0; i < node->variables->requests.size(); ++i) {
         if (node->variables->requests[i] != kNothing) mxnet.set_fresh(node->variables->arrays.handles()[i], 1);
       }
@@ -239,8 +428,8 @@ std::optional<int> go_short(Handle head, Handle given, bool retain, bool is_trai
   return 0;
 }
 
-// MXNet's way calls the nodes later, on another thread: by then the script may have asked for the next update of what they
-// read, or for the next batch. Once for each node: it may wait to be called when the next pass begins.
+// MXNet's way calls the nodes later, on another thread: by then the script may have asked for the next update of what
+// they read, or for the next batch. Once for each node: it may wait to be called when the next pass begins.
 void copy_what_is_borrowed() {
   const std::vector<Kept> all = nodes().all();
   if (all.empty() || !direct::possible()) return;
@@ -306,7 +495,8 @@ int free_array(Handle array) {
   return mxnet.free(array);
 }
 
-// MXNet first ends the threads that call nodes, then waits for its engine: a node that was not yet called would never be.
+// MXNet first ends the threads that call nodes, then waits for its engine: a node that was not yet called would never
+// be.
 int shut_down() {
   if (has_recorded) mxnet.wait_all();
   return mxnet.shut_down();
@@ -320,14 +510,33 @@ auto to_callback(int (*function)(Arguments...)) {
 }  // namespace
 
 Replacements tape::replacements() {
-  return {{"MXAutogradBackwardEx", address_of(backward)},
+  return {{"MXAutogradMarkVariables", address_of(mark)},
+          {"MXAutogradBackwardEx", address_of(backward)},
           {"MXNDArrayFree", address_of(free_array)},
           {"MXNDArrayReshape64", address_of(reshape)},
           {"MXNotifyShutdown", address_of(shut_down)}};
 }
 
-void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const std::shared_ptr<const Variables>& variables,
-                  const std::vector<Handle>& arguments, const std::vector<Handle>& outputs) {
+std::shared_ptr<const Variables> tape::variables_of(const std::vector<Handle>& arrays,
+                                                    const std::vector<TensorSpec>& specs) {
+  auto found = std::make_shared<Variables>();
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const ArrayView view(arrays[i]);
+    std::uint32_t request = 0;
+    Handle gradient = nullptr;
+    found->known = found->known && view.may_be_recorded() && requests().find(view.node(), &request) &&
+                   mxnet.gradient(arrays[i], &gradient) == 0 && gradient != nullptr;
+    if (gradient != nullptr) found->gradients.push_back(gradient);
+    found->known = found->known && direct_runs::all_plain({gradient}, {specs[i]});
+    found->requests.push_back(request);
+    if (!found->arrays.add_same(arrays[i])) throw std::runtime_error("MXNet copies no handle of an array");
+  }
+  return found;
+}
+
+void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step,
+                  const std::shared_ptr<const Variables>& variables, const std::vector<Handle>& arguments,
+                  const std::vector<Handle>& outputs) {
   has_recorded = true;
   auto node = std::make_shared<TapeNode>();
   node->steps = steps;
@@ -347,8 +556,8 @@ void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const s
   node->callbacks[1] = to_callback(gone);
   node->contexts[0] = node->contexts[1] = new Kept(node);
   node->list = {2, node->callbacks, node->contexts};
-  engine::check(mxnet.record(static_cast<int>(recorded.size()), recorded.data(), static_cast<int>(out.size()), out.data(),
-                             &node->list) == 0);
+  engine::check(mxnet.record(static_cast<int>(recorded.size()), recorded.data(), static_cast<int>(out.size()),
+                             out.data(), &node->list) == 0);
   const ArrayView first(out.front());
   if (!first.may_be_recorded()) return;  // nobody wants a gradient: it is gone already
   node->node = first.node();

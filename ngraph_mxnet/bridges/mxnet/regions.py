@@ -6,7 +6,7 @@ are no others. Our wrappers pass `DATA`.
 
 NGRAPH_PACKAGE names a compiled file. A region is matched by its graph (`ir.fingerprint`: nodes, attributes, types and
 shapes, no names), and by the content of its weights, which is looked at when they are used
-(`csrc/artefact/packaged_graph.h`). What does not match is compiled, and a warning says why.
+(`csrc/artefact/artefact_module.cc`). What does not match is compiled, and a warning says why.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _load_library(mxnet: ModuleType) -> None:
 
 
 def _replace_functions(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
-    """Versions of arrays tell of every write (csrc/mxnet/mxnet_writers.h); threads take turns (csrc/mxnet/turns.h);
+    """Versions of arrays tell of every write (csrc/mxnet/mxnet_writers.h); threads take turns (csrc/mxnet/engine.h);
     what is ours as a whole runs past MXNet's op (csrc/mxnet/direct.h)."""
     try:
         core.connect_mxnet(libmxnet._name)
