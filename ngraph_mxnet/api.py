@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError, listed, require_shapes, require_weights
+from ngraph_mxnet.errors import ConfigError, listed, require_shapes, require_weights, unreadable
 from ngraph_mxnet.forks import collector_paused
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import checked_shape, has_ranges, some_shapes, symbolic_shapes
@@ -81,7 +80,7 @@ def _compiled(model: Any, backend: str | None, weights: Mapping[str, Any] | None
         return compile_graph(model, backend, weights, **options)
     if kind is Kind.PACKAGE:
         return _load_package(model, backend, options)
-    chosen = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    chosen = canonical_name(backend)
     if kind is Kind.COMPILED:
         loaded: Executable = load_file(chosen, model, options)
         return loaded
@@ -129,7 +128,7 @@ def _imported(model: Any, weights: Mapping[str, Any], shapes: Shapes, dtypes: Ma
     try:
         text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"can't read {model}: {error}") from None
+        raise unreadable(model, error) from None
     arrays = {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
               for name, array in weights.items()}
 
@@ -300,7 +299,7 @@ def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weigh
     for number, one in enumerate(sets):
         if one in sets[:number]:  # texts and numbers, as they are written
             raise ConfigError(f"two sets of shapes are the same: {one}")
-    backend = canonical_name(config.get("NGRAPH_BACKEND"))
+    backend = canonical_name()
     graphs, prepares = graphs_of(model, sets, weights, dtypes or {}, backend)
     from ngraph_mxnet.runtime.artefact import compile_to_file
 

@@ -307,7 +307,7 @@ def notices() -> list[str]:
     from ngraph_mxnet.runtime.backend import get_backend
 
     try:
-        return get_backend(config.get("NGRAPH_BACKEND")).notices()
+        return get_backend().notices()
     except NGraphError:
         return []  # other checks say so
 

@@ -54,6 +54,11 @@ class DistributedError(NGraphError):
     """Processes of a job can't work together: one has failed, left or is silent, they differ, or there is no MPI."""
 
 
+def unreadable(path: object, error: Exception) -> ModelError:
+    """The error for a model's file that can't be read, or is no text."""
+    return ModelError(f"can't read {path}: {getattr(error, 'strerror', None) or error}")
+
+
 def require_shapes(shapes: Any, what: str = "symbol", option: str = "--shape data=1,3,224,224") -> None:
     """Raises ModelError: there are none, of a symbol or a Gluon block."""
     if not shapes:

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.errors import ModelError, unreadable
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.package import Package, is_package
 from ngraph_mxnet.package.artefact import is_artefact
@@ -77,10 +77,8 @@ def _of_file(model: str | os.PathLike[str]) -> tuple[Kind, Any]:
             return Kind.PACKAGE, Package.load(path)
         if path.suffix == IR_FILE:
             return _parsed(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"can't read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ModelError(f"can't read {path}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
     return Kind.ONNX, model
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import click
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.api import explain as explain_model
 from ngraph_mxnet.api import explain_shapes, explain_training
@@ -23,10 +22,9 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.artefact import show_artefact
 from ngraph_mxnet.cli.options import Shapes, write_whole
 from ngraph_mxnet.debug import Dump, to_dot, to_svg
-from ngraph_mxnet.errors import ConfigError, ModelError, require_shapes, require_weights
+from ngraph_mxnet.errors import ConfigError, require_shapes, require_weights
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.model_kinds import IR_FILE, Kind, is_symbol_file, kind_of
-from ngraph_mxnet.package.artefact import is_artefact
 from ngraph_mxnet.package.artefact import load as load_artefact
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.rendered import table
@@ -71,7 +69,7 @@ def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
 
     symbol = load_symbol(found)
     check_inputs(symbol, shapes)
-    return draws_of_symbol(symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
+    return draws_of_symbol(symbol, shapes, {})
 
 
 @click.command()
@@ -188,7 +186,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
         if arrays:
             raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
         os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-        get_backend(config.get("NGRAPH_BACKEND"))  # MXNet would run the model alone if there were none
+        get_backend()  # MXNet would run the model alone if there were none
         from ngraph_mxnet.bridges.mxnet.whole import profile_model
 
         found = profile_model(model, shapes, params, rounds=rounds)
@@ -236,13 +234,13 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
             raise click.UsageError(f"{option}, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
-    if _is_artefact(model):
+    if kind_of(model)[0] is Kind.COMPILED:
         show_artefact(load_artefact(model).summary(), Path(model), Path(model).stat().st_size, as_json=False)
         return
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
-    chosen = get_backend(backend or _USUAL_BACKEND.get(stage) or config.get("NGRAPH_BACKEND"))
+    chosen = get_backend(backend or _USUAL_BACKEND.get(stage))
     passes = _wanted_passes(chosen, after)
     graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
     if ends_before:
@@ -269,13 +267,6 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
             write_whole(svg, plan.svg())
         if text or svg is None:
             options.say(plan)
-
-
-def _is_artefact(model: str) -> bool:
-    try:
-        return is_artefact(model)
-    except OSError as error:
-        raise ModelError(f"can't read {model}: {error}") from None
 
 
 def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
@@ -358,7 +349,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     """
     from ngraph_mxnet.reporting import Subject, collect, page
 
-    chosen = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    chosen = get_backend(backend)
     chosen.check_options(settings)
     graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
     notes = [f"This is the first part of the model, which ends before {ends_before}."] if ends_before else []

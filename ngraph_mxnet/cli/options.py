@@ -34,26 +34,25 @@ def placing_backends() -> str:
     return backends_that(lambda backend: backend.devices)
 
 
-def _shape(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, of texts such as `data=1,3,224,224`. Raises BadParameter."""
-    shapes = {}
-    for value in values:
-        name, separator, dims = value.partition("=")
-        try:
-            shapes[name] = tuple(int(dim) for dim in dims.strip("()").split(",") if dim.strip())
-        except ValueError:
-            shapes[name] = ()
-        if not separator or not shapes[name]:
-            raise click.BadParameter(f"found {value!r}, expected NAME=D,D,...: for example data=1,3,224,224")
-    return shapes
-
-
-def read_range(value: str) -> tuple[str, tuple[int | str, ...]]:
-    """A name and a shape whose sizes may be ranges, of a text such as `data=1..32,3,H,W`. Raises BadParameter."""
+def _sizes(value: str) -> tuple[str, list[str]]:
+    """The name and the sizes in a text such as `data=1,3,224,224`. Raises BadParameter."""
     name, separator, sizes = value.partition("=")
     shape = [size for size in sizes.strip("()").split(",") if size.strip()]
     if not separator or not shape:
         raise click.BadParameter(f"found {value!r}, expected NAME=D,D,...: for example data=1,3,224,224")
+    return name, shape
+
+
+def _shape(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    try:
+        return {name: tuple(map(int, sizes)) for name, sizes in map(_sizes, values)}
+    except ValueError as error:
+        raise click.BadParameter(f"found {values}, expected NAME=D,D,... with numbers: {error}") from None
+
+
+def read_range(value: str) -> tuple[str, tuple[int | str, ...]]:
+    """A name and a shape whose sizes may be ranges, of a text such as `data=1..32,3,H,W`. Raises BadParameter."""
+    name, shape = _sizes(value)
     try:
         return name, checked_shape(name, shape)
     except ConfigError as error:

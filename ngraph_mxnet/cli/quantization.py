@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,18 +109,19 @@ def quantize(context: click.Context, model: str, samples: Path, params: str | No
     A symbol needs --params. Without -o and --recipe nothing is written.
     """
     options.require_symbol(model, params)
-    outputs = _Outputs(output, recipe, plot)
-    outputs.check()
+    wanted = (output, "save"), (recipe, "save_recipe"), (plot, "plot")  # the model first, which takes longest to make
+    outputs = [(path, write) for path, write in wanted if path is not None]
+    _check(outputs)
     started, start = now(), time.perf_counter()
     found = quantize_model(model, read_samples(samples), params=params, only_faster=not even_if_slower, **given,
                            **settings)
-    failed = outputs.write(found)
+    failed = _failed(found, outputs)
     store = recorded_store(record)
     if store is not None:
         asked = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
         add_runs(store, [Run("quantize", Path(model).name, started=started, seconds=time.perf_counter() - start,
                              settings=asked, metrics=_metrics(found.report), facts=collect(own_command(context)))])
-    written = {str(path): path.stat().st_size for path in outputs.paths if str(path) not in failed}
+    written = {str(path): path.stat().st_size for path, _ in outputs if str(path) not in failed}
     whole = [found.report] if report or (output is None and recipe is None) else [
         found.report.decision, found.report.doubt]
     options.tell(as_json, {**found.report.to_dict(), "files": written}, *whole,
@@ -140,45 +140,28 @@ def _metrics(report: Report) -> dict[str, list[tuple[int, float]]]:
     return {name: [(0, float(value))] for name, value in single.items()}
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """The files that are asked for."""
+def _check(outputs: Sequence[tuple[Path, str]]) -> None:
+    """Refuse files that could not be written, before there is work that would be lost; each with what writes it."""
+    for number, (path, write) in enumerate(outputs):
+        if path.resolve() in [other.resolve() for other, _ in outputs[:number]]:
+            raise click.ClickException(f"{path}: found two outputs for one file, expected another for each")
+        try:
+            require_writable(path)
+        except OSError as error:
+            raise options.file_error(error) from None
+        if write == "plot":
+            check_figure(path)
 
-    model: Path | None
-    recipe: Path | None
-    plot: Path | None
 
-    @property
-    def paths(self) -> list[Path]:
-        return [path for path in (self.model, self.recipe, self.plot) if path is not None]
-
-    def check(self) -> None:
-        """Refuse what could not be written, before there is work that would be lost.
-
-        Raises:
-            ClickException: of a file two outputs are to become one, or there can be none.
-            ConfigError: the plot can't be drawn, or not in that format.
-        """
-        for number, path in enumerate(self.paths):
-            if path.resolve() in [other.resolve() for other in self.paths[:number]]:
-                raise click.ClickException(f"{path}: found two outputs for one file, expected another for each")
-            try:
-                require_writable(path)
-            except OSError as error:
-                raise options.file_error(error) from None
-        if self.plot is not None:
-            check_figure(self.plot)
-
-    def write(self, found: Quantized) -> dict[str, str]:
-        """The model first, which takes longest to make again; by path why some could not be written."""
-        failed = {}
-        for path, write in ((self.model, found.save), (self.recipe, found.save_recipe), (self.plot, found.plot)):
-            if path is not None:
-                try:
-                    write(path)
-                except OSError as error:
-                    failed[str(path)] = options.file_error(error).message
-        return failed
+def _failed(found: Quantized, outputs: Sequence[tuple[Path, str]]) -> dict[str, str]:
+    """Write the files; by path why some could not be written."""
+    failed = {}
+    for path, write in outputs:
+        try:
+            getattr(found, write)(path)
+        except OSError as error:
+            failed[str(path)] = options.file_error(error).message
+    return failed
 
 
 def read_samples(path: Path) -> Any:

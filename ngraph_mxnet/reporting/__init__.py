@@ -327,10 +327,9 @@ def _kernels(executable: Executable, arrays: list[np.ndarray] | None, rounds: in
         return "Not measured: nothing ran, as --rounds is 0."
     try:
         found: dict[str, Any] = executable.measured(arrays, rounds).to_dict()
+        return found
     except NGraphError as error:
         return f"Not measured: {error}."
-    whole = {name: found[name] for name in ("threads", "isa", "rounds", "wall_ms", "waiting_ms", "outside_ms", "peak")}
-    return {**whole, "rows": found["rows"], "kinds": found["kinds"], "memory": found["memory"]}
 
 
 def _timeline(executable: Executable, arrays: list[np.ndarray] | None) -> dict[str, Any] | str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import registry
+from ngraph_mxnet import config, registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.opdef import OpDef
@@ -334,13 +334,11 @@ def backends_that(does: Callable[[Backend], Any]) -> str:
     return ", ".join(found)
 
 
-def canonical_name(name: str) -> str:
-    """The name of the backend called `name`, in any case; nothing is imported. Whether it has the variant that a name
-    such as `NAME:variant` asks for shows only in `get_backend`.
-
-    Raises:
-        ConfigError: there is none.
+def canonical_name(name: str | None = None) -> str:
+    """The name of the backend called `name`, in any case, or of NGRAPH_BACKEND; nothing is imported. Whether it has the
+    variant that a name such as `NAME:variant` asks for shows only in `get_backend`. Raises ConfigError: there is none.
     """
+    name = config.get("NGRAPH_BACKEND") if name is None else name
     base, _, variant = name.strip().partition(":")
     key = base.upper()
     if registry.find(key) is None:
@@ -438,8 +436,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         get_backend(key).check_options(options)
 
 
-def get_backend(name: str) -> Backend:
-    """The backend called `name`, in any case; of those with variants, `name:variant`.
+def get_backend(name: str | None = None) -> Backend:
+    """The backend called `name`, in any case, or that of NGRAPH_BACKEND; of those with variants, `name:variant`.
 
     Raises:
         ConfigError: there is none, it has no such variant, its module is not part of this installation, or the

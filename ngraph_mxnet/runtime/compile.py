@@ -42,7 +42,7 @@ def compile(
         ConfigError: no such backend or option, or an option's value is not allowed.
         UnsupportedError: the backend does not run a node of the graph, or not at its size.
     """
-    chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    chosen = get_backend(backend)
     chosen.check_options(options)
     if graph.symbols():
         verify(graph)
@@ -93,7 +93,7 @@ def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: s
         ConfigError: as for `compile`.
         NGraphError: what `make` raises, if it does for all sizes that are tried.
     """
-    chosen, passed = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND")), options or {}
+    chosen, passed = get_backend(backend), options or {}
     chosen.check_options(passed)
     graph, _ = made_at_some_sizes(make, symbols)
     return RangeExecutable(graph, make, lambda made: _template(chosen, made, passed),

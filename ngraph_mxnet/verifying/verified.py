@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.api import graphs_of
-from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, unreadable
 from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.package.artefact import Artefact, Reference, load
@@ -45,7 +44,7 @@ class ArtefactFile:
         try:
             self._artefact: Artefact = load(path)
         except OSError as error:
-            raise ModelError(f"can't read {path}: {error.strerror or error}") from None
+            raise unreadable(path, error) from None
         self.precision = self._artefact.meta.precision
         self.made_by = self._artefact.meta.made_by
         self.references: Sequence[Reference] = self._artefact.references
@@ -267,7 +266,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         UnsupportedError: it can't be compiled, and no framework of its own runs the rest; the text says why.
         ConfigError: an argument's value is not allowed, or the reference is not installed or not for such models.
     """
-    name = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    name = canonical_name(backend)
     check_options(name, options)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")

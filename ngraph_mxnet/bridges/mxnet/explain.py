@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import brief
 from ngraph_mxnet.bridges.mxnet.importer import (
     A_SPARSE_GRADIENT,
@@ -29,7 +28,7 @@ from ngraph_mxnet.bridges.mxnet.judging.judgement import Cut, argument_types, pi
 from ngraph_mxnet.bridges.mxnet.judging.partitioner import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
-from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed, unreadable
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.placement.verdicts import Partition, Verdict, shown
@@ -100,7 +99,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     """Partition a symbol, or that in a file, as a bind for inference would; see `ngraph_mxnet.explain`."""
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
-    planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    planner = get_backend(backend)
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
@@ -164,7 +163,7 @@ def load_symbol(model: Any) -> Symbol:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"can't read {path}: {error}") from None
+        raise unreadable(path, error) from None
     try:
         parse_symbol(text)  # MXNet's own parser crashes on some corrupt files
         return mx.sym.load_json(text)
@@ -238,7 +237,7 @@ def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[st
     from ngraph_mxnet.bridges.mxnet.judging import partitioner
     from ngraph_mxnet.bridges.mxnet.judging.partitioner import partition
 
-    planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    planner = get_backend(backend)
     symbol = _checked(symbol, shapes, dtypes)
     given = {name: tuple(shape) for name, shape in shapes.items()}
     nameless = NamelessGraph(partitioner.json_of(symbol))

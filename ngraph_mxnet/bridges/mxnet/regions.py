@@ -60,7 +60,7 @@ def chosen_backend(options: Mapping[str, str]) -> str:
     Raises:
         ConfigError: there is no such backend.
     """
-    return canonical_name(options.get(BACKEND) or config.get("NGRAPH_BACKEND"))
+    return canonical_name(options.get(BACKEND) or None)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.arrays import brief, settled
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, explain, load_symbol, region_graphs
 from ngraph_mxnet.bridges.mxnet.importer import (
@@ -206,7 +205,7 @@ def _flat(found: Any) -> list[Symbol]:
 
 
 def draws_of_symbol(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, Any],
-                    backend: str) -> dict[str, Draw]:
+                    backend: str | None = None) -> dict[str, Draw]:
     """Return what `draws_of` says, for the inputs of these shapes. For a symbol that MXNet runs in part, return what
     the regions say that the backend would run."""
     try:
@@ -240,7 +239,7 @@ def profile_model(model: str | Path, shapes: Shapes, params: str | Path | None =
             output.wait_to_read()
 
     details = explain(model, shapes, kernels=True).details  # the bind may have compiled nothing
-    return get_backend(config.get("NGRAPH_BACKEND")).profile(forward, rounds, details)
+    return get_backend().profile(forward, rounds, details)
 
 
 def _bind(model: str | Path, shapes: Shapes, params: str | Path | None) -> Executor:
@@ -253,7 +252,7 @@ def _bind(model: str | Path, shapes: Shapes, params: str | Path | None) -> Execu
         raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {brief(error)}") from None
     arrays = {**executor.arg_dict, **executor.aux_dict}
     random = np.random.default_rng(SEED)
-    draws = draws_of_symbol(whole.symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
+    draws = draws_of_symbol(whole.symbol, shapes, {})
     drawn = {name: random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name)) for name in shapes}
     for name, values in {**whole.weights, **drawn}.items():
         arrays[name][:] = values

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.inputs import (
     ModelPort,
     Shapes,
@@ -81,7 +80,7 @@ class ModelExecutable(Submitting):
     def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
                  options: Mapping[str, Any], between: Between | None = None) -> None:
         self._between = between or Between()
-        self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+        self._backend = canonical_name(backend)
         check_options(self._backend, options)
         self._model, self._options = model, dict(options)
         self._cache = ModelPrograms(model, self._backend, options)

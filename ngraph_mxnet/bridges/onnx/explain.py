@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.importer import Imported, import_model, unknown_operators
 from ngraph_mxnet.bridges.onnx.inputs import bind_shapes, input_types
 from ngraph_mxnet.bridges.onnx.model import Model, Source, read_model
@@ -107,7 +106,7 @@ def _counts(title: str, counts: Mapping[str, int]) -> Table:
 def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
                  kernels: bool = False, options: Mapping[str, Any] | None = None) -> OnnxExplanation:
     """Import and optimise the model; see `ngraph_mxnet.explain`."""
-    chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    chosen = get_backend(backend)
     if kernels:
         chosen.explain([])  # refuses before the model is read, if there is nothing to tell
     model = read_model(source)
@@ -160,7 +159,7 @@ def _descending(names: Any) -> dict[str, int]:
 def explain_onnx_shapes(source: Source, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
                         backend: str | None = None) -> RangeExplanation:
     """Compile the model once for all sizes of these axes of its inputs; see `ngraph_mxnet.explain_shapes`."""
-    chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    chosen = get_backend(backend)
     model = read_model(source)
     types = bind_shapes(model, shapes)
     given = {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}
