@@ -41,6 +41,7 @@ class Atom:
     def __repr__(self) -> str:
         return self.text
 
+_TEXT = operator.attrgetter("text")
 _ATOMS: WeakValueDictionary[tuple[Any, ...], Atom] = WeakValueDictionary()
 
 Terms = dict[tuple[Atom, ...], int]
@@ -59,11 +60,11 @@ def _atom_of(op: str, args: tuple[Any, ...], low: int, high: int, text: str) -> 
 def _sum_bounds(terms: Terms, ends: Callable[[Atom], tuple[int, int]]) -> tuple[int, int]:
     low = high = 0
     for monomial, factor in terms.items():
-        ends_of_product = (1, 1)
+        least = most = factor
         for atom in monomial:
-            values = [a * b for a in ends_of_product for b in ends(atom)]
-            ends_of_product = min(values), max(values)
-        least, most = sorted(end * factor for end in ends_of_product)
+            a, b = ends(atom)
+            found = (least * a, least * b, most * a, most * b)
+            least, most = min(found), max(found)
         low, high = low + least, high + most
     return low, high
 
@@ -82,7 +83,7 @@ def _from_least(terms: Terms) -> Terms:
                     grown[done] = grown.get(done, 0) + amount * atom.low
             parts = grown
         for done, amount in parts.items():
-            key = tuple(sorted(done, key=str))
+            key = tuple(sorted(done, key=_TEXT))
             found[key] = found.get(key, 0) + amount
     return found
 
@@ -207,7 +208,7 @@ class Dim(_Integer):
         terms: Terms = {}
         for left, a in self.terms.items():
             for right, b in other.terms.items():
-                monomial = tuple(sorted(left + right, key=str)) if left and right else left + right
+                monomial = tuple(sorted(left + right, key=_TEXT)) if left and right else left + right
                 terms[monomial] = terms.get(monomial, 0) + a * b
         return _made(terms)
 
