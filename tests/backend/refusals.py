@@ -43,7 +43,7 @@ REFUSALS: dict[str, dict[str, str]] = {
             minimum mod multiply negative not_equal own_gradient pad power prelu reciprocal reduce_max reduce_mean
             reduce_min reduce_prod reduce_sum relu reshape resize resize_gradient rnn rnn_gradient rnn_training
             roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign silu sin sinh slice softmax
-            softplus softsign sqrt square subtract tan tanh transpose trunc
+            softplus softsign sqrt square stop_gradient subtract tan tanh transpose trunc
         """,
         "the device computes with integers of at most 32 bits; those of 64 are positions": """
             abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul
