@@ -25,12 +25,12 @@ from ngraph_mxnet.errors import CalibrationError, listed
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.package.files import new_file
-from ngraph_mxnet.quantisation.byte_products import QUANTIZED
 from ngraph_mxnet.quantisation.calibration import BOUNDS, LEAST_SCALE, Calibration, Channels, affine
 from ngraph_mxnet.quantisation.layers import (
     BIAS,
     CORRECTIONS,
     DIVIDING,
+    QUANTIZED,
     Maker,
     Outline,
     bias_correction,

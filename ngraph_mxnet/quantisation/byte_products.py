@@ -12,6 +12,7 @@ from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, u8
 from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.fuse import channel_axis, varies_by_channel_only
+from ngraph_mxnet.quantisation.layers import QUANTIZED
 
 HALF = 128
 """The number that is added to i8 to make it u8."""
@@ -19,8 +20,6 @@ FEW_TERMS = (1 << 24) // (255 * 256)
 """The most terms in a sum of products of two bytes less their zero points, such that float32 holds the sum."""
 FEW_PARTS = 4
 """In which sums of more terms are cut that no product of bytes takes."""
-QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
-"""By kind, the op that multiplies bytes."""
 
 
 def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: tuple[Value, Value],

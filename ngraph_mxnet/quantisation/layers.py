@@ -31,6 +31,9 @@ from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.opdef import present_name
 from ngraph_mxnet.quantisation.calibration import LEAST_SCALE
 
+QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
+"""By kind, the op that multiplies bytes."""
+
 
 def data_axis(node: Node) -> int:
     """The axis of operand 0 along which the input channels are."""
