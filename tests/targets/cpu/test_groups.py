@@ -54,19 +54,10 @@ def convolutions(draw: st.DrawFn, sizes: st.SearchStrategy, most: int) -> Graph:
 
 
 @every_isa
-def test_groups_of_any_size(isa: str) -> None:
+@pytest.mark.parametrize(("sizes", "most"), [(GROUPS, 9), (ODD_BLOCKS, 18)], ids=["groups", "odd blocks"])
+def test_channels_of_any_number(isa: str, sizes: st.SearchStrategy, most: int) -> None:
     @settings(max_examples=60, deadline=None)
-    @given(convolutions(GROUPS, 9), st.integers(0, 99))
-    def checks(graph: Graph, seed: int) -> None:
-        check(graph, seed, isa=isa)
-
-    checks()
-
-
-@every_isa
-def test_odd_numbers_of_blocks(isa: str) -> None:
-    @settings(max_examples=40, deadline=None)
-    @given(convolutions(ODD_BLOCKS, 18), st.integers(0, 99))
+    @given(convolutions(sizes, most), st.integers(0, 99))
     def checks(graph: Graph, seed: int) -> None:
         check(graph, seed, isa=isa)
 
