@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from ngraph_mxnet.version import __version__
+from ngraph_mxnet.base.version import __version__
 
 DOCS = Path(__file__).resolve().parent
 

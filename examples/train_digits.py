@@ -76,7 +76,7 @@ def recording(options: argparse.Namespace) -> AbstractContextManager[Any]:
     """What is recorded of a run, if that is wanted; only that needs ngraph_mxnet."""
     if not options.record:
         return nullcontext()
-    from ngraph_mxnet.experiments.store import record
+    from ngraph_mxnet.tools.experiments.store import record
 
     return record("train_digits", "digits", {name: value for name, value in vars(options).items() if name != "record"})
 

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ngraph_mxnet.api import explain_shapes as explain_shapes
     from ngraph_mxnet.api import explain_training as explain_training
     from ngraph_mxnet.api import export as export
-    from ngraph_mxnet.auditing.audit import audit as audit
-    from ngraph_mxnet.batching import Batcher as Batcher
-    from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
-    from ngraph_mxnet.bridges.mxnet.report import report as report
-    from ngraph_mxnet.errors import NGraphError as NGraphError
+    from ngraph_mxnet.base.errors import NGraphError as NGraphError
+    from ngraph_mxnet.base.version import __version__ as __version__
     from ngraph_mxnet.ir import Builder as Builder
     from ngraph_mxnet.ir import Graph as Graph
     from ngraph_mxnet.ir import parse_graph as parse_graph
     from ngraph_mxnet.ir import print_graph as print_graph
+    from ngraph_mxnet.plugin.fake_quantize import fake_quantize as fake_quantize
+    from ngraph_mxnet.plugin.report import report as report
+    from ngraph_mxnet.program.audit import audit as audit
+    from ngraph_mxnet.program.backend import backends as backends
+    from ngraph_mxnet.program.batching import Batcher as Batcher
     from ngraph_mxnet.quantisation.session.quantized import quantize as quantize
-    from ngraph_mxnet.runtime.backend import backends as backends
-    from ngraph_mxnet.verifying.verified import verify as verify
-    from ngraph_mxnet.version import __version__ as __version__
+    from ngraph_mxnet.tools.verifying.verified import verify as verify
 
 _LAZY = {
     "Builder": "ngraph_mxnet.ir",
@@ -37,19 +37,19 @@ _LAZY = {
     "parse_graph": "ngraph_mxnet.ir",
     "print_graph": "ngraph_mxnet.ir",
     "compile": "ngraph_mxnet.api",
-    "Batcher": "ngraph_mxnet.batching",
-    "audit": "ngraph_mxnet.auditing.audit",
-    "backends": "ngraph_mxnet.runtime.backend",
+    "Batcher": "ngraph_mxnet.program.batching",
+    "audit": "ngraph_mxnet.program.audit",
+    "backends": "ngraph_mxnet.program.backend",
     "export": "ngraph_mxnet.api",
     "quantize": "ngraph_mxnet.quantisation.session.quantized",
     "explain": "ngraph_mxnet.api",
     "explain_shapes": "ngraph_mxnet.api",
     "explain_training": "ngraph_mxnet.api",
-    "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
-    "report": "ngraph_mxnet.bridges.mxnet.report",
-    "verify": "ngraph_mxnet.verifying.verified",
-    "NGraphError": "ngraph_mxnet.errors",
-    "__version__": "ngraph_mxnet.version",
+    "fake_quantize": "ngraph_mxnet.plugin.fake_quantize",
+    "report": "ngraph_mxnet.plugin.report",
+    "verify": "ngraph_mxnet.tools.verifying.verified",
+    "NGraphError": "ngraph_mxnet.base.errors",
+    "__version__": "ngraph_mxnet.base.version",
 }
 
 __all__ = sorted(_LAZY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from ngraph_mxnet.installation import missing_part
+from ngraph_mxnet.base.installation import missing_part
 
 MODULE, SCRIPT = "python -m ngraph_mxnet", "ngraph-mxnet"
 _TELLS_WHAT_IS_MISSING = "doctor"
@@ -21,7 +21,7 @@ def main(name: str = SCRIPT) -> None:
     problem = None if told else missing_part()
     if problem is not None:
         sys.exit(f"Error: {problem}")
-    from ngraph_mxnet.cli.commands import main as commands
+    from ngraph_mxnet.tools.cli.commands import main as commands
 
     commands(prog_name=name)
 

@@ -8,24 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.errors import ConfigError, listed, require_shapes, require_weights, unreadable
-from ngraph_mxnet.forks import collector_paused
+from ngraph_mxnet.base.errors import ConfigError, listed, require_shapes, require_weights, unreadable
+from ngraph_mxnet.base.forks import collector_paused
+from ngraph_mxnet.frontends.kinds import Kind, kind_of
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import checked_shape, has_ranges, some_shapes, symbolic_shapes
 from ngraph_mxnet.ir.sizes import symbols_in
-from ngraph_mxnet.model_kinds import Kind, kind_of
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, load_file
-from ngraph_mxnet.runtime.compile import Ranged, Weighted, bind_weights, compile_range
-from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import Executable, as_array
+from ngraph_mxnet.program.backend import canonical_name, check_options, load, load_file
+from ngraph_mxnet.program.compile import Ranged, Weighted, bind_weights, compile_range
+from ngraph_mxnet.program.compile import compile as compile_graph
+from ngraph_mxnet.program.executable import Executable, as_array
+from ngraph_mxnet.program.package import Package
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.mxnet.explain import Explanation, TrainingExplanation
-    from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-    from ngraph_mxnet.bridges.onnx.explain import OnnxExplanation
-    from ngraph_mxnet.package.artefact import Summary
-    from ngraph_mxnet.runtime.ranges import RangeExplanation
+    from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
+    from ngraph_mxnet.frontends.onnx.explain import OnnxExplanation
+    from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
+    from ngraph_mxnet.program.artefact import Summary
+    from ngraph_mxnet.program.ranges import RangeExplanation
 
 
 Shapes = Mapping[str, Sequence[int | str]]
@@ -85,8 +85,8 @@ def _compiled(model: Any, backend: str | None, weights: Mapping[str, Any] | None
         loaded: Executable = load_file(chosen, model, options)
         return loaded
     if kind is Kind.ONNX and not has_ranges(shapes or {}):
-        from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-        from ngraph_mxnet.bridges.onnx.model import read_model
+        from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
+        from ngraph_mxnet.frontends.onnx.model import read_model
 
         return ModelExecutable(read_model(model), backend, shapes, options)
     check_options(chosen, options)
@@ -123,7 +123,7 @@ def _load_package(package: Package, backend: str | None, options: Mapping[str, A
 
 def _imported(model: Any, weights: Mapping[str, Any], shapes: Shapes, dtypes: Mapping[str, str]) -> Weighted | Ranged:
     """The graph of a symbol, without MXNet."""
-    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+    from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 
     try:
         text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text(encoding="utf-8")
@@ -166,10 +166,10 @@ def explain(model: Any, shapes: Sizes | None = None, dtypes: DTypes | None = Non
     """
     symbol, onnx = _symbol_or_onnx(model, shapes, dtypes)
     if onnx is not None:
-        from ngraph_mxnet.bridges.onnx.explain import explain_onnx
+        from ngraph_mxnet.frontends.onnx.explain import explain_onnx
 
         return explain_onnx(onnx, shapes or {}, backend, kernels=kernels, options=options)
-    from ngraph_mxnet.bridges.mxnet.explain import explain as explain_symbol
+    from ngraph_mxnet.plugin.explain import explain as explain_symbol
 
     return explain_symbol(symbol, shapes or {}, dtypes, backend=backend, kernels=kernels, options=options)
 
@@ -188,10 +188,10 @@ def explain_shapes(model: Any, shapes: Sizes, axes: Mapping[str, Sequence[int]],
     """
     symbol, onnx = _symbol_or_onnx(model, shapes, dtypes)
     if onnx is not None:
-        from ngraph_mxnet.bridges.onnx.explain import explain_onnx_shapes
+        from ngraph_mxnet.frontends.onnx.explain import explain_onnx_shapes
 
         return explain_onnx_shapes(onnx, shapes, axes, backend)
-    from ngraph_mxnet.bridges.mxnet.explain import explain_shapes as explain_symbol_shapes
+    from ngraph_mxnet.plugin.explain import explain_shapes as explain_symbol_shapes
 
     return explain_symbol_shapes(symbol, shapes, axes, dtypes, backend=backend)
 
@@ -209,7 +209,7 @@ def explain_training(model: Any, shapes: Sizes, dtypes: DTypes | None = None) ->
     symbol, onnx = _symbol_or_onnx(model, shapes, dtypes)
     if onnx is not None:
         raise ConfigError("an ONNX model is not trained: expected a symbol or a Gluon block")
-    from ngraph_mxnet.bridges.mxnet.explain import explain_training as explain_symbol_training
+    from ngraph_mxnet.plugin.explain import explain_training as explain_symbol_training
 
     return explain_symbol_training(symbol, shapes, dtypes)
 
@@ -227,7 +227,7 @@ def _symbol_or_onnx(model: Any, shapes: Sizes | None, dtypes: DTypes | None) -> 
         raise ConfigError(f"found a {kind.value}, expected a symbol, a Gluon block or an ONNX model; `ngraph-mxnet "
                           "show` shows a graph at each stage of its compilation")
     require_shapes(shapes, kind.value)
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+    from ngraph_mxnet.plugin.whole import WholeSymbol
 
     return WholeSymbol.of_block(model, shapes or {}, dtypes).symbol, None
 
@@ -301,7 +301,7 @@ def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weigh
             raise ConfigError(f"two sets of shapes are the same: {one}")
     backend = canonical_name()
     graphs, prepares = graphs_of(model, sets, weights, dtypes or {}, backend)
-    from ngraph_mxnet.runtime.artefact import compile_to_file
+    from ngraph_mxnet.program.export import compile_to_file
 
     return compile_to_file(path, graphs, backend, isas=isas, options=options, metadata=metadata,
                            with_references=with_references, prepares=prepares, on_program=on_program)
@@ -324,9 +324,9 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
         return _of_mxnet(kind, model, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
-    from ngraph_mxnet.bridges.onnx.importer import import_whole
-    from ngraph_mxnet.bridges.onnx.inputs import with_models_names
-    from ngraph_mxnet.bridges.onnx.model import read_model
+    from ngraph_mxnet.frontends.onnx.importer import import_whole
+    from ngraph_mxnet.frontends.onnx.inputs import with_models_names
+    from ngraph_mxnet.frontends.onnx.model import read_model
 
     read = read_model(model)
     return [_ranged(partial(import_whole, read), with_models_names(read, one)) for one in sets], False
@@ -341,7 +341,7 @@ def _ranged(make: Callable[[Mapping[str, Any]], tuple[Graph, Mapping[str, Any]]]
 
 def _of_mxnet(kind: Kind, model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
               backend: str) -> list[Weighted | Ranged]:
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, load_symbol
+    from ngraph_mxnet.plugin.whole import WholeSymbol, load_symbol
 
     require_shapes(sets[0], kind.value)
     if kind is Kind.BLOCK:

@@ -125,13 +125,13 @@ def _after_import(module: "ModuleType") -> None:
 def _activate(module: "ModuleType") -> None:
     """Whatever goes wrong here is ours alone: the user's `import mxnet` must succeed, and so must every bind."""
     try:
-        from ngraph_mxnet.bridges.mxnet.binding import activation
+        from ngraph_mxnet.plugin.binding import activation
 
         activation.activate(module)
     except Exception as error:
         _warn(f"the backend NGRAPH could not be activated ({error!r}); MXNet runs everything itself")
         try:
-            from ngraph_mxnet.bridges.mxnet.binding import environment
+            from ngraph_mxnet.plugin.binding import environment
 
             environment.bind_natively_from_now_on(repr(error))
         except Exception:  # the package is in pieces: at least libmxnet must not look for our backend

@@ -82,7 +82,7 @@ def zoo(name: str) -> Graph:
     """A model of MXNet's vision zoo, its parameters as weights."""
     import mxnet as mx
 
-    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+    from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 
     symbol = mx.gluon.model_zoo.vision.get_model(name)(mx.sym.var("data"))
     arguments, _, states = symbol.infer_shape(data=IMAGE)

@@ -29,7 +29,7 @@ import numpy as np
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.peak import measure_peak

@@ -22,7 +22,7 @@ from peers.recording import record_cases
 from peers.report import print_report
 from workers import SCRIPTS, absolute_path
 
-from ngraph_mxnet.cli import options
+from ngraph_mxnet.tools.cli import options
 
 WIDTH = 132
 DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph-int8,ngraph"

@@ -17,7 +17,7 @@ from peers import command, driver, spec
 from peers.recording import record_cases
 from peers.report import print_report
 
-from ngraph_mxnet.cli import options
+from ngraph_mxnet.tools.cli import options
 
 WIDTH = 132
 

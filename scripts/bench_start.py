@@ -68,7 +68,7 @@ def _compile(model: str, size: int) -> float:
     import ngraph_mxnet  # isort: skip
     import mxnet as mx
 
-    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+    from ngraph_mxnet.frontends.mxnet.importer import import_symbol
     from ngraph_mxnet.ops.contractions import convolution_shape
 
     convolution_shape.cache_clear()  # of the model before

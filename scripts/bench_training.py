@@ -27,7 +27,7 @@ from training_peers.spec import NETS, TRAININGS, parse_models, training_of
 from training_peers.worker import COMPARED as LOSSES
 from workers import SCRIPTS, absolute_path
 
-from ngraph_mxnet.cli import options
+from ngraph_mxnet.tools.cli import options
 
 WIDTH = 150
 DEFAULT = "none,mkldnn,tensorflow,torch,ngraph"

@@ -23,7 +23,7 @@ import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
 from ngraph_mxnet.distributed.world import PAUSE, exact, prepare_mpi, rounded, widen
-from ngraph_mxnet.experiments.store import machine
+from ngraph_mxnet.tools.experiments.store import machine
 
 SIZES = [1 << power for power in (12, 14, 16, 24, 25, 26)]
 """Bytes: of some latency is nearly all, others are buckets. What lies between is in caches, which buckets are not."""

@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ngraph_mxnet.experiments.comparison import SLOWER, UNKNOWN, compare_runs
-from ngraph_mxnet.experiments.store import Run, Store, add_runs, collect, measured
+from ngraph_mxnet.tools.experiments.comparison import SLOWER, UNKNOWN, compare_runs
+from ngraph_mxnet.tools.experiments.store import Run, Store, add_runs, collect, measured
 
 LAYERS = {"equal": 20, "slower": 21}
 RIGHT = {"equal": UNKNOWN, "slower": SLOWER}

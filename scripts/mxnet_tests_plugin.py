@@ -24,8 +24,8 @@ from mxnet_tests_steps import watch_executor_steps, watch_recorded_steps
 
 def watch_executors(recorder: Recorder) -> None:
     """Compare each inference forward of a compiled executor."""
-    from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment
-    from ngraph_mxnet.bridges.mxnet.binding.executor import NGraphExecutor
+    from ngraph_mxnet.plugin.binding import compiled_bind, environment
+    from ngraph_mxnet.plugin.binding.executor import NGraphExecutor
 
     own_forward = NGraphExecutor.forward
 
@@ -58,7 +58,7 @@ def watch_blocks(recorder: Recorder) -> None:
     """Compare each call of a Gluon block that a compiled body serves."""
     from mxnet.gluon.block import HybridBlock, _flatten
 
-    from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks, gluon_patch
+    from ngraph_mxnet.plugin.binding import gluon_blocks, gluon_patch
 
     stock, own_call = gluon_patch.stock_call_cached_op, HybridBlock._call_cached_op
     ran: list[Any] = []

@@ -57,8 +57,8 @@ def watch_executor_steps(recorder: Recorder) -> None:
     """Compare each forward and backward pass of a compiled step of an executor."""
     from mxnet import nd
 
-    from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, executor
-    from ngraph_mxnet.bridges.mxnet.binding.executor import NGraphExecutor
+    from ngraph_mxnet.plugin.binding import compiled_bind, environment, executor
+    from ngraph_mxnet.plugin.binding.executor import NGraphExecutor
 
     own_forward, own_backward = NGraphExecutor.forward, NGraphExecutor.backward
 
@@ -137,9 +137,9 @@ def watch_recorded_steps(recorder: Recorder) -> None:
     """
     from mxnet import autograd, nd, sym
 
-    from ngraph_mxnet.bridges.mxnet.binding import gluon_blocks
-    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-    from ngraph_mxnet.bridges.mxnet.training.steps import RecordedSteps
+    from ngraph_mxnet.plugin.binding import gluon_blocks
+    from ngraph_mxnet.plugin.training.program import TrainingProgram
+    from ngraph_mxnet.plugin.training.steps import RecordedSteps
 
     own_program, own_init, own_call = TrainingProgram.__init__, RecordedSteps.__init__, RecordedSteps.call
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write docs/operators.md: which MXNet operators we lower, with what, and what stays with MXNet and why.
 
-It is made of the rules (`bridges/mxnet/rules`), the operators' names, the installed MXNet's registry, which knows their
-parameters, and the conformance table (`tests/conformance`), whose records are what is tested.
+It is made of the rules (`frontends/mxnet/rules`), the operators' names, the installed MXNet's registry, which knows
+their parameters, and the conformance table (`tests/conformance`), whose records are what is tested.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from families import RECORDS  # noqa: E402
 from mxnet.base import _LIB, check_call, py_str  # noqa: E402
 from mxnet_registry import operator  # noqa: E402
 
-from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules, why_left  # noqa: E402
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical  # noqa: E402
+from ngraph_mxnet.frontends.mxnet.attrs import aliases, canonical  # noqa: E402
+from ngraph_mxnet.frontends.mxnet.rules.registry import Rule, all_rules, why_left  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 #: What no graph of a model contains.
@@ -37,7 +37,7 @@ _OTHER = ("_backward_", "_set_value", "_CachedOp", "_NoGradient", "_NDArray", "_
 TEXT = """# Operators
 
 This page lists MXNet 1.9.1's operators under NGRAPH. It is generated: `scripts/operator_table.py` writes it from the
-rules (`ngraph_mxnet/bridges/mxnet/rules`), MXNet's registry and the conformance table (`tests/conformance`).
+rules (`ngraph_mxnet/frontends/mxnet/rules`), MXNet's registry and the conformance table (`tests/conformance`).
 
 A rule serves an operator under all its names. The `_sparse_` forms need dense inputs.
 

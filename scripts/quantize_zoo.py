@@ -34,7 +34,7 @@ def quantized(name: str) -> dict[str, Any]:
     import ngraph_mxnet  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
     import mxnet as mx
 
-    from ngraph_mxnet import config
+    from ngraph_mxnet.base import config
     from ngraph_mxnet.quantisation.session.samples import Stopwatch
 
     mx.random.seed(0)

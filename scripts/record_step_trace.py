@@ -22,9 +22,9 @@ from typing import Any
 import click
 from training_peers.spec import TRAININGS
 
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.distributed.simulation import Gradient, SimulationError, Trace
-from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.experiments.store import machine
+from ngraph_mxnet.tools.experiments.store import machine
 
 WARM_UP = 2
 """Steps that are not timed."""

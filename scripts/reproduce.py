@@ -17,11 +17,11 @@ from pathlib import Path
 
 import click
 
-from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.runs import compared, comparison_table
-from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.experiments.comparison import SLOWER
-from ngraph_mxnet.experiments.store import (
+from ngraph_mxnet.base.errors import NGraphError
+from ngraph_mxnet.tools.cli import options
+from ngraph_mxnet.tools.cli.runs import compared, comparison_table
+from ngraph_mxnet.tools.experiments.comparison import SLOWER
+from ngraph_mxnet.tools.experiments.store import (
     LATENCY,
     ProgramError,
     Run,

@@ -24,8 +24,8 @@ from clusters.study import plot as draw
 from rich.console import Console
 from rich.table import Table
 
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.distributed.simulation import ALGORITHMS, Calibration, Cluster, Link, Scheme, Trace, predict
-from ngraph_mxnet.errors import NGraphError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 GBIT = 25.0

@@ -77,8 +77,8 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
 # The emulator has no wheel for every Linux; its tests are skipped without it.
 "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[emulate]' ||
     say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
-run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package docs
-run_pytest -m slow bridges/mxnet/test_zoo.py -k "test_every_model and -$batch]"
+run_pytest -m slow frontends/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package docs
+run_pytest -m slow plugin/test_zoo.py -k "test_every_model and -$batch]"
 
 # Where there is no wheel of ONNX Runtime, there is no judge.
 if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[judge]'; then
@@ -101,5 +101,5 @@ PYTHON=${others[turn % ${#others[@]}]}
 say "slow lane of SLOW_LANE_TURN=$turn: $PYTHON, of ${others[*]}; each has its turn"
 ensure_venv .venv-test-other '[test]'
 need_installed_package
-run_pytest -m 'slow or not slow' test_numpy_versions.py bridges/mxnet/test_gluon.py bridges/mxnet/test_executor.py \
-    targets/cpu/test_backend.py bridges/onnx/test_suite.py::test_some_nodes
+run_pytest -m 'slow or not slow' test_numpy_versions.py plugin/test_gluon.py plugin/test_executor.py \
+    targets/cpu/test_backend.py frontends/onnx/test_suite.py::test_some_nodes

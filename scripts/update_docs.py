@@ -11,13 +11,13 @@ sys.path.insert(0, str(ROOT))
 
 from nnp_tables import device_tables, instruction_table, lowering_table  # noqa: E402
 
-from ngraph_mxnet import config  # noqa: E402
+from ngraph_mxnet.base import config  # noqa: E402
 
 TEXT = """# Environment variables
 
 The package reads a variable when it needs the value, unless the table says otherwise. So a program may set variables
 before the first bind. In a script a value that is not allowed counts as unset, and a warning says so. On the command
-line such a value is an error. This page is generated: edit `ngraph_mxnet/variables.py` and run
+line such a value is an error. This page is generated: edit `ngraph_mxnet/base/variables.py` and run
 `scripts/update_docs.py`.
 
 {table}

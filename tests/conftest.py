@@ -177,7 +177,7 @@ def pytest_sessionstart() -> None:
     """Nothing is worth running where the installation to be tested is not whole."""
     if not os.environ.get(REQUIRED):
         return
-    from ngraph_mxnet.installation import missing_part
+    from ngraph_mxnet.base.installation import missing_part
 
     problem = missing_part()
     pth = SITE_PACKAGES / "ngraph_mxnet_autoload.pth"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ngraph_mxnet.runtime.backend import Backend, register_backend, remove_backend
+from ngraph_mxnet.program.backend import Backend, register_backend, remove_backend
 
 NAME = "OWN"
 

@@ -16,10 +16,10 @@ from mxnet.gluon import nn
 from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
-from ngraph_mxnet.errors import ConfigError, GraphError, ModelError, NGraphError, PackageError
+from ngraph_mxnet.base.errors import ConfigError, GraphError, ModelError, NGraphError, PackageError
+from ngraph_mxnet.frontends.kinds import Kind, kind_of
 from ngraph_mxnet.ir import parse_graph
-from ngraph_mxnet.model_kinds import Kind, kind_of
-from ngraph_mxnet.runtime.executable import InputError
+from ngraph_mxnet.program.executable import InputError
 
 TEXT = """
 graph @small(%x: f32[2,3], %w: f32[4,3] weight) -> (f32[2,4]) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.installation import PREFIXES, settings_in, without_settings
+from ngraph_mxnet.base.installation import PREFIXES, settings_in, without_settings
 
 OTHERS = {"HOME": "/root", "AWS_OMP_KEY": "a secret", "ngraph_backend": "CPU"}
 

@@ -17,14 +17,14 @@ BOUNDED = "counts what is kept: the bound shows nowhere else"
 ALLOWED: dict[str, dict[str, str]] = {
     "targets/cpu/test_promises.py": {"_new": REPLACED},
     "targets/cpu/test_tuning.py": dict.fromkeys(("_runner", "_fastest"), REPLACED),
-    "bridges/mxnet/test_replaced_methods.py": dict.fromkeys(("_cached_op_args", "_children"), "Gluon's own"),
-    "bridges/mxnet/test_training_gluon.py": {"_native": "what lies between its calls, where a signal may come"},
-    "bridges/mxnet/test_gluon.py": {"_cached_op": "Gluon's own"},
+    "plugin/test_replaced_methods.py": dict.fromkeys(("_cached_op_args", "_children"), "Gluon's own"),
+    "plugin/test_training_gluon.py": {"_native": "what lies between its calls, where a signal may come"},
+    "plugin/test_gluon.py": {"_cached_op": "Gluon's own"},
     "targets/nnp/test_nnp_backend.py": {"_loaded": BOUNDED},
     "targets/cpu/test_codegen.py": {"_loaded": "as a new process finds it, with nothing loaded"},
     "scripts/test_bench_peers.py": {"_fitting": "the script's own"},
     "runtime_package/test_instruction_checks.py": {"_replace": "a named tuple's own"},
-    "runtime/test_forks.py": {"_lock": "forked while it is held"},
+    "program/test_forks.py": {"_lock": "forked while it is held"},
     "test_compile_any_model.py": dict.fromkeys(("_repr_html_", "_repr_svg_"), "notebooks' own names"),
 }
 """Private names by test file, each with its reason."""

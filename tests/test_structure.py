@@ -13,8 +13,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from ngraph_mxnet.base.registry import TARGETS as TARGETS_OF_THE_PACKAGE
 from ngraph_mxnet.ir import all_ops
-from ngraph_mxnet.registry import TARGETS as TARGETS_OF_THE_PACKAGE
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ngraph_mxnet"
@@ -35,78 +35,39 @@ FOLDERS_OF_SOURCES: dict[str, tuple[str, ...]] = {
 PUBLIC_HEADERS = {"ngraph_runtime.h"}
 RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 
-_BASE = {"errors", "config", "variables", "forks", "registry", "rendered"}
-ROOMS = ("bridges", "targets")
-"""Folders of parts; all others at the root are parts themselves."""
+# Rooms from the ground up. A room imports from those in floors below its own; no part but a target itself imports the
+# target: `base/registry.py` says where it is.
+FLOORS = (
+    {"base"},
+    {"ir"},
+    {"ops"},
+    {"passes", "autodiff"},
+    {"quantisation", "distributed"},
+    {"program"},
+    {"frontends", "targets"},
+    {"plugin"},
+    {"api"},
+    {"quantisation.session"},
+    {"tools"},
+)
+LOOSE = {"__init__", "__main__", "api"}
+"""The modules beside the rooms."""
+DISTINCT = ("frontends", "targets")
+"""Rooms whose folders import nothing of each other."""
+ASKS_MXNET = "frontends/mxnet/importer.py"
+"""It infers shapes with MXNet still."""
 SUBROOMS = {("quantisation", "session")}
-"""Folders that are parts of their own beside the part that they are in, which imports nothing of them."""
-# What each part may import besides itself: `ir <- ops <- {compositions <- autodiff, passes <- quantisation} <-
-# bridges`, `ir <- package <- runtime <- {placement, targets}`. No part but a target itself imports the target:
-# `registry.py` says where it is.
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "forks": set(),
-    "version": set(),
-    "installation": set(),
-    "rendered": {"errors"},
-    "registry": set(),
-    "append_only": set(),
-    "variables": {"errors", "registry"},
-    "config": {"errors", "variables"},
-    "ir": {"errors"},
-    "cache": {"_core", "version", *_BASE},
-    "ops": {"ir", "errors"},
-    "compositions": {"ir", "ops", *_BASE},
-    "passes": {"ir", "ops", *_BASE},
-    "autodiff": {"compositions", "ir", "ops", *_BASE},
-    "quantisation": {"ir", "ops", "package", "passes", *_BASE},
-    "drawing": set(),
-    "placement": {"drawing", "ir", "package", "runtime", *_BASE},
-    "package": {"ir", "errors", "version", "_core"},
-    "distributed": {"_core", *_BASE},
-    "auditing": {"append_only", "debug", "installation", "ir", "version", "_core", *_BASE},
-    "runtime": {"auditing", "cache", "ir", "package", *_BASE},
-    "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "targets.cpu": {
-        "cache", "ir", "ops", "package", "passes", "quantisation", "runtime", "_core",
-        *_BASE,
-    },
-    "targets.nnp": {"ir", "ops", "package", "passes", "quantisation", "runtime", *_BASE},
-    "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
-    "debug": {"drawing", "ir", "ops", "passes", *_BASE},
-    "bridges.onnx": {
-        "auditing", "cache", "compositions", "ir", "ops", "package", "passes", "placement", "runtime", *_BASE,
-    },
-    "bridges.mxnet": {
-        "auditing", "autodiff", "cache", "compositions", "debug", "distributed", "ir", "ops", "package", "passes",
-        "placement", "quantisation", "runtime", "version", "_core", *_BASE,
-    },
-    "batching": {"bridges.mxnet", "runtime", *_BASE},
-    "model_kinds": {"ir", "package", *_BASE},
-    "api": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
-    "doctor": {
-        "bridges.mxnet", "cache", "installation", "ir", "runtime", "version", "_core", *_BASE,
-    },
-    "quantisation.session": {
-        "api", "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "passes", "quantisation", "runtime",
-        *_BASE,
-    },
-    "verifying": {
-        "api", "bridges.mxnet", "bridges.onnx", "debug", "ir", "model_kinds", "package", "runtime", *_BASE,
-    },
-    "experiments": {"append_only", "installation", "version", *_BASE},
-    "reporting": {"ir", "passes", "runtime", "verifying", "version", *_BASE},
-    "cli": {
-        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
-        "ir", "model_kinds", "package", "passes", "placement",
-        "quantisation", "quantisation.session", "reporting", "runtime", "verifying", "version", *_BASE,
-    },
-}
+"""Folders on a floor of their own: `session` is what `quantize` does with a model of any kind."""
 
 
 def _part_of(names: Sequence[str]) -> str:
     """The part of a module, whose name within the package is given in pieces."""
-    return ".".join(names[: 1 + (names[0] in ROOMS or tuple(names[:2]) in SUBROOMS)])
+    return ".".join(names[: 1 + (names[0] in DISTINCT or tuple(names[:2]) in SUBROOMS)])
+
+
+def _floor_of(part: str) -> int:
+    room = part.partition(".")[0] if part.startswith(DISTINCT) else part
+    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
 def _part(module: Path) -> str:
@@ -138,19 +99,28 @@ def _id(module: Path) -> str:
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 def test_import_order(module: Path):
     part = _part(module)
-    if part.rpartition(".")[2] in ("__init__", "__main__"):
+    if part in ("__init__", "__main__"):
         return
-    assert part in ALLOWED, f"say in ALLOWED what {part} may import"
     for name in _imports(module):
         top, *rest = name.split(".")
         needed = _part_of(rest) if top == "ngraph_mxnet" and rest else part
-        if needed != part:
-            assert needed in ALLOWED[part], f"{_id(module)} imports {name}"
+        if needed not in (part, "_core"):
+            shared = part.startswith(DISTINCT) and needed.partition(".")[0] == part.partition(".")[0] \
+                and not (PACKAGE / needed.replace(".", "/")).is_dir()
+            lower = _floor_of(needed) < _floor_of(part) or _id(module) == ASKS_MXNET
+            assert shared or lower, f"{_id(module)} imports {name}"
+
+
+def test_rooms():
+    """Thirteen with csrc, and no module beside them but the public ones."""
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == {room.partition(".")[0] for floor in FLOORS for room in floor} - LOOSE and len(rooms) == 12
+    assert {path.stem for path in PACKAGE.glob("*.py")} == LOOSE
 
 
 @pytest.mark.parametrize("module", MODULES, ids=_id)
-def test_only_the_mxnet_bridge_imports_mxnet(module: Path):
-    if _part(module) != "bridges.mxnet":
+def test_only_the_plugin_imports_mxnet(module: Path):
+    if _part(module) != "plugin" and _id(module) != ASKS_MXNET:
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
 
 
@@ -255,8 +225,8 @@ def test_circles_of_includes_are_found():
 # ---- no lists of ops ---------------------------------------------------------------------------------------
 
 OPS = all_ops().keys()
-# What bridges name are the frameworks' operators, many of them spelled as ops are.
-FRAMEWORKS = ("bridges/mxnet/symbols/attrs.py", "bridges/mxnet/rules/", "bridges/onnx/rules/")
+# What frontends name are the frameworks' operators, many of them spelled as ops are.
+FRAMEWORKS = ("frontends/mxnet/attrs.py", "frontends/mxnet/rules/", "frontends/onnx/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
     ("targets/cpu/microkernels/variants.py", "ACTIVATIONS"): "the ops' numbers in compiled kernels",
@@ -343,7 +313,7 @@ def test_tables_of_implementations_are_no_lists(source: str):
 
 TARGETS = {_part_of(place.where.split(".")[1:]): name for name, place in TARGETS_OF_THE_PACKAGE.items()}
 """The name of each target by its part of the package."""
-TOLD_APART: dict[str, str] = {"registry.py": "the names, and where each target is"}
+TOLD_APART: dict[str, str] = {"base/registry.py": "the names, and where each target is"}
 """Modules beside the targets that may name them to tell them apart, and why."""
 _CLASSES = {place.where.partition(":")[2] for place in TARGETS_OF_THE_PACKAGE.values()}
 _LIKELY = ("backend", "target", "chosen", "planner")
@@ -391,7 +361,7 @@ def _told_apart(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if _part(m) not in TARGETS], ids=_id)
 def test_targets_are_asked_and_not_told_apart(module: Path):
-    """What others need to know of a target stands in the contract (runtime/backend.py)."""
+    """What others need to know of a target stands in the contract (program/backend.py)."""
     found = [] if _id(module) in TOLD_APART else list(_told_apart(_tree(module)))
     assert not found, f"{_id(module)} tells targets apart; ask the backend:\n" + "\n".join(found)
 
@@ -428,7 +398,7 @@ def test_telling_targets_apart_is_found(source: str):
     "raise ConfigError(f'the backend {backend.name} has none; the backend CPU has')",
     "if backend.costs(graph, options) is None: pass",
     "if node.name == other.name: pass",
-    "from ngraph_mxnet.runtime.backend import Backend",
+    "from ngraph_mxnet.program.backend import Backend",
 ])  # fmt: skip
 def test_asking_a_target_is_not_telling_it_apart(source: str):
     assert not list(_told_apart(ast.parse(source)))

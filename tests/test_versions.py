@@ -38,6 +38,6 @@ def test_versions_from_the_second_on_are_dated() -> None:
 def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"] and "version" not in project["project"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ngraph_mxnet.version.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ngraph_mxnet.base.version.__version__"}
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert version("ngraph-mxnet-backend") == __version__

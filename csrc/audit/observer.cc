@@ -486,7 +486,7 @@ void define_observers(py::module_& m) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const OutOfBounds& error) {
-      const py::object raised = py::module_::import("ngraph_mxnet.errors").attr("AuditError");
+      const py::object raised = py::module_::import("ngraph_mxnet.base.errors").attr("AuditError");
       PyErr_SetString(raised.ptr(), error.what());
     }
   });

@@ -471,7 +471,7 @@ void define_core(py::module_& m) {
 
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Instructions, whose sizes may be symbols.")
       .def(py::init(&make_program), py::arg("code"), py::arg("owner") = py::none(),
-           "`code` is a Program's dict (package/program.py), with the kernels' addresses.")
+           "`code` is a Program's dict (program/program.py), with the kernels' addresses.")
       .def("bind", &bind, py::arg("shapes") = py::none(), py::arg("of_file") = false, py::call_guard<GilReleased>(),
            "The BoundProgram for inputs of these shapes, which may be left out where there are no symbols; None where "
            "a guard or a bound does not hold. Of a file, which may ask for anything, it ends in any case, with a "

@@ -50,7 +50,7 @@ int raise_kept(void*) {
   Py_CLEAR(kept_for);
   const py::object error = py::reinterpret_steal<py::object>(std::exchange(kept, nullptr));
   try {
-    const py::module_ interrupts = py::module_::import("ngraph_mxnet.bridges.mxnet.binding.interrupts");
+    const py::module_ interrupts = py::module_::import("ngraph_mxnet.plugin.binding.interrupts");
     const py::object raised = interrupts.attr("to_raise")(error);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
   } catch (py::error_already_set& failure) {

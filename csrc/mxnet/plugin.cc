@@ -1,5 +1,5 @@
 // The parts that MXNet loads: the backend's name and the op that runs a subgraph. Python compiles subgraphs
-// (ngraph_mxnet.bridges.mxnet.callbacks), but does not run them.
+// (ngraph_mxnet.plugin.callbacks), but does not run them.
 
 #include <memory>
 #include <string>
@@ -27,12 +27,12 @@ using mxnet::ext::MXTensor;
 using Attributes = std::unordered_map<std::string, std::string>;
 
 py::object callback(const char* name) {
-  PyObject* module = take_gil([] { return PyImport_ImportModule("ngraph_mxnet.bridges.mxnet.callbacks"); });
+  PyObject* module = take_gil([] { return PyImport_ImportModule("ngraph_mxnet.plugin.callbacks"); });
   if (module == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(module).attr(name);
 }
 
-// Regions are found in Python (bridges/mxnet/judging/partitioner.py), before libmxnet sees a graph: it needs to know
+// Regions are found in Python (plugin/judging/partitioner.py), before libmxnet sees a graph: it needs to know
 // the backend's name, and takes no node. To MXNet -1 would mean any region.
 MXReturnValue supported_ops(const mxnet::ext::Graph*, std::vector<int>* ids, const Attributes&) {
   constexpr int kUnsupported = -2;

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.autodiff.reverse import Expression, Gradients, Reverse, adjoint, no_derivative, refuse
-from ngraph_mxnet.compositions import iota
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
+from ngraph_mxnet.ops.compositions import iota
 from ngraph_mxnet.ops.contractions import CONVOLUTION_ATTRS, dilated_size
 from ngraph_mxnet.ops.pooling import divisors
 from ngraph_mxnet.ops.recurrent import SLOPES

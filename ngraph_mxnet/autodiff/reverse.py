@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.compositions import places_of, size_as
-from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
+from ngraph_mxnet.base.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, make_node
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, f32
+from ngraph_mxnet.ops.compositions import places_of, size_as
 
 
 class Expression:

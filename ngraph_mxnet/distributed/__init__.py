@@ -1,7 +1,7 @@
 """Data-parallel training: sums of gradients over the processes of an MPI job, while the backward pass still runs.
 
 `World` is the job; `GradientSet` sums what one optimizer updates, `sum_rows` what has few rows. Frameworks' parts
-stand on these (for MXNet: `bridges/mxnet/kvstore`). `peer_watch` and `process_end` say when a process has failed,
+stand on these (for MXNet: `plugin/kvstore`). `peer_watch` and `process_end` say when a process has failed,
 `rank_facts` where they differ.
 """
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet import config
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import DistributedError
 from ngraph_mxnet.distributed.world import CHUNK, PAUSE, WIRES, Sum, World, wait
-from ngraph_mxnet.errors import DistributedError
 
 ALIGNMENT = 64
 """Bytes: each gradient's sum begins at a multiple, as kernels' vectors want it."""

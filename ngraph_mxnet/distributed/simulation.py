@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ngraph_mxnet.base.errors import NGraphError, listed
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.distributed.gradients import make_plan
-from ngraph_mxnet.errors import NGraphError, listed
-from ngraph_mxnet.rendered import Facts
 
 Made = TypeVar("Made")
 _VERSION = 1

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import DistributedError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import DistributedError
 
 SMALL = 1 << 16
 """Bytes: latency is most of the time of what is smaller."""
@@ -296,7 +296,7 @@ class PeerWatch:
         Raises:
             DistributedError: rank 0 can't be reached, or a rank does not come.
         """
-        from ngraph_mxnet import _core
+        import ngraph_mxnet._core as _core
 
         self.rank, self.size = rank, size
         self.hosts = list(allgather(socket.gethostname()))
@@ -404,7 +404,7 @@ class ProcessEnd:
         self._stock_hook, self._stock_exit = sys.excepthook, sys.exit
 
     def install(self) -> None:
-        from ngraph_mxnet import _core
+        import ngraph_mxnet._core as _core
 
         self._stock_hook, self._stock_exit = sys.excepthook, sys.exit
         sys.excepthook, sys.exit = self._on_exception, self._on_exit  # type: ignore[assignment]
@@ -413,7 +413,7 @@ class ProcessEnd:
 
     def remove(self) -> None:
         """Until now. A hook that another has put in front of this one stays."""
-        from ngraph_mxnet import _core
+        import ngraph_mxnet._core as _core
 
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._stock_hook
@@ -435,7 +435,7 @@ class ProcessEnd:
             raise _Exit(*error.args) from None
 
     def _at_exit(self) -> None:
-        from ngraph_mxnet import _core
+        import ngraph_mxnet._core as _core
 
         watch = self._watch
         if watch.is_inherited:

@@ -32,7 +32,6 @@ Attributes that equal their default are left out. A graph in an attribute follow
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +39,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
+from ngraph_mxnet.base import registry
+from ngraph_mxnet.base.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.opdef import OpDef, get_op
 from ngraph_mxnet.ir.ranges import Guard, because, bounds_text, relying
 from ngraph_mxnet.ir.sizes import Atom, Dim, evaluate, symbols_in
@@ -217,8 +217,6 @@ def _escape(text: str) -> str:
     return text.encode("unicode_escape").decode("ascii")
 
 
-_DRAWS = "ngraph_mxnet.debug:to_svg"
-"""The function that draws a graph; imported when a notebook first asks for a picture."""
 _MOST_DRAWN = 300
 """Nodes; of more a picture takes long, and shows nothing."""
 
@@ -315,8 +313,7 @@ class Graph(Structure):
         """For notebooks, where the graph can be taken in at a glance."""
         if len(self.nodes) > _MOST_DRAWN:
             return None
-        module, _, name = _DRAWS.partition(":")
-        found: str = getattr(importlib.import_module(module), name)(self)
+        found: str = registry.loaded(registry.DRAW_GRAPH)(self)
         return found
 
 

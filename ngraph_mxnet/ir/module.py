@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.base.errors import GraphError
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, verify
 from ngraph_mxnet.ir.types import Role, TensorType
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError, TypeRuleError
+from ngraph_mxnet.base.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.types import REQUIRED, Attribute, PerAxis, Shape, TensorType
 
 Shapes = Sequence[Shape]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
+from ngraph_mxnet.base.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.graph import Body, Graph, Value, make_node, verify
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.ranges import Guards, Symbols, assuming, parse_dims, parse_guard

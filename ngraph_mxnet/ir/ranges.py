@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any
 
-from ngraph_mxnet.errors import ConfigError, GraphError
+from ngraph_mxnet.base.errors import ConfigError, GraphError
 from ngraph_mxnet.ir.sizes import (
     IN_FORCE,
     MOST,

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from ngraph_mxnet.errors import NGraphError, listed
+from ngraph_mxnet.base.errors import NGraphError, listed
 
 MOST = 1 << 46
 """No size in elements or bytes is larger, and no other number of an instruction (`csrc/core/sizes.h` has the same)."""

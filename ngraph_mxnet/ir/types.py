@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import TypeRuleError, listed
+from ngraph_mxnet.base.errors import TypeRuleError, listed
 from ngraph_mxnet.ir.ranges import Symbols, parse_dim, parse_dims
 from ngraph_mxnet.ir.sizes import Dim, are_same_shape, evaluate
 

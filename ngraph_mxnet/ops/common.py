@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.base.errors import TypeRuleError
 from ngraph_mxnet.ir.opdef import Arity, Attrs, OpDef, Reference, TypeRule, register_op
 from ngraph_mxnet.ir.sizes import are_same_shape, cached, is_one
 from ngraph_mxnet.ir.types import Attribute, Bool, ElementType, Float, Shape, TensorType

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, GraphError, listed
+from ngraph_mxnet.base.errors import ConfigError, GraphError, listed
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, count_ops, make_folded, make_node, verify
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.ranges import because

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.base.errors import TypeRuleError
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
 from ngraph_mxnet.ir.types import f16, f32

@@ -324,7 +324,7 @@ def whole_numbers() -> RewritePass:
 
 _COMPARED_BYTES = 1 << 16
 """Constants up to this size are compared by content, larger ones by identity: hashing weights costs more
-than two equal copies of them do, and bridges make each large constant once."""
+than two equal copies of them do, and frontends make each large constant once."""
 
 _HEAD = 16
 """Elements."""

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import CalibrationError, listed
+from ngraph_mxnet.base.errors import CalibrationError, listed
+from ngraph_mxnet.base.files import new_file
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
-from ngraph_mxnet.package.files import new_file
 from ngraph_mxnet.quantisation.calibration import BOUNDS, LEAST_SCALE, Calibration, Channels, affine
 from ngraph_mxnet.quantisation.layers import (
     BIAS,

@@ -33,9 +33,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import CalibrationError, ConfigError, UnsupportedError, listed
-from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.package.files import new_file
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError, UnsupportedError, listed
+from ngraph_mxnet.base.files import new_file
+from ngraph_mxnet.base.forks import ForkSafeLock
 
 BINS = 2048
 """Bins on each side of zero."""

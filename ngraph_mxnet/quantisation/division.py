@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.errors import CalibrationError
+from ngraph_mxnet.base.errors import CalibrationError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.sizes import are_same_shape

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_folded, reached
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.opdef import present_name

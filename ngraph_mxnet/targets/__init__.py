@@ -1,1 +1,1 @@
-"""What executes graphs: each target is a package that answers to the contract in runtime/backend.py."""
+"""What executes graphs: each target is a package that answers to the contract in program/backend.py."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import PackageError, UnsupportedError
+from ngraph_mxnet.base.errors import PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, last_reads
 from ngraph_mxnet.ir.module import single_step
-from ngraph_mxnet.package import Package, decode_module, encode_graph
-from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+from ngraph_mxnet.program.backend import Backend
+from ngraph_mxnet.program.executable import Executable, input_ports, output_ports
+from ngraph_mxnet.program.package import Package, decode_module, encode_graph
 
 _MAIN = "main"
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngraph_mxnet.base.rendered import Rendered, make_figure, save_figure, table
 from ngraph_mxnet.distributed.simulation import Cluster, Link, Prediction, Scheme, Trace, buckets, predict, require
-from ngraph_mxnet.rendered import Rendered, make_figure, save_figure, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

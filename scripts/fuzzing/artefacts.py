@@ -14,7 +14,7 @@ from fuzzing import program_sections, programs
 from fuzzing.entries import mutate_bytes
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.package.artefact import (
+from ngraph_mxnet.program.artefact import (
     ALIGNMENT,
     DATA_ALIGNMENT,
     FORMAT,

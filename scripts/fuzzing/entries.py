@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.types import element_type
-from ngraph_mxnet.package import package
+from ngraph_mxnet.program import package
 
 _INTEGERS = (0, 1, -1, 2, 8, 64, 4096, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 62), (1 << 63) - 1, 1 << 64, -(1 << 63))
 _OTHERS: tuple[Any, ...] = (None, True, 0.5, 1e308, "", "x", "f32", [], {}, [0], "ng_relu_f32__avx2")

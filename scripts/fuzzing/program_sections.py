@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.base.errors import GraphError
 from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
-from ngraph_mxnet.package.artefact import ISAS
-from ngraph_mxnet.package.program import Program, ProgramSet, read_programs, section_bytes
+from ngraph_mxnet.program.artefact import ISAS
+from ngraph_mxnet.program.program import Program, ProgramSet, read_programs, section_bytes
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 
 _NUMBERS = (0, 1, 2, 3, 4, 7, 8, 16, 63, 64, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)

@@ -15,8 +15,8 @@ import ngraph_mxnet
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.runtime.artefact import compile_to_file
-from ngraph_mxnet.runtime.compile import Ranged, Weighted
+from ngraph_mxnet.program.compile import Ranged, Weighted
+from ngraph_mxnet.program.export import compile_to_file
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.program import builder
 

@@ -15,13 +15,13 @@ import numpy as np
 
 import ngraph_mxnet
 from fuzzing import artefacts, entries, guarded_runs, mutants, programs
-from ngraph_mxnet.bridges.onnx.inputs import ModelPort
-from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.errors import NGraphError, PackageError
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import read
-from ngraph_mxnet.runtime.backend import load
-from ngraph_mxnet.runtime.executable import NativeExecutable
+from ngraph_mxnet.base.errors import NGraphError, PackageError
+from ngraph_mxnet.frontends.onnx.inputs import ModelPort
+from ngraph_mxnet.program.artefact import read
+from ngraph_mxnet.program.backend import load
+from ngraph_mxnet.program.cache import open_store
+from ngraph_mxnet.program.executable import NativeExecutable
+from ngraph_mxnet.program.package import Package
 
 _SIZES = (2, 3, 4)
 """What an open dimension is bound to."""

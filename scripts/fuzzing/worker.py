@@ -20,14 +20,14 @@ from types import TracebackType
 import atheris
 
 _READERS = [
-    "ngraph_mxnet.bridges.onnx",
-    "ngraph_mxnet.cache",
-    "ngraph_mxnet.package",
+    "ngraph_mxnet.frontends.onnx",
+    "ngraph_mxnet.program.cache",
+    "ngraph_mxnet.program",
     "ngraph_mxnet.targets.cpu.program",
 ]
 with atheris.instrument_imports(include=_READERS):
-    import ngraph_mxnet.bridges.onnx.importer
-    import ngraph_mxnet.bridges.onnx.rules  # noqa: F401  (both are imported late, and would not be measured)
+    import ngraph_mxnet.frontends.onnx.importer
+    import ngraph_mxnet.frontends.onnx.rules  # noqa: F401  (both are imported late, and would not be measured)
     from fuzzing.targets import TARGETS
 
 _DIGITS = 12

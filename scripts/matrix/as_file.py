@@ -42,7 +42,7 @@ def facts(symbol: Symbol, model: Model, ours: Any, expected: Sequence[np.ndarray
     """
     import ngraph_mxnet
     from ngraph_mxnet import _core
-    from ngraph_mxnet.errors import NGraphError
+    from ngraph_mxnet.base.errors import NGraphError
     from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 
     arrays = {name: array.asnumpy() for name, array in {**ours.arg_dict, **ours.aux_dict}.items()}

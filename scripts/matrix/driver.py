@@ -16,7 +16,7 @@ from typing import Any
 
 import workers
 
-from ngraph_mxnet.installation import without_settings
+from ngraph_mxnet.base.installation import without_settings
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 LOG_LINES = 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import Device
 from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.program import Buffer, Program

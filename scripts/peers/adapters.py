@@ -42,7 +42,7 @@ class Adapter(Protocol):
 
 def _require_precision() -> None:
     """Refuse to measure float32 under another name."""
-    from ngraph_mxnet.runtime.backend import get_backend
+    from ngraph_mxnet.program.backend import get_backend
 
     notices = get_backend("CPU").notices()
     if notices:

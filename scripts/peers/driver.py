@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from workers import SCRIPTS, absolute_path
 
-from ngraph_mxnet.experiments.store import busy_processes
+from ngraph_mxnet.tools.experiments.store import busy_processes
 from peers import stats
 from peers.layers import layer_of
 from peers.nets import net_of

@@ -7,8 +7,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngraph_mxnet.experiments.store import machine
-from ngraph_mxnet.installation import versions_of
+from ngraph_mxnet.base.installation import versions_of
+from ngraph_mxnet.tools.experiments.store import machine
 
 PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")

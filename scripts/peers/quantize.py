@@ -60,11 +60,11 @@ def write_onnxruntime(prefix: str, batch: int) -> None:
 def write_ngraph(prefix: str, batch: int) -> None:
     """`PREFIX-bN-recipe.json`."""
     import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
     from ngraph_mxnet.passes.base import PassManager
+    from ngraph_mxnet.plugin.whole import WholeSymbol
+    from ngraph_mxnet.program.compile import compile as compile_graph
     from ngraph_mxnet.quantisation.apply import Recipe, calibrate, observed, outline_of
     from ngraph_mxnet.quantisation.calibration import Calibration
-    from ngraph_mxnet.runtime.compile import compile as compile_graph
     from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
     samples = _samples(prefix, batch)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ngraph_mxnet.cli.runs import recorded_store
-from ngraph_mxnet.experiments.store import ROUND, Run, StoreError, add_runs, collect, own_command
+from ngraph_mxnet.tools.cli.runs import recorded_store
+from ngraph_mxnet.tools.experiments.store import ROUND, Run, StoreError, add_runs, collect, own_command
 
 
 def record_cases(kind: str, report: dict[str, Any], record: bool | None) -> None:

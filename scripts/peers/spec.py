@@ -102,7 +102,7 @@ class PeerSpec:
 
     def environment(self, threads: int, cache: str) -> dict[str, str]:
         """The environment of the peer's process: this one's, less what would reach some peers only."""
-        from ngraph_mxnet.installation import without_settings  # not in peers, which read this module, too
+        from ngraph_mxnet.base.installation import without_settings  # not in peers, which read this module, too
 
         own = {"OMP_NUM_THREADS": str(threads), "NGRAPH_CACHE_DIR": cache, "MXNET_SUBGRAPH_VERBOSE": "0"}
         if self.module != "ngraph_mxnet":

@@ -14,7 +14,7 @@ from op_records import RECORDS, Record, array_of
 from ngraph_mxnet.autodiff import differentiate, why_not
 from ngraph_mxnet.autodiff.reverse import ADJOINTS, NO_DERIVATIVE, REFUSED
 from ngraph_mxnet.ir import Builder, Graph, TensorType, all_ops, element_type
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 STEP = 1e-6
 KINKED = {"relu", "abs", "clamp", "leaky_relu", "elu", "hard_swish", "prelu", "maximum", "minimum", "reduce_max",

@@ -10,10 +10,10 @@ from test_adjoints import check_gradients
 
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.autodiff.reverse import described
-from ngraph_mxnet.errors import GraphError, UnsupportedError
+from ngraph_mxnet.base.errors import GraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops
 from ngraph_mxnet.ir.graph import verify
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 
 def mlp(element: str) -> Graph:

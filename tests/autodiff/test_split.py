@@ -13,10 +13,10 @@ from random_graphs import graphs
 from test_differentiate import GRAPHS, arrays_for
 
 from ngraph_mxnet.autodiff import differentiate, split
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.ir.graph import verify
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 
 def whole_and_halves(graph: Graph, wanted: list[str], early: int, backend: str,

@@ -7,9 +7,9 @@ import pytest
 
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.autodiff.reverse import described
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 SHAPE = (2, 3, 4, 6)
 

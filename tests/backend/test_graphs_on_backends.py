@@ -17,14 +17,14 @@ from random_graphs import graphs
 from refusals import STEPS
 from test_ops_on_backends import assert_close, assert_packed, backend_named, tolerance_on
 
-from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, PackageError, UnsupportedError
+from ngraph_mxnet.base.errors import ConfigError, GraphError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import Backend, backends, get_backend, load, register_backend
-from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.executable import InputError
+from ngraph_mxnet.program.backend import Backend, backends, get_backend, load, register_backend
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.executable import InputError
+from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
 each_backend = pytest.mark.parametrize("name", backends())

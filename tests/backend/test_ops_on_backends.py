@@ -16,13 +16,13 @@ from hypothesis.errors import NoSuchExample
 from op_records import RECORDS, array_of, tolerance_for
 from refusals import NEVER_RUN, PLACED, REFUSALS, entries, may_refuse
 
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.base.errors import PackageError
 from ngraph_mxnet.ir import Builder, Node, all_ops
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import Backend, backends, get_backend, load
-from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.program.backend import Backend, backends, get_backend, load
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.executable import Executable
+from ngraph_mxnet.program.package import Package
 
 MANY = 60
 """Cases of an op that all backends are asked about."""

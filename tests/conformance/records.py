@@ -3,7 +3,7 @@
     Record("sum", drawn_reduction)                     # `drawn_reduction(draw)` gives a Case
 
 A case lists the operands that a caller passes; parameters that MXNet adds by itself (weights, running statistics)
-get the shapes that it infers. Draw what MXNet accepts: what it refuses belongs into `tests/bridges/mxnet`, what we
+get the shapes that it infers. Draw what MXNet accepts: what it refuses belongs into `tests/plugin`, what we
 leave to it on purpose into a `Left` row.
 """
 

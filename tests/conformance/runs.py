@@ -15,9 +15,9 @@ from mxnet.symbol._internal import _symbol_creator
 from mxnet_registry import operator
 from records import Case, Operand, Record
 
-from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 Arrays = dict[str, np.ndarray]
 

@@ -18,12 +18,12 @@ from runs import Arrays, arrays_for, build, import_case
 from test_gradients import LEFT_OUT, Native, native_step
 
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
-from ngraph_mxnet.bridges.mxnet.training.graph import import_training
-from ngraph_mxnet.bridges.mxnet.training.rules import STATE
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.rules.registry import find_rule
 from ngraph_mxnet.ir import Graph, TensorType, element_type
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.plugin.training.graph import import_training
+from ngraph_mxnet.plugin.training.rules import STATE
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 INF, NAN = np.inf, np.nan
 POINTS: dict[str, tuple[float, ...]] = {

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from records import Left, Record
 from runs import arrays_for, build, compare, import_case
 
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import canonical
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import canonical
 
 MODES = {"interpreter": ("INTERPRETER", {}), "dex": ("CPU", {}), "codegen": ("CPU", {"NGRAPH_CODEGEN": "1"})}
 FEW, MANY = 3, int(os.environ.get("CONFORMANCE_DRAWS", "200"))

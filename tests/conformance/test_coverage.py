@@ -10,8 +10,8 @@ import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 from families import RECORDS
 from mxnet.base import _LIB, check_call, py_str
 
-from ngraph_mxnet.bridges.mxnet.rules.registry import LEFT, all_rules, why_left
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import aliases, canonical
+from ngraph_mxnet.frontends.mxnet.attrs import aliases, canonical
+from ngraph_mxnet.frontends.mxnet.rules.registry import LEFT, all_rules, why_left
 
 
 def _registered() -> dict[str, str]:

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from records import Case, Operand, Record
 from runs import Arrays, _agree, arrays_for, build, run_native
 
-from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-from ngraph_mxnet.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.base.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol as size_symbol
-from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.ranges import RangeExecutable, Template
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import compile as compile_graph
+from ngraph_mxnet.program.ranges import RangeExecutable, Template
 
 Draw = Callable
 _UNCHECKED = ("_sg_", "_contrib_quantized", "Convolution_v1", "Reshape", "_np_reshape", "_npx_reshape")

@@ -9,7 +9,7 @@ import pytest
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 LAYERS = 6
 

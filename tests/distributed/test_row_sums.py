@@ -17,7 +17,7 @@ PRELUDE = """
 import hashlib, os
 from ngraph_mxnet.distributed import Rows, broadcast_rows, sum_rows, world
 from ngraph_mxnet.distributed.world import RankFacts
-from ngraph_mxnet.errors import DistributedError
+from ngraph_mxnet.base.errors import DistributedError
 kv = world()
 """
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ngraph_mxnet import _core
+from ngraph_mxnet.base.errors import DistributedError
 from ngraph_mxnet.distributed.world import (
     Invitation,
     PeerWatch,
@@ -24,7 +25,6 @@ from ngraph_mxnet.distributed.world import (
     describe_mismatch,
     listen,
 )
-from ngraph_mxnet.errors import DistributedError
 
 TOKEN = "secret"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 from blocks import ROOT
 
-from ngraph_mxnet import config
-from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.base import config
+from ngraph_mxnet.tools.cli.commands import main
 
 READERS_FILES = {"your_script.py", "script.py", "SCRIPT", "serve.py"}
 """Scripts that the reader has."""

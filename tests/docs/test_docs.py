@@ -6,7 +6,7 @@ import re
 
 from blocks import PAGES, ROOT
 
-from ngraph_mxnet import config
+from ngraph_mxnet.base import config
 
 
 def test_the_table_of_variables_is_the_generated_one() -> None:

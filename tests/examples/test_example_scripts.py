@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from bf16_machine import allow_bf16
 
-from ngraph_mxnet.experiments.store import Store
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+from ngraph_mxnet.tools.experiments.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"

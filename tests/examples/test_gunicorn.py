@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from ngraph_mxnet import config
+from ngraph_mxnet.base import config
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"

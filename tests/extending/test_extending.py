@@ -145,8 +145,8 @@ def test_an_mxnet_rule() -> None:
         import mxnet as mx
         import toy_mxnet_rule
         from ngraph_mxnet import _core
-        from ngraph_mxnet.cache import package_identity
-        from ngraph_mxnet.registry import this_process
+        from ngraph_mxnet.program.cache import package_identity
+        from ngraph_mxnet.base.registry import this_process
 
         net = mx.sym.image.to_tensor(mx.sym.var("x"))
         net = mx.sym.Activation(mx.sym.Convolution(net, num_filter=4, kernel=(3, 3), name="conv"), act_type="relu")
@@ -205,7 +205,7 @@ def test_a_target(tmp_path: Path) -> None:
     run("""
         import toy_kernel
         from ngraph_mxnet.ir import count_ops
-        from ngraph_mxnet.runtime.backend import backends
+        from ngraph_mxnet.program.backend import backends
 
         assert "TOY" in backends()
         b = Builder(name="net")
@@ -250,7 +250,7 @@ def test_nothing_of_this_package_is_from_outside() -> None:
     """Or processes would not find what others keep on disk."""
     run("""
         import ngraph_mxnet.targets.cpu.lower, ngraph_mxnet.targets.cpu.kernels
-        import ngraph_mxnet.bridges.mxnet.rules, ngraph_mxnet.bridges.onnx.rules
+        import ngraph_mxnet.frontends.mxnet.rules, ngraph_mxnet.frontends.onnx.rules
         from ngraph_mxnet import registry
         assert registry.outside_build() == ""
     """)
@@ -273,7 +273,7 @@ def test_an_op_is_one_block_and_a_rule_one_function() -> None:
 def test_an_elementwise_op_is_one_row_and_its_rules() -> None:
     package = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))
                if re.search(r"\bacosh\b", path.read_text(encoding="utf-8"))]
-    assert package == [*(f"bridges/{name}/rules/elementwise.py" for name in ("mxnet", "onnx")), "ops/elementwise.py"]
+    assert package == [*(f"frontends/{name}/rules/elementwise.py" for name in ("mxnet", "onnx")), "ops/elementwise.py"]
 
 
 def test_a_row_makes_all_kernels_generated_code_and_gradient() -> None:
@@ -362,15 +362,13 @@ def test_the_guide_names_every_file_that_knows_of_one(what: str) -> None:
         if path.suffix in (".py", ".json", ".cc", ".h", ".ngraph", ".txt") and "tests/extending" not in name and (
                 word.search(path.read_text(encoding="utf-8")) or path.stem == WITNESSES[what]):
             found.append(name)
-    own = ["ngraph_mxnet/targets/hybrid.py"] if what == "backend" else []
+    own = ["ngraph_mxnet/targets/hybrid/backend.py"] if what == "backend" else []
     unnamed = [name for name in found if not any(fnmatch(name, pattern) or fnmatch(name, f"*/{pattern}")
                                                  for pattern in (*patterns, *own))]
     assert found and not unnamed, f"the guide to add {what} does not name {', '.join(unnamed)}"
 
 
-def test_the_layout_names_every_folder_of_the_package() -> None:
-    package, rooms = TESTS.parent / "ngraph_mxnet", {"bridges", "targets"}
-    found = [path for path in package.iterdir() if path.name not in rooms]
-    found += [path for room in rooms for path in (package / room).iterdir()]
-    folders = {str(path.relative_to(TESTS.parent)) for path in found if path.is_dir() and path.name != "__pycache__"}
+def test_the_layout_names_every_room() -> None:
+    found = [path for path in (TESTS.parent / "ngraph_mxnet").iterdir() if path.name != "__pycache__"]
+    folders = {str(path.relative_to(TESTS.parent)) for path in found if path.is_dir()}
     assert folders <= set(re.findall(r"^\| `([\w/]+)` ", CONTRIBUTING, re.MULTILINE))

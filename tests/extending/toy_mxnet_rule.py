@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import toy_kernel  # noqa: F401  (registers the op, and how the CPU runs it)
 
-from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, rule
-from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, rule
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import toy_kernel  # noqa: F401  (registers the op, and how the CPU runs it)
 
-from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, rule
 from ngraph_mxnet.ir import Builder, Value
 
 

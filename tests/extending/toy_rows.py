@@ -8,7 +8,7 @@ from op_records import RECORDS, Case, Draw, Record
 from refusals import REFUSALS
 
 from ngraph_mxnet.ir import TensorType, element_type
-from ngraph_mxnet.runtime.backend import backends
+from ngraph_mxnet.program.backend import backends
 
 
 def _images(draw: Draw) -> Case:

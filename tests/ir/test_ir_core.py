@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ngraph_mxnet.errors import GraphError, TypeRuleError
+from ngraph_mxnet.base.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, count_ops, element_type, get_op, register_op, verify
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, Role
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from op_records import RECORDS
 from random_graphs import graphs
 
-from ngraph_mxnet.errors import GraphError, NGraphError
+from ngraph_mxnet.base.errors import GraphError, NGraphError
 from ngraph_mxnet.ir import Builder, Graph, all_ops, get_op, parse_graph, print_graph, verify
 from ngraph_mxnet.ir.opdef import FORMER
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.base.errors import GraphError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, element_type
 from ngraph_mxnet.ir.graph import extract
 from ngraph_mxnet.ir.module import Changes, Derivation, Flow, Module, Modules, Shared, Step, changes_of, single_step

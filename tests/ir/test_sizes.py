@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.base.errors import GraphError
 from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, because, parse_dim, parse_guard, split_sizes
 from ngraph_mxnet.ir.sizes import (
     MOST,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_records import RECORDS, array_of
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir import all_ops, get_op, register_op
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import broadcast_shape

@@ -9,7 +9,7 @@ import pytest
 
 from ngraph_mxnet.ir import Builder, Graph, get_op
 from ngraph_mxnet.ops.training import philox
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 
 # Of the authors' Random123, tests/kat_vectors.
 ANSWERS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.base.errors import TypeRuleError
 from ngraph_mxnet.ir import Builder
 
 # op, operand types, attributes, the error's text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.base.errors import TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, Value
 
 

@@ -8,7 +8,7 @@ from cluster_graphs import cluster_graphs
 from hypothesis import given, settings
 from random_graphs import graphs
 
-from ngraph_mxnet.errors import GraphError, TypeRuleError
+from ngraph_mxnet.base.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph, print_graph, verify
 from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass

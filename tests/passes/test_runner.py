@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pass_helpers import ops
 
-from ngraph_mxnet.debug import Dump, to_dot
-from ngraph_mxnet.errors import ConfigError, GraphError
+from ngraph_mxnet.base.errors import ConfigError, GraphError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph
 from ngraph_mxnet.passes import FixedPoint, PassManager, optimize, shared_passes
 from ngraph_mxnet.passes.base import fingerprint
 from ngraph_mxnet.passes.simplify import DeadCode, algebraic
+from ngraph_mxnet.tools.debug import Dump, to_dot
 
 
 def chain(length: int = 4) -> Graph:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import CalibrationError, ConfigError, UnsupportedError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import fingerprint
 from ngraph_mxnet.quantisation.calibration import FORMAT, METHODS, VERSION, Calibration, Histogram, choose

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.quantisation.session.report import MOST_EVALUATIONS, Decision, Layer, control
 
 LAYERS = st.lists(st.tuples(st.floats(0, 1), st.floats(-0.1, 1)), max_size=300).map(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir.graph import Builder, Node, constant_of
 from ngraph_mxnet.quantisation.calibration import weight_scales
 from ngraph_mxnet.quantisation.layers import Maker, bias_correction, equalisation_scales, smoothing_factors

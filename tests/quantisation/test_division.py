@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.errors import CalibrationError
+from ngraph_mxnet.base.errors import CalibrationError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.ir.graph import count_ops
 from ngraph_mxnet.passes.base import PassManager
@@ -107,7 +107,7 @@ def test_results_in_float_stay(graph: Graph, seed: int, are_constants: bool) -> 
 
 def with_constants(graph: Graph, seed: int = 0) -> Graph:
     """Its weights, or vectors of ones for norms, as constants."""
-    from ngraph_mxnet.runtime.compile import bind_weights
+    from ngraph_mxnet.program.compile import bind_weights
 
     def content(parameter: Value) -> np.ndarray:
         array = numbers(*parameter.shape, seed=seed)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.quantisation.calibration import BINS, Histogram
 
 NUMBERS = st.one_of(st.just(0.0), st.floats(width=32), st.floats(-100, 100, width=32))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.quantisation.calibration import (
     BINS,
     METHODS,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.errors import CalibrationError
+from ngraph_mxnet.base.errors import CalibrationError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.quantisation.apply import Fit, Recipe, Scale, outline_of, products
 from ngraph_mxnet.quantisation.layers import Outline, matched
-from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 

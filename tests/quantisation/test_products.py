@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantisation.apply import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.quantisation.calibration import BOUNDS, LEAST_SCALE, affine, clipped, symmetric, weight_scales
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

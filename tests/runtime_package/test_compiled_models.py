@@ -56,7 +56,7 @@ def model(request: pytest.FixtureRequest,
 
 
 def in_process(block: mx.gluon.HybridBlock, isa: str, x: np.ndarray) -> np.ndarray:
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+    from ngraph_mxnet.plugin.whole import WholeSymbol
 
     shapes = {"data": x.shape}
     graph, weights = WholeSymbol.of_block(block, shapes).graph("CPU", shapes)

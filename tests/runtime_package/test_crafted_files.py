@@ -21,10 +21,10 @@ from crafted import Crafted
 from fuzzing import artefacts
 
 import ngraph_runtime
+from ngraph_mxnet.base.files import FieldReader
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.package.artefact import HEADER, SECTION, Kind, Reference, check
-from ngraph_mxnet.package.files import FieldReader
-from ngraph_mxnet.package.program import read_programs
+from ngraph_mxnet.program.artefact import HEADER, SECTION, Kind, Reference, check
+from ngraph_mxnet.program.program import read_programs
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_runtime import ModelError
 
@@ -144,7 +144,7 @@ def counts_in(code: bytes, sections: list[artefacts.Section]) -> list[int]:
             places.extend(at + 4 * place for place in counted)
             return super().numbers(form)
 
-    with mock.patch("ngraph_mxnet.package.program.FieldReader", Recorded):
+    with mock.patch("ngraph_mxnet.program.program.FieldReader", Recorded):
         read_programs("baseline", 0, content, memoryview(data))
     return places
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ngraph_runtime
-from ngraph_mxnet.version import __version__
+from ngraph_mxnet.base.version import __version__
 
 SOURCE = Path(__file__).with_name("first_output.c")
 MINOR = ".".join(__version__.split(".")[:2])

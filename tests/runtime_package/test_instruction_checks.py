@@ -26,7 +26,7 @@ from record_checks import Levels, Validator  # noqa: E402
 
 from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
-from ngraph_mxnet.package.artefact import read  # noqa: E402
+from ngraph_mxnet.program.artefact import read  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402

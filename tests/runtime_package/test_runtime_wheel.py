@@ -19,7 +19,7 @@ PREBUILT = "NGRAPH_RUNTIME_PREBUILT"
 
 
 def version() -> str:
-    found = re.search(r'"(.+)"', (ROOT / "ngraph_mxnet" / "version.py").read_text().splitlines()[-1])
+    found = re.search(r'"(.+)"', (ROOT / "ngraph_mxnet" / "base" / "version.py").read_text().splitlines()[-1])
     assert found
     return found[1]
 

@@ -25,9 +25,9 @@ from peers.process import PeerError, PeerProcess, PeerUnavailable
 from rich.console import Console
 
 from ngraph_mxnet import explain
-from ngraph_mxnet.bridges.onnx.importer import import_model
-from ngraph_mxnet.bridges.onnx.model import read_model
-from ngraph_mxnet.experiments.store import Store
+from ngraph_mxnet.frontends.onnx.importer import import_model
+from ngraph_mxnet.frontends.onnx.model import read_model
+from ngraph_mxnet.tools.experiments.store import Store
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_peers.py"
 TIMES = st.lists(st.floats(0.1, 1e3), min_size=1, max_size=8)

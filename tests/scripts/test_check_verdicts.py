@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ngraph_mxnet.experiments.store import Store
+from ngraph_mxnet.tools.experiments.store import Store
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_verdicts.py"
 

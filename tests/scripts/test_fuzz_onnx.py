@@ -14,11 +14,11 @@ import pytest
 from fuzzing import artefacts, entries, mutants, program_sections
 from fuzzing.targets import TARGETS, WrongError, try_model, try_store
 
-from ngraph_mxnet.bridges.onnx import model
-from ngraph_mxnet.bridges.onnx.rules.registry import all_rules
-from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.package.artefact import FORMAT, HEADER, ISAS, Kind
-from ngraph_mxnet.package.program import read_programs, section_bytes
+from ngraph_mxnet.frontends.onnx import model
+from ngraph_mxnet.frontends.onnx.rules.registry import all_rules
+from ngraph_mxnet.program.artefact import FORMAT, HEADER, ISAS, Kind
+from ngraph_mxnet.program.cache import open_store
+from ngraph_mxnet.program.program import read_programs, section_bytes
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
 MODELS = (

@@ -29,7 +29,7 @@ from fuzzing.values.shrinking import Drawn, isolated
 from fuzzing.values.trials import FAMILIES, Trial
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx.rules.registry import all_rules
+from ngraph_mxnet.frontends.onnx.rules.registry import all_rules
 from ngraph_mxnet.ir import Builder, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY
 from ngraph_mxnet.ir.types import f32

@@ -31,7 +31,7 @@ def test_right():
     assert net(mx.nd.ones((2, 3))).shape == (2, 4)
 
 def test_wrong_under_ngraph():
-    from ngraph_mxnet.bridges.mxnet.binding.executor import NGraphExecutor
+    from ngraph_mxnet.plugin.binding.executor import NGraphExecutor
     executor = mx.sym.exp(mx.sym.Variable("x")).simple_bind(mx.cpu(), x=(64, 64), grad_req="null")
     results = executor.forward(is_train=False)
     if os.environ.get("MXNET_SUBGRAPH_BACKEND"):
@@ -86,7 +86,7 @@ def test_outcomes_of_all_ways(checkout: Path, tmp_path: Path) -> None:
 def test_a_mismatch_fails_the_test(checkout: Path) -> None:
     """Compiled results are spoilt before they are compared; a process that dies is replaced."""
     spoil = """
-from ngraph_mxnet.bridges.mxnet.binding.executor import NGraphExecutor
+from ngraph_mxnet.plugin.binding.executor import NGraphExecutor
 right = NGraphExecutor.forward
 def forward(self, is_train=False, **kwargs):
     outputs = right(self, is_train, **kwargs)

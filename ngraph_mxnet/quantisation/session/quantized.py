@@ -20,10 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, listed
-from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.package.artefact import Summary
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError, listed
+from ngraph_mxnet.base.forks import ForkSafeLock
+from ngraph_mxnet.base.rendered import progress
+from ngraph_mxnet.program.artefact import Summary
+from ngraph_mxnet.program.compile import Ranged, Weighted, compile
+from ngraph_mxnet.program.executable import Executable
+from ngraph_mxnet.program.export import compile_to_file
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, calibrate
 from ngraph_mxnet.quantisation.calibration import METHODS, Calibration, Channels
 from ngraph_mxnet.quantisation.layers import BIAS, CORRECTIONS
@@ -56,10 +60,6 @@ from ngraph_mxnet.quantisation.session.samples import (
     shapes_at_hand,
     usages_of,
 )
-from ngraph_mxnet.rendered import progress
-from ngraph_mxnet.runtime.artefact import compile_to_file
-from ngraph_mxnet.runtime.compile import Ranged, Weighted, compile
-from ngraph_mxnet.runtime.executable import Executable
 
 TRIED = ("minmax", "mse", "percentile_99.99")
 """The methods of which the best is taken where none is asked for."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.rendered import Rendered, line, make_figure, notice, save_figure, table
+from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.rendered import Rendered, line, make_figure, notice, save_figure, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.api import graphs_of
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed, require_weights
+from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError, listed, require_weights
+from ngraph_mxnet.frontends.kinds import Kind, kind_of
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import Ranged, Weighted, bind_weights, compile
+from ngraph_mxnet.program.executable import Executable, InputError, Usage, as_array
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, observed, outline_of, products
 from ngraph_mxnet.quantisation.calibration import Channels
 from ngraph_mxnet.quantisation.division import DivideData, factors_of
 from ngraph_mxnet.quantisation.layers import Outline, data_axis
-from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.compile import Ranged, Weighted, bind_weights, compile
-from ngraph_mxnet.runtime.executable import Executable, InputError, Usage, as_array
 
 Arrays = Mapping[str, np.ndarray]
 LABELS = ("labels", "label")
@@ -341,7 +341,7 @@ class Source:
             own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
             return Source(model, held, dtypes, list(own), own)
         if kind is Kind.SYMBOL:
-            from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol, read_params
+            from ngraph_mxnet.plugin.whole import data_inputs, load_symbol, read_params
 
             require_weights(params)
             symbol = load_symbol(model)
@@ -351,8 +351,8 @@ class Source:
             return Source(model, params, dtypes, list(shapes) or _names(example))
         if params is not None:
             raise ConfigError("params= is for symbols and graphs; other models hold their weights")
-        from ngraph_mxnet.bridges.onnx.inputs import input_types
-        from ngraph_mxnet.bridges.onnx.model import read_model
+        from ngraph_mxnet.frontends.onnx.inputs import input_types
+        from ngraph_mxnet.frontends.onnx.model import read_model
 
         read = read_model(model)
         types = input_types(read)

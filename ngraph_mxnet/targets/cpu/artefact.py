@@ -13,16 +13,16 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, PackageError, listed
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError, PackageError, listed
+from ngraph_mxnet.base.files import ALIGNMENT
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.ranges import Guards, assuming, because
 from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, is_symbolic
 from ngraph_mxnet.ir.types import Role, TensorType, u8
-from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS
-from ngraph_mxnet.package.files import ALIGNMENT
-from ngraph_mxnet.package.program import IsaProgram, Program
 from ngraph_mxnet.passes.clusters import MAIN
+from ngraph_mxnet.program.artefact import AFTER, DEFAULT_ISAS
+from ngraph_mxnet.program.program import IsaProgram, Program
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported

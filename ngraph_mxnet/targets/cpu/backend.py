@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError, PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import IN_FORCE
 from ngraph_mxnet.ir.types import Role, TensorType, u8
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.program import IsaProgram
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.clusters import MAIN, split_prepare
+from ngraph_mxnet.program.backend import Backend, DeviceCosts
+from ngraph_mxnet.program.executable import Executable, Lowered, NativeExecutable, Usage, input_ports, output_ports
+from ngraph_mxnet.program.package import Package
+from ngraph_mxnet.program.program import IsaProgram
+from ngraph_mxnet.program.ranges import Template
+from ngraph_mxnet.program.trace import Event, recorder, span
 from ngraph_mxnet.quantisation.apply import Fit
-from ngraph_mxnet.runtime.backend import Backend, DeviceCosts
-from ngraph_mxnet.runtime.executable import Executable, Lowered, NativeExecutable, Usage, input_ports, output_ports
-from ngraph_mxnet.runtime.ranges import Template
-from ngraph_mxnet.runtime.trace import Event, recorder, span
 from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
@@ -231,7 +231,7 @@ class CPUBackend(Backend):
         return costs.measured(graph, wanted.threads) if wanted.costs == "measured" else costs.modelled(wanted.threads)
 
     def explain(self, graphs: Sequence[Graph]) -> Explained:
-        from ngraph_mxnet.runtime.compile import compile
+        from ngraph_mxnet.program.compile import compile
         from ngraph_mxnet.targets.cpu.report import Explained
 
         return Explained.of([compile(graph, self.name) for graph in graphs])

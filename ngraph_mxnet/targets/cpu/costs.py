@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.cache import get_or_make
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost
-from ngraph_mxnet.runtime.backend import DeviceCosts, get_backend
-from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.feeds import SEED, random_inputs
-from ngraph_mxnet.runtime.trace import recorder
+from ngraph_mxnet.program.backend import DeviceCosts, get_backend
+from ngraph_mxnet.program.cache import get_or_make
+from ngraph_mxnet.program.executable import Executable
+from ngraph_mxnet.program.feeds import SEED, random_inputs
+from ngraph_mxnet.program.trace import recorder
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.tuning import machine_identity
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ngraph_mxnet.package.artefact import isa_number
+from ngraph_mxnet.program.artefact import isa_number
 from ngraph_mxnet.targets.cpu.checks import Check, Op, made
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 from ngraph_mxnet.targets.cpu.params import KERNELS

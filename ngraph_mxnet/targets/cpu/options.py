@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError
+from ngraph_mxnet.program.backend import read_count, read_switch, require_known
 from ngraph_mxnet.quantisation.apply import Recipe
-from ngraph_mxnet.runtime.backend import read_count, read_switch, require_known
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_instruction_set, kernels_of
 
 OPTIONS = {

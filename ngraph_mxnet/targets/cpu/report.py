@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.rendered import Rendered, common_prefix, facts_table, percent, table
 from ngraph_mxnet.ir.module import Flow
-from ngraph_mxnet.rendered import Rendered, common_prefix, facts_table, percent, table
-from ngraph_mxnet.runtime.executable import KernelCall, Lowered, PlannedBuffer
-from ngraph_mxnet.runtime.trace import Event, recorder
+from ngraph_mxnet.program.executable import KernelCall, Lowered, PlannedBuffer
+from ngraph_mxnet.program.trace import Event, recorder
 from ngraph_mxnet.targets.cpu.lower import Lowering
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
-from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.runtime.backend import Backend, DeviceCosts, read_count, read_samples
+from ngraph_mxnet.program.backend import Backend, DeviceCosts, read_count, read_samples
+from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.nnp.access import full, read, ways
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import PART, NNPExecutable, NNPReplicas

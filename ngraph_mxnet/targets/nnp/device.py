@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet import registry
-from ngraph_mxnet.errors import ConfigError, NGraphError
+from ngraph_mxnet.base import registry
+from ngraph_mxnet.base.errors import ConfigError, NGraphError
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable

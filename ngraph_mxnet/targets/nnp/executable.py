@@ -14,16 +14,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError
+from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
 from ngraph_mxnet.ir.types import Role, Shape
-from ngraph_mxnet.package import Package, decode_graph, decode_module, encode_graph
-from ngraph_mxnet.package.package import count, text
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE, split_prepare
-from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.executable import Executable, InputError, checked_array, ports_of
+from ngraph_mxnet.program.package import Package, count, decode_graph, decode_module, encode_graph, text
 from ngraph_mxnet.targets.nnp.access import ways
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator

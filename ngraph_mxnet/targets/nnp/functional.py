@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.base.errors import NGraphError
+from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.nnp.program import OPS, Buffer, Instruction, Program, Tile, whole

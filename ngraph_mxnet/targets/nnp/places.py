@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.access import Box, full

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError, TypeRuleError
+from ngraph_mxnet.base.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.parser import parse_graph

@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, last_reads
 from ngraph_mxnet.quantisation.calibration import Histogram, choose_symmetric, symmetric, weight_scales
 from ngraph_mxnet.quantisation.layers import weight_axes

@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from ngraph_mxnet import config
-from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.rendered import Rendered, facts_table, percent, table
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.forks import ForkSafeLock
+from ngraph_mxnet.base.rendered import Rendered, facts_table, percent, table
 from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.program import Program
 from ngraph_mxnet.targets.nnp.timing import Timeline, capacity, simulate

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner

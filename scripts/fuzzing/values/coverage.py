@@ -1,4 +1,4 @@
-"""What the trials of a run reached: kernels, passes that changed a graph, lowering rules and rules of both bridges."""
+"""What the trials of a run reached: kernels, passes that changed a graph, lowerings, rules of both frontends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet.bridges.onnx.rules.registry import all_rules as onnx_rules
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.onnx.rules.registry import all_rules as onnx_rules
 from ngraph_mxnet.passes.base import PassManager, PassRecord
 from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.lower.context import LoweringRule
@@ -63,7 +63,7 @@ def watch() -> None:
 
 def watch_mxnet() -> None:
     """The rules of MXNet's bridge, too, which needs MXNet."""
-    from ngraph_mxnet.bridges.mxnet.rules.registry import all_rules
+    from ngraph_mxnet.frontends.mxnet.rules.registry import all_rules
 
     for name, rule in all_rules().items():
         all_rules()[name] = replace(rule, lower=_counted("MXNet rules", name, rule.lower))
@@ -80,7 +80,7 @@ def _pass_names(passes: Iterable[Any]) -> list[str]:
 
 def there_are() -> dict[str, list[str]]:
     """All that could be reached, by kind."""
-    from ngraph_mxnet.bridges.mxnet.rules.registry import all_rules
+    from ngraph_mxnet.frontends.mxnet.rules.registry import all_rules
 
     return {"kernels": list(KERNELS), "lowerings": list(RULES), "passes": list(dict.fromkeys(_pass_names(pipeline()))),
             "ONNX rules": [_onnx_name(*key) for key in onnx_rules()], "MXNet rules": list(all_rules())}

@@ -83,7 +83,7 @@ DEPARTURES: tuple[Departure, ...] = (
               "NaN in float32 and float64, in ONNX Runtime too; in float16 it compares, and says 0.",
               lambda trial, error: "float16" in error.detail and "found nan, expected 0.0" in error.detail),
     Departure("weights of n-grams in another order", "ONNX Runtime", ("TfIdfVectorizer",),
-              "ONNX's reference evaluator, which tests/bridges/onnx/test_against_reference.py asks, takes them by "
+              "ONNX's reference evaluator, which tests/frontends/onnx/test_against_reference.py asks, takes them by "
               "the column of the result. ONNX Runtime takes them by the place in the pool."),
 )
 

@@ -12,8 +12,8 @@ import ngraph_mxnet
 from fuzzing.values.kinds import KINDS, Kind
 from fuzzing.values.trials import Trial
 from ngraph_mxnet import _core
-from ngraph_mxnet.package.artefact import load
-from ngraph_mxnet.runtime.artefact import compile_to_file
+from ngraph_mxnet.program.artefact import load
+from ngraph_mxnet.program.export import compile_to_file
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 
 

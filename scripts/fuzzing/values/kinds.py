@@ -12,7 +12,7 @@ import numpy as np
 from fuzzing.values.closeness import EXACT, WrongError
 from fuzzing.values.interpretation import Moved, Run, TooLargeError, bounded, nudging
 from fuzzing.values.trials import Trial
-from ngraph_mxnet.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.base.errors import NGraphError, UnsupportedError
 
 
 class NoJudgeError(Exception):

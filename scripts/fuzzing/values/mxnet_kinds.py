@@ -9,9 +9,9 @@ from fuzzing.values.closeness import WrongError
 from fuzzing.values.interpretation import nudging
 from fuzzing.values.kinds import KINDS, Kind, NoJudgeError
 from fuzzing.values.trials import Feeds, Trial
-from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.program.compile import compile as compile_graph
 
 # isort: split
 import mxnet as mx

@@ -174,7 +174,7 @@ def run_judge(path: Path) -> None:
 
 
 def load_families() -> None:
-    """And the kinds of trials, and what counts the rules of both bridges."""
+    """And the kinds of trials, and what counts the rules of both frontends."""
     for kind in ("onnx_kind", "graph_kind", "mxnet_kinds", "training_kind"):
         import_module(f"fuzzing.values.{kind}")
     for path in sorted((Path(__file__).parent / "families").glob("[!_]*.py")):

@@ -14,8 +14,8 @@ import pytest
 from clusters.measured import Measured, compare
 from clusters.study import UNCHANGED, Study, plot, study, variants
 
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.distributed.simulation import Cluster, Gradient, Link, Scheme, SimulationError, Trace, predict
-from ngraph_mxnet.errors import ConfigError
 
 TRACE = Trace("net", 16, 2, "a CPU", 0.02, 0.04, 0.002, (
     Gradient("dense", 8 << 20, 0.004), Gradient("deep", 20 << 20, 0.02), Gradient("bias", 4 << 10, 0.03),

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from toy_pass import toy_pass
 
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.base.errors import PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import single_step
-from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.pipelines import simplifying
-from ngraph_mxnet.runtime.backend import Backend, DeviceCosts
-from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+from ngraph_mxnet.program.backend import Backend, DeviceCosts
+from ngraph_mxnet.program.executable import Executable, input_ports, output_ports
+from ngraph_mxnet.program.package import Package, decode_module, encode_graph
 
 STEP = "toy"
 

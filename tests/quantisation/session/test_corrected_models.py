@@ -15,7 +15,7 @@ import pytest
 from mxnet.gluon import HybridBlock, nn
 
 import ngraph_mxnet
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.quantisation.apply import Recipe
 from ngraph_mxnet.quantisation.session import quantized as session
 from ngraph_mxnet.quantisation.session.quantized import Quantized

@@ -19,13 +19,13 @@ from mxnet.gluon import nn
 from onnx_models import network
 
 import ngraph_mxnet
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.package.artefact import load
+from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.program.artefact import load
+from ngraph_mxnet.program.executable import InputError, Usage
 from ngraph_mxnet.quantisation.apply import Recipe
 from ngraph_mxnet.quantisation.session import quantized as session
 from ngraph_mxnet.quantisation.session.quantized import Quantized
 from ngraph_mxnet.quantisation.session.samples import Stopwatch, measure_of
-from ngraph_mxnet.runtime.executable import InputError, Usage
 
 CONVS = tuple(f"mx:conv{number}_fwd Convolution" for number in range(3))
 DENSE = "mx:dense0_fwd FullyConnected"
@@ -99,8 +99,8 @@ def test_a_bound_that_can_not_be_met_leaves_the_model_in_float(net: nn.HybridSeq
 
 
 def in_graph(net: nn.HybridSequential) -> tuple[Any, ...]:
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
-    from ngraph_mxnet.runtime.compile import bind_weights
+    from ngraph_mxnet.plugin.whole import WholeSymbol
+    from ngraph_mxnet.program.compile import bind_weights
 
     return bind_weights(*WholeSymbol.of_block(net, {"data": IMAGES.shape}).graph("CPU", {"data": IMAGES.shape})), "CPU"
 

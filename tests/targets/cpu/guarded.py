@@ -23,8 +23,8 @@ import numpy as np
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir.sizes import MOST
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.program import Program as Plain
+from ngraph_mxnet.program.package import Package
+from ngraph_mxnet.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.cpu.lower.sequences import FEW, MOST_KEYS, block_of, task_rows
 
 MASKS = ("none", "bool", "lengths", "added")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, element_type
 from ngraph_mxnet.targets.cpu.backend import CPUExecutable
 from ngraph_mxnet.targets.cpu.machine.isa import (

@@ -15,11 +15,11 @@ from random_graphs import graphs
 from test_backend import arrays_for, attention_graphs, convolution_graphs, dense_block
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.pipelines import optimize
-from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.program.backend import load
+from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, supported
 from ngraph_mxnet.targets.cpu.pipeline import pipeline

@@ -14,7 +14,7 @@ from cluster_graphs import cluster_graphs
 from hypothesis import given, settings
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.targets.cpu.codegen import generator
 from ngraph_mxnet.targets.cpu.codegen.clusters import describe

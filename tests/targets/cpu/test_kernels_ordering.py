@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, every_isa, run
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.cpu.params.reduction import around
 from ngraph_mxnet.targets.cpu.params.selection import (
     ARGSORT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from ngraph_mxnet.rendered import common_prefix
+from ngraph_mxnet.base.rendered import common_prefix
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.report import Profile, Row, titled
 

@@ -115,10 +115,10 @@ def test_threads_are_free_otherwise():
 
 CACHED = """
 import numpy as np, ngraph_mxnet
-from ngraph_mxnet.cache import get_or_make
+from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.program import Package
+from ngraph_mxnet.program.backend import load
 b = Builder()
 graph = b.results(b.relu(b.parameter("x", (2, 3), "f32")))
 made = get_or_make("program", "a test", lambda: ngraph_mxnet.compile(graph, backend="CPU").package().to_bytes())

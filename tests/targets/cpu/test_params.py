@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,

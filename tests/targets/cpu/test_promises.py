@@ -12,7 +12,7 @@ from bf16_machine import allow_bf16
 from test_quantized_products import product_operands, quantized
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, u8

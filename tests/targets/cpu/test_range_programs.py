@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from range_weights import weights
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.base.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.ranges import Guards, assuming, because
 from ngraph_mxnet.ir.sizes import symbol
-from ngraph_mxnet.package.program import Program
-from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.runtime.ranges import MOST_FAILURES, MOST_RANGES, RangeExecutable, Shapes, Template
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import compile as compile_graph
+from ngraph_mxnet.program.executable import InputError
+from ngraph_mxnet.program.program import Program
+from ngraph_mxnet.program.ranges import MOST_FAILURES, MOST_RANGES, RangeExecutable, Shapes, Template
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
 rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 
 
 def copies(graph: Graph) -> int:

@@ -163,8 +163,8 @@ def test_the_variable_decides(monkeypatch):
 
 @pytest.mark.parametrize("text", ["-1", "some"])
 def test_other_values_are_refused(monkeypatch, text):
-    from ngraph_mxnet import config
-    from ngraph_mxnet.errors import ConfigError
+    from ngraph_mxnet.base import config
+    from ngraph_mxnet.base.errors import ConfigError
 
     monkeypatch.setenv("NGRAPH_INTER_OP_PARALLELISM", text)
     with pytest.raises(ConfigError, match="0 or a positive integer"):

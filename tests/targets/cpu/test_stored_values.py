@@ -12,7 +12,7 @@ from random_graphs import graphs
 
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.interpreter import GraphValues
 
 

@@ -19,12 +19,11 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 from fuzzing import entries
 from fuzzing.programs import GRAPHS, HELD, kept
 
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.base.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.package import seal
-from ngraph_mxnet.runtime.backend import load
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.backend import load
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.package import Package, seal
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 

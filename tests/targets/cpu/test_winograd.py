@@ -14,9 +14,9 @@ from packing_references import pack_weights_reference
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet import regions
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import f32
+from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.targets.cpu.lower import winograd as lowering
 from ngraph_mxnet.targets.cpu.machine.isa import halves_avx512, supported
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS

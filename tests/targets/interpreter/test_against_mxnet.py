@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 
 
 def run(op: str, *arrays: np.ndarray, **attrs) -> np.ndarray:

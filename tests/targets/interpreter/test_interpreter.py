@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import compile
 
 
 def test_a_long_chain_and_a_value_read_twice():

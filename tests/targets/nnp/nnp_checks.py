@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, require_within
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnp_programs import programs
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.graph import Builder, print_graph
 from ngraph_mxnet.ir.types import f16
 from ngraph_mxnet.targets.nnp.hazards import order

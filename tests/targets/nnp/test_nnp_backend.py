@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.base.errors import ConfigError, PackageError
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.runtime.backend import get_backend, load
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.backend import get_backend, load
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.executable import rebatched
 from ngraph_mxnet.targets.nnp.quantize import quantized_reference
@@ -217,7 +217,7 @@ def test_a_report_tells_simulated_time_and_energy():
 SCRIPT = """
 import numpy as np
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 b = Builder(name="told")
 run = compile(b.results(b.relu(b.parameter("x", (8, 8)))), "NNP")
 for _ in range(3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Builder, Node
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.targets.nnp.backend import device_costs, node_seconds, transfer_seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nnp_tables import device_tables, instruction_table, lowering_table
 
-from ngraph_mxnet.errors import ConfigError, NGraphError
+from ngraph_mxnet.base.errors import ConfigError, NGraphError
 from ngraph_mxnet.targets.nnp.device import KINDS, devices, load_device, owner
 
 ALL = [f"{product}:{mode}" for product, modes in devices().items() for mode in modes]

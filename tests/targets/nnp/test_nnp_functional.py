@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from nnp_checks import check, ended_before, share
 from nnp_programs import DEVICE, programs
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.hazards import order
 from ngraph_mxnet.targets.nnp.program import Buffer, Instruction, Program, Tile, whole

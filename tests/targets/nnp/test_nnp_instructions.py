@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.program import OPS, Buffer, Instruction, Tile, attributes, check, operands, whole
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lowered_graphs import resources, results, version
 
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.places import DeviceMemoryError
 

@@ -42,7 +42,7 @@ def prepared(
     symbol: Any, weights: dict[str, np.ndarray], shape: tuple[int, ...]
 ) -> tuple[Graph, dict[Value, np.ndarray]]:
     """The optimised graph, and the arrays of its parameters but the data."""
-    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+    from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 
     graph = import_symbol(symbol.tojson(), {"data": shape, **{name: array.shape for name, array in weights.items()}})
     optimize(graph)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, on_grid, uniform

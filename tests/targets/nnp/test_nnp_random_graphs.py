@@ -10,7 +10,7 @@ from random_graphs import graphs
 
 from ngraph_mxnet.ir.graph import Graph, verify
 from ngraph_mxnet.passes.pipelines import optimize
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.nnp.quantization import on_grid, uniform
 from ngraph_mxnet.targets.nnp.quantize import quantize, quantized_reference
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlperf.serving import Batch, highest_rate, poisson_arrivals, serve
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 
 
 def test_mean_wait_is_that_of_an_m_d_1_queue():

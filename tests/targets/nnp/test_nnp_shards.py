@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.nnp import lowering
 from ngraph_mxnet.targets.nnp.access import Box, cut, full, granule, read, ways
 from ngraph_mxnet.targets.nnp.device import load_device

@@ -11,7 +11,7 @@ from mlperf.sensitivity import lowering_sensitivity, sensitivity, variations
 from mlperf.serving import repeated, stream
 from nnp_checks import check
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.hazards import order

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from nnp_checks import share
 from nnp_programs import DEVICE, programs
 
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.opdef import all_ops
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.hazards import order

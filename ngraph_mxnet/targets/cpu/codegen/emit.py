@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from ngraph_mxnet.registry import is_outside
+from ngraph_mxnet.base.registry import is_outside
 from ngraph_mxnet.targets.cpu.codegen.spec import REDUCTIONS, LoopKernel, Step, phases, saved
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.target import target_machine

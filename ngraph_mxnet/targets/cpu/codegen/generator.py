@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet import config
-from ngraph_mxnet.cache import get_or_make
-from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.forks import ForkSafeLock
+from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.targets.cpu.codegen.spec import LoopKernel
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 

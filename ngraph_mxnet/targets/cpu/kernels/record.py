@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ngraph_mxnet import registry
+from ngraph_mxnet.base import registry
 
 __all__ = ["ALL_KERNELS", "KernelRecord", "kernel", "register", "symbol"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import registry
-from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.base import registry
+from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, least, where
 from ngraph_mxnet.ir.types import ElementType, Role, TensorType, f32, u8

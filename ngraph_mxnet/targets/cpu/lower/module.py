@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.ranges import because

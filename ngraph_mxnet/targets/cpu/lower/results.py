@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one, is_true, is_zero
 from ngraph_mxnet.ir.types import TensorType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError
 
 Isa = Literal["avx512", "avx2", "baseline"]
 """The instruction set of kernels."""

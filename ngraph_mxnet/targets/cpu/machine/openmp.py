@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ngraph_mxnet import config
+from ngraph_mxnet.base import config
 
 _warned: set[str] = set()
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ngraph_mxnet import config
-from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.rendered import progress
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.rendered import progress
+from ngraph_mxnet.program.cache import open_store
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
     CONTRACTIONS,

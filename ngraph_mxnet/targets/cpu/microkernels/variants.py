@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ngraph_mxnet import registry
+from ngraph_mxnet.base import registry
 
 if TYPE_CHECKING:
     from llvmlite import ir

@@ -13,8 +13,8 @@ import numpy as np
 from ngraph_mxnet.ir.ranges import Guard
 from ngraph_mxnet.ir.sizes import FUNCTIONS, Atom, Dim, both, greatest, is_symbolic, number, symbol, symbols_in, where
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.package import content_key
-from ngraph_mxnet.package.program import Program
+from ngraph_mxnet.program.package import content_key
+from ngraph_mxnet.program.program import Program
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT
 from ngraph_mxnet.targets.cpu.planning.view import View

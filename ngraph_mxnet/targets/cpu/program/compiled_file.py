@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, PackageError
-from ngraph_mxnet.forks import Recent
+from ngraph_mxnet.base.errors import ConfigError, PackageError
+from ngraph_mxnet.base.forks import Recent
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.runtime.executable import (
+from ngraph_mxnet.program.executable import (
     InputError,
     NativeExecutable,
     Port,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ngraph_mxnet import config
+from ngraph_mxnet.base import config
 from ngraph_mxnet.targets.cpu.params.layout import ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder

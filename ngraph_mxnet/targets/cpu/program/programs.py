@@ -11,18 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ngraph_mxnet import config
-from ngraph_mxnet.cache import Store, open_store, package_identity
-from ngraph_mxnet.errors import NGraphError, PackageError
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import NGraphError, PackageError
 from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
 from ngraph_mxnet.ir.ranges import Guard
 from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.ir.types import Role, TensorType, u8
-from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.package import count, pack, text
-from ngraph_mxnet.package.program import Program
-from ngraph_mxnet.runtime.executable import NativeExecutable, Port, ports_of
-from ngraph_mxnet.runtime.ranges import Shapes, Template
+from ngraph_mxnet.program.cache import Store, open_store, package_identity
+from ngraph_mxnet.program.executable import NativeExecutable, Port, ports_of
+from ngraph_mxnet.program.package import Package, count, pack, text
+from ngraph_mxnet.program.program import Program
+from ngraph_mxnet.program.ranges import Shapes, Template
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 

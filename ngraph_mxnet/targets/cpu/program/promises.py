@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.sizes import UnknownSize, at_hand, is_zero
 from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES

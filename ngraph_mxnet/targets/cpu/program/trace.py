@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.runtime.trace import Event, recorder
+from ngraph_mxnet.base import config
+from ngraph_mxnet.program.trace import Event, recorder
 
 LEAST_PER_THREAD = 4096
 

@@ -15,8 +15,8 @@ from fuzzing.values.drawing import Draw, chance, generator, integer, pick
 from fuzzing.values.families.symbols import operators_of
 from fuzzing.values.setups import draw_setup
 from fuzzing.values.trials import Trial, family
-from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 
 # isort: split
 import mxnet as mx

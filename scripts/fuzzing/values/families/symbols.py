@@ -9,7 +9,7 @@ from fuzzing.values.closeness import Closeness
 from fuzzing.values.drawing import Draw, chance, integer, pick
 from fuzzing.values.setups import draw_setup
 from fuzzing.values.trials import Trial, family
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.base.errors import UnsupportedError
 
 # isort: split
 import json

@@ -1,0 +1,1 @@
+"""What every other room stands on: errors, settings, processes and locks, files, text."""

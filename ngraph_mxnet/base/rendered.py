@@ -1,0 +1,267 @@
+"""The renderers: facts as JSON, tables and texts of a terminal, figures, progress bars, names cut into pieces."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ngraph_mxnet.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+
+class Facts:
+    """A dataclass that programs are told as a dict."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, for JSON."""
+        return _fields(self)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: jsonable(getattr(value, each.name)) for each in fields(value)}
+
+
+def jsonable(value: Any) -> Any:
+    """Replace objects by their dicts, dataclasses by dicts of their fields, and tuples by lists."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(each) for each in value]
+    return _fields(value) if is_dataclass(value) else value
+
+
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by None."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Rendered(Facts, ABC):
+    """An object that prints as the parts that `shown` gives. A dataclass of this kind has `repr=False`."""
+
+    width: ClassVar[int | None] = None
+    """The width of the text; None: the terminal's."""
+
+    @abstractmethod
+    def shown(self) -> Iterable[RenderableType | None]:
+        """Yield what is printed, one below the other; None is left out."""
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+
+        return Group(*(part for part in self.shown() if part is not None))
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        Console(file=text, width=self.width).print(self)
+        return text.getvalue().rstrip()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same, in colour."""
+        from rich.console import Console
+
+        console = Console(file=StringIO(), record=True, width=self.width or _NOTEBOOK_WIDTH, color_system="truecolor")
+        console.print(self)
+        found: str = console.export_html(inline_styles=True, code_format=_HTML)
+        return found
+
+
+_NOTEBOOK_WIDTH = 140
+_HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal'>{code}</pre>"
+
+
+def line(content: str, style: str = "") -> Text:
+    """A text as it is, without markup."""
+    from rich.text import Text
+
+    return Text(content, style=style)
+
+
+def bold(content: str) -> Text:
+    return line(content, "bold")
+
+
+def notice(content: str) -> Text:
+    return line(content, "yellow")
+
+
+_COLUMNS: dict[str, dict[str, Any]] = {">": {"justify": "right", "no_wrap": True}, "|": {"no_wrap": True},
+                                       "~": {"overflow": "fold", "ratio": 1}}
+
+
+def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str = "", caption: str | None = None,
+          header: bool = True) -> Table:
+    """A table of these rows. None is shown as `-`, and texts as they are.
+
+    Args:
+        columns: names; `>` before one: at the right and never broken, `|`: never broken, `~`: takes the room that is.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(title=escape(title) or None, title_justify="left", caption=caption, show_header=header)
+    for column in columns:
+        kind = column[:1] if column[:1] in _COLUMNS else ""
+        found.add_column(column.removeprefix(kind), **_COLUMNS.get(kind, {}))
+    for row in rows:
+        found.add_row(*(cell if isinstance(cell, Text) else "-" if cell is None else escape(str(cell))
+                        for cell in row))
+    return found
+
+
+def facts_table(facts: Iterable[tuple[Any, ...]], title: str = "") -> Table:
+    """A table without a head; a row is a name and what is told of it."""
+    return table(rows=facts, title=title, header=False)
+
+
+def plainly(value: Any) -> str:
+    """Plain data as text, for people."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {plainly(each)}" for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plainly, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def short(number: float) -> str:
+    """3 significant digits with a unit: 1.82 G."""
+    for unit in ("", " k", " M", " G"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} T"
+
+
+def time_text(seconds: float) -> str:
+    """3 significant digits with a unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def mib(count: float) -> str:
+    return f"{count / 2**20:.1f}"
+
+
+def numbered(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+MOST_OPS = 6
+"""The kinds of operators that a row of a table names."""
+
+
+def counted(counts: Mapping[str, int], most: int | None = None) -> str:
+    """How often each of these occurs, the first few of them."""
+    names = list(counts.items())
+    more = len(names) - len(names[:most])
+    return ", ".join([f"{name} x{count}" if count > 1 else name for name, count in names[:most]]
+                     + ([f"and {more} more kinds"] if more else []))
+
+
+def make_figure(width: float, height: float) -> Figure:
+    """An empty one, of so many inches. Raises ConfigError: matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(f"figures are drawn with matplotlib, which can't be imported ({error}): "
+                          "pip install matplotlib") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def check_figure(path: str | Path) -> None:
+    """Refuse what `make_figure` or `save_figure` would refuse, before there is anything to draw. Raises ConfigError:
+    matplotlib is not installed, or there is no such format."""
+    formats = make_figure(1, 1).canvas.get_supported_filetypes()
+    ending = Path(path).suffix.removeprefix(".").lower()
+    if ending and ending not in formats:  # without one it is the format that matplotlib is set to
+        raise ConfigError(f"{path}: found the format {ending}, expected one of {', '.join(sorted(formats))}")
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """In the format that the ending of `path` says; SVG of the same content has the same bytes.
+
+    Raises:
+        ConfigError: there is no such format.
+        OSError: it can't be written.
+    """
+    import matplotlib
+
+    metadata = {"Date": None} if Path(path).suffix == ".svg" else None
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "ngraph_mxnet", "svg.fonttype": "none"}):
+            figure.savefig(path, metadata=metadata)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+_QUIET_SECONDS = 2.0
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal, once the work has taken two seconds; what it gives is called after each of `total` steps."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    start = time.monotonic()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, visible=False)
+
+        def advance() -> None:
+            bar.update(task, advance=1, visible=time.monotonic() - start > _QUIET_SECONDS)
+
+        yield advance
+
+
+def pieces(name: str) -> list[str]:
+    """Parts with the separator behind each, `/`, `.` or `_`; of paths, only `/` and `.` separate."""
+    return re.findall(r"[^/.]*[/.]|[^/.]+$" if "/" in name else r"[^_.]*[_.]|[^_.]+$", name)
+
+
+def common_prefix(names: Sequence[str]) -> str:
+    """Return the prefix that all names share, up to a separator; it is never a whole name. The prefix of fewer than two
+    names is empty."""
+    if len(names) < 2:
+        return ""
+    found = []
+    for same in zip(*(pieces(name)[:-1] for name in names), strict=False):
+        if len(set(same)) > 1:
+            break
+        found.append(same[0])
+    return "".join(found)

@@ -1,1 +1,0 @@
-"""Symbols as MXNet writes them: their JSON, attributes, names, inputs and weights."""

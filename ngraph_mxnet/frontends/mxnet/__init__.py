@@ -1,0 +1,1 @@
+"""MXNet's models: symbols and parameters as MXNet writes them, lowered to the IR."""

@@ -1,0 +1,18 @@
+"""How MXNet's operators lower to the IR, one family a module; importing this registers them all."""
+
+from ngraph_mxnet.frontends.mxnet.rules import (  # noqa: F401
+    creation,
+    elementwise,
+    images,
+    indexing,
+    linear,
+    mkldnn_fused,
+    normalization,
+    quantization,
+    recurrent,
+    reduction,
+    shapes,
+    slices,
+)
+
+

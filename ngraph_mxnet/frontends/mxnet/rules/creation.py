@@ -1,0 +1,309 @@
+"""Operators that make tensors of nothing but their attributes: constants, or one number broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    EXACT,
+    FLOATS,
+    NUMBERS,
+    Lowering,
+    add_rule,
+    at_least_1d,
+    moves,
+    normal_axis,
+    positive,
+    rule,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.ir.types import ElementType, Shape, f32, i32
+from ngraph_mxnet.ops.compositions import scalar
+
+LARGEST = 1 << 24
+"""Elements of the largest constant that a rule makes."""
+
+
+def _element(attrs: Attrs, default: ElementType = f32) -> ElementType:
+    """The element type that `dtype` names. Old files have a number there; -1 stands for the default."""
+    text = attrs.text("dtype", "None")
+    return default if text in ("None", "-1") else attrs.element("dtype")
+
+
+def _shape(attrs: Attrs, node: SymbolNode) -> Shape:
+    """The shape that MXNet inferred, as the attribute `shape` may have sizes of 0, for unknown; else the attribute."""
+    known = node.types[0] if node.types else None
+    shape = attrs.ints("shape", ())
+    return known.shape if known is not None else shape
+
+
+def _constant(b: Builder, array: np.ndarray, element: ElementType) -> Value:
+    """Numbers as MXNet casts them."""
+    if array.size > LARGEST:
+        raise UnsupportedError(f"a constant of {array.size} elements, expected at most {LARGEST}")
+    return b.constant(array.astype(element.numpy))
+
+
+def _filled(value: float | None) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        number = attrs.float("value") if value is None else value
+        return b.broadcast(b.constant(np.float64(number), _element(attrs)), shape=_shape(attrs, node))
+
+    return lower
+
+
+for _names, _value in ((("_zeros", "_npi_zeros"), 0.0), (("_ones", "_npi_ones"), 1.0),
+                       (("_full",), None)):
+    add_rule(_filled(_value), *_names, operands=0, ignored=["ctx"])
+
+
+@rule("_npi_full_like", operands=1, ignored=["ctx"], types=EXACT)
+def full_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """One number in the input's shape, and its type unless `dtype` says another."""
+    (x,) = inputs
+    value = b.constant(np.float64(attrs.float("fill_value")), _element(attrs, x.type.element))
+    return b.broadcast(value, shape=x.shape)
+
+
+def _steps(start: float, step: float, count: int, repeat: int, element: ElementType) -> np.ndarray:
+    """start + step * (i // repeat) in the element type, as MXNet computes it."""
+    number = element.numpy.type
+    with np.errstate(all="ignore"):
+        return number(start) + (np.arange(count) // repeat).astype(element.numpy) * number(step)
+
+
+@rule("_arange", "_npi_arange", operands=0, ignored=["ctx"])
+def arange(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """From `start` to before `stop`, each number `repeat` times; without `stop` from 0 to before `start`."""
+    start, stop = attrs.float("start"), attrs.float("stop", None)
+    step, repeat = attrs.float("step", 1.0), positive(attrs.int("repeat", 1), "repeat")
+    if attrs.bool("infer_range", False):
+        known = node.types[0] if node.types else None
+        if known is None:
+            raise UnsupportedError("infer_range=True, and the shape is unknown")
+        count = known.shape[0]
+        if is_symbolic(count):
+            raise UnsupportedError("infer_range=True, and the shape is a range of sizes")
+    else:
+        start, stop = (0.0, start) if stop is None else (start, stop)
+        count = ceil((stop - start) / step) * repeat if step else 0
+    if count < 1:
+        raise UnsupportedError(f"start={start}, stop={stop}, step={step}: no number")
+    element = _element(attrs)
+    return _constant(b, _steps(start, step, count, repeat, element), element)
+
+
+@rule("_linspace", operands=0, ignored=["ctx"])
+def linspace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`num` numbers from `start` to `stop`, which is the last unless `endpoint` is false."""
+    return _constant(b, _even(attrs), _element(attrs))
+
+
+@rule("_npi_logspace", operands=0, ignored=["ctx"])
+def logspace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`base` to the powers of linspace."""
+    return _constant(b, attrs.float("base", 10.0) ** _even(attrs), _element(attrs))
+
+
+def _even(attrs: Attrs) -> np.ndarray:
+    return np.linspace(attrs.float("start"), attrs.float("stop"), positive(attrs.int("num"), "num"),
+                       endpoint=attrs.bool("endpoint", True))
+
+
+@rule("_eye", "_npi_eye", operands=0, ignored=["ctx"])
+def eye(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """N rows and M columns (0: N), ones on the k-th diagonal."""
+    rows = positive(attrs.int("N"), "N")
+    columns = attrs.int("M", 0) or rows
+    return _constant(b, np.eye(rows, positive(columns, "M"), attrs.int("k", 0)), _element(attrs))
+
+
+@rule("_npi_identity", operands=0, ignored=["ctx"])
+def identity_matrix(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Ones on the diagonal of a matrix of `shape`."""
+    shape = _shape(attrs, node)
+    if len(shape) != 2:
+        raise UnsupportedError(f"shape={shape}, expected a matrix")
+    return _constant(b, np.eye(*shape), _element(attrs))
+
+
+@rule("_npi_diag_indices_from", operands=1, types=EXACT)
+def diagonal_indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The coordinates of the main diagonal of a tensor whose axes are of one size, as int64."""
+    shape = inputs[0].shape
+    if len(shape) < 2 or len({*shape}) != 1:
+        raise UnsupportedError(f"found {inputs[0].type}, expected at least two axes of one size")
+    return b.constant(np.tile(np.arange(shape[0], dtype=np.int64), (len(shape), 1)))
+
+
+@rule("_npi_indices", operands=0, ignored=["ctx"])
+def indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The coordinates of each place of a tensor of `dimensions`, along a new first axis."""
+    return _constant(b, np.indices(attrs.ints("dimensions")), _element(attrs, i32))
+
+
+def _window(function: Callable[[int], np.ndarray]) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        element = _element(attrs)
+        if not element.is_float:
+            raise UnsupportedError(f"dtype={element}: only f16, f32 and f64, as integers show each rounding")
+        return _constant(b, function(positive(attrs.int("M"), "M")), element)
+
+    return lower
+
+
+add_rule(_window(np.blackman), "_npi_blackman", operands=0, ignored=["ctx"])
+add_rule(_window(np.hamming), "_npi_hamming", operands=0, ignored=["ctx"])
+add_rule(_window(np.hanning), "_npi_hanning", operands=0, ignored=["ctx"])
+
+
+def diagonal_of(b: Builder, x: Value, offset: int, first: int = -2, second: int = -1) -> Value:
+    """The diagonals of the matrices in two axes, along a new last axis; `offset` > 0 lies above."""
+    rank = len(x.shape)
+    if rank < 2:
+        raise UnsupportedError(f"found {x.type}, expected matrices")
+    row_axis, column_axis = normal_axis(first, rank), normal_axis(second, rank)
+    if row_axis == column_axis:
+        raise UnsupportedError(f"a diagonal of axis {row_axis} with itself")
+    others = [i for i in range(rank) if i not in (row_axis, column_axis)]
+    rows, columns = x.shape[row_axis], x.shape[column_axis]
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    if count < 1:
+        raise UnsupportedError(f"diagonal {offset} of {rows} rows and {columns} columns has no elements")
+    outer = [x.shape[i] for i in others]
+    flat = b.reshape(b.transpose(x, order=[*others, row_axis, column_axis]), shape=(*outer, rows * columns))
+    start = offset if offset > 0 else -offset * columns
+    stop = start + (count - 1) * (columns + 1) + 1
+    return b.slice(flat, begin=[*[0] * len(outer), start], end=[*outer, stop], strides=[*[1] * len(outer), columns + 1])
+
+
+def diagonal_matrix(b: Builder, x: Value, offset: int) -> Value:
+    """Square matrices with the vectors of the last axis on a diagonal, else zeros."""
+    size = x.shape[-1] + abs(offset)
+    above = max(-offset, 0)
+    outer = [0] * (len(x.shape) - 1)
+    rows = b.pad(x, pads_begin=[*outer, above], pads_end=[*outer, size - x.shape[-1] - above])
+    return b.select(b.constant(np.eye(size, k=offset, dtype=bool)), b.reshape(rows, shape=(*rows.shape, 1)),
+                    scalar(b, 0, x))
+
+
+def triangle(b: Builder, x: Value, offset: int, *, lower: bool = True) -> Value:
+    """Matrices with zeros above (or below) a diagonal."""
+    full = np.ones(x.shape[-2:], bool)
+    return b.select(b.constant(np.tril(full, offset) if lower else np.triu(full, offset)), x, scalar(b, 0, x))
+
+
+@moves("diag", operands=1)
+def diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """A vector's matrix, or the diagonals in two axes."""
+    (x,), offset = inputs, attrs.int("k", 0)
+    first, second = attrs.int("axis1", 0), attrs.int("axis2", 1)
+    return diagonal_matrix(b, x, offset) if len(x.shape) == 1 else diagonal_of(b, x, offset, first, second)
+
+
+@moves("_np_diag", operands=1)
+def np_diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """A vector's matrix, or a matrix's diagonal."""
+    (x,), offset = inputs, attrs.int("k", 0)
+    if len(x.shape) > 2:
+        raise UnsupportedError(f"found {x.type}, expected a vector or a matrix")
+    return diagonal_matrix(b, x, offset) if len(x.shape) == 1 else diagonal_of(b, x, offset)
+
+
+@moves("_np_diagflat", operands=1)
+def diagflat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The matrix of the flat tensor."""
+    (x,) = inputs
+    return diagonal_matrix(b, b.reshape(x, shape=(x.type.size,)), attrs.int("k", 0))
+
+
+@moves("_np_diagonal", operands=1)
+def diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The diagonals in two axes."""
+    return diagonal_of(b, inputs[0], attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
+
+
+@rule("_np_trace", operands=1, types=NUMBERS)
+def trace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sums of the diagonals in two axes."""
+    line = diagonal_of(b, inputs[0], attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
+    return b.reduce_sum(line, axes=(-1,))
+
+
+@moves("_npi_tril", operands=1)
+def tril(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Zeros above the k-th diagonal; a vector is first made the rows of a matrix."""
+    (x,) = inputs
+    if len(x.shape) == 1:
+        x = b.broadcast(x, shape=(x.shape[0], x.shape[0]))
+    return triangle(b, x, attrs.int("k", 0))
+
+
+# ---- linalg -------------------------------------------------------------------------------------------------------
+
+
+@moves("_linalg_extractdiag", operands=1)
+def extract_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The diagonals of the matrices in the last two axes."""
+    return diagonal_of(b, inputs[0], attrs.int("offset", 0))
+
+
+@moves("_linalg_makediag", operands=1)
+def make_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The inverse of extractdiag."""
+    return diagonal_matrix(b, inputs[0], attrs.int("offset", 0))
+
+
+@rule("_linalg_sumlogdiag", operands=1, types=FLOATS)
+def sum_log_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sums of the logarithms of the diagonals of the matrices in the last two axes."""
+    return at_least_1d(b, b.reduce_sum(b.log(diagonal_of(b, inputs[0], 0)), axes=(-1,)))
+
+
+def _places(attrs: Attrs, size: int) -> np.ndarray:
+    """The row-major places of a triangle in a matrix of `size`: the upper for offsets > 0, the lower for < 0.
+
+    A lower triangle goes row by row, an upper one column by column.
+    """
+    offset, lower = attrs.int("offset", 0), attrs.bool("lower", True)
+    if abs(offset) >= size:
+        raise UnsupportedError(f"offset={offset} of matrices of {size} rows")
+    lower = lower if not offset else offset < 0
+    full = np.ones((size, size), bool)
+    if lower:
+        return np.flatnonzero(np.tril(full, offset))
+    columns, rows = np.nonzero(np.triu(full, offset).T)
+    return rows * size + columns
+
+
+@moves("_linalg_extracttrian", operands=1)
+def extract_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The triangles of square matrices as vectors."""
+    (x,) = inputs
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise UnsupportedError(f"found {x.type}, expected square matrices")
+    flat = b.reshape(x, shape=(*x.shape[:-2], x.shape[-1] ** 2))
+    return b.gather(flat, b.constant(_places(attrs, x.shape[-1])), axis=len(flat.shape) - 1)
+
+
+@moves("_linalg_maketrian", operands=1)
+def make_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The inverse of extracttrian, with zeros elsewhere."""
+    (x,) = inputs
+    count, offset = x.shape[-1], attrs.int("offset", 0)
+    short = next((n for n in range(1, count + 1) if n * (n + 1) // 2 >= count), 1)
+    if short * (short + 1) // 2 != count:
+        raise UnsupportedError(f"found {x.type}, expected a triangle's number of elements in the last axis")
+    size = short + abs(offset)
+    zero = b.broadcast(scalar(b, 0, x), shape=(*x.shape[:-1], 1))
+    order = np.full(size * size, count)
+    order[_places(attrs, size)] = np.arange(count)
+    flat = b.gather(b.concat(x, zero, axis=len(x.shape) - 1), b.constant(order), axis=len(x.shape) - 1)
+    return b.reshape(flat, shape=(*x.shape[:-1], size, size))

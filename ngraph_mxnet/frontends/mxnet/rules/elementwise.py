@@ -1,0 +1,616 @@
+"""Arithmetic and other elementwise operators; under MXNet's NumPy semantics with mixed types, bools, and rank 0.
+
+A result of rank 0 stays with MXNet (the importer sees to it): its partitioner takes that for an unknown shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    EXACT,
+    FLOATS,
+    LOGIC,
+    MATHS,
+    MOVED,
+    NUMBERS,
+    Lowering,
+    Types,
+    add_rule,
+    as_number,
+    as_type,
+    moves,
+    rule,
+    truth,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import are_same_shape
+from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
+from ngraph_mxnet.ops.compositions import along_axis, hypotenuse, scalar
+
+Unary = Callable[[Builder, Value], Value]
+
+# ---- one operand ----------------------------------------------------------------------------------------
+
+
+def _round_half_down(b: Builder, x: Value) -> Value:
+    """MXNet's rint: a tie goes to the lower neighbour. NaN compares false, and its ceiling is NaN."""
+    low, high = b.floor(x), b.ceiling(x)
+    return b.select(b.less_equal(b.subtract(x, low), b.subtract(high, x)), low, high)
+
+
+def _round_half_away(b: Builder, x: Value) -> Value:
+    """MXNet's round: a tie goes away from zero. Adding 0.5 and truncating would be wrong for 0.49999997."""
+    whole = b.trunc(x)
+    far = b.greater_equal(b.abs(b.subtract(x, whole)), scalar(b, 0.5, x))
+    return b.select(far, b.add(whole, b.sign(x)), whole)
+
+
+def _whole(function: Unary) -> Unary:
+    """Integers are whole already."""
+    return lambda b, x: function(b, x) if x.type.element.is_float else x
+
+
+def _sign(b: Builder, x: Value) -> Value:
+    """MXNet gives 0 for NaN, the IR NaN."""
+    if not x.type.element.is_float:
+        return b.sign(x)
+    return b.select(b.equal(x, x), b.sign(x), scalar(b, 0, x))
+
+
+def _selu(b: Builder, x: Value) -> Value:
+    return b.multiply(b.elu(x, alpha=1.6732632423543772), scalar(b, 1.0507009873554805, x))
+
+
+def _times(factor: float) -> Unary:
+    return lambda b, x: b.multiply(x, scalar(b, factor, x))
+
+
+def _op(name: str) -> Callable[..., Value]:
+    """Of one operand or of two."""
+    return lambda b, *operands: b.apply(name, *operands)
+
+
+# Of integers, too, these are computed in float32.
+MATHS_OF_ONE: dict[str, Unary] = {
+    **{name: _op(name) for name in (
+        "cbrt", "cos", "cosh", "erf", "erfinv", "exp", "expm1", "gamma", "log", "log10", "log1p", "log2", "reciprocal",
+        "rsqrt", "sigmoid", "sin", "sinh", "softsign", "sqrt", "tan", "tanh",
+    )},
+    "arccos": _op("acos"), "arccosh": _op("acosh"), "arcsin": _op("asin"), "arcsinh": _op("asinh"),
+    "arctan": _op("atan"), "arctanh": _op("atanh"), "gammaln": _op("lgamma"),
+    "degrees": _times(180 / math.pi), "radians": _times(math.pi / 180),
+    "rcbrt": lambda b, x: b.reciprocal(b.cbrt(x)),
+}
+# Exact in integers.
+EXACT_OF_ONE: dict[str, Unary] = {
+    **{name: _op(name) for name in ("abs", "floor", "negative", "relu", "square", "trunc")},
+    "ceil": _op("ceiling"), "fix": _op("trunc"), "rint": _whole(_round_half_down), "round": _whole(_round_half_away),
+    "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
+    "logical_not": lambda b, x: as_number(b, b.equal(x, scalar(b, 0, x)), x),
+}
+# These differ from a copy in their gradients only.
+COPIES: dict[str, Unary] = dict.fromkeys(("identity", "BlockGrad", "_contrib_gradientmultiplier"), lambda b, x: x)
+
+
+def of_one(function: Unary) -> Lowering:
+    return lambda b, inputs, attrs, node: function(b, inputs[0])
+
+
+for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, MOVED)):
+    for _name, _function in _table.items():
+        add_rule(of_one(_function), _name, operands=1, types=_types,
+                 ignored=["scalar", "is_int"] if _name == "_contrib_gradientmultiplier" else ())
+
+def _filled(number: int) -> Lowering:
+    """MXNet reads no dtype here, though models give one."""
+    return lambda b, inputs, attrs, node: b.broadcast(scalar(b, number, inputs[0]), shape=inputs[0].shape)
+
+
+moves("zeros_like", operands=1, ignored=["dtype"])(_filled(0))
+moves("ones_like", operands=1, ignored=["dtype"])(_filled(1))
+
+
+ACTIVATIONS: dict[str, Unary] = {
+    "relu": _op("relu"), "sigmoid": _op("sigmoid"), "tanh": _op("tanh"), "softrelu": _op("softplus"),
+    "softsign": _op("softsign"), "log_sigmoid": lambda b, x: b.negative(b.softplus(b.negative(x))),
+    "mish": lambda b, x: b.multiply(x, b.tanh(b.softplus(x))),
+}
+
+
+@rule("Activation", operands=1, types=FLOATS)
+def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """All `act_type`s."""
+    kind = attrs.choice("act_type", None, ACTIVATIONS)
+    if kind is None:
+        raise UnsupportedError("act_type is missing")
+    return ACTIVATIONS[kind](b, inputs[0])
+
+
+@rule("LeakyReLU", operands=(1, 2), parameters=[1], types=FLOATS)
+def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """leaky, elu, selu, gelu (by erf), prelu (gamma of one element, or one for each channel of axis 1), and
+    rrelu, whose slope at inference is the mean of its bounds."""
+    kind = attrs.choice("act_type", "leaky", ("leaky", "elu", "selu", "gelu", "prelu", "rrelu"))
+    slope = attrs.float("slope", 0.25)
+    lower, upper = attrs.float("lower_bound", 0.125), attrs.float("upper_bound", 0.334)
+    x = inputs[0]
+    if kind == "prelu":
+        return _prelu(b, x, inputs[1])
+    by_kind: dict[str, Unary] = {
+        # 0 times an infinity would be NaN.
+        "leaky": lambda b, x: b.leaky_relu(x, slope=slope) if slope else b.relu(x),
+        "elu": lambda b, x: b.elu(x, alpha=slope), "selu": _selu, "gelu": _op("gelu"),
+        "rrelu": lambda b, x: b.leaky_relu(x, slope=(lower + upper) / 2),
+    }
+    return by_kind[kind](b, x)
+
+
+def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
+    if gamma.type.rank == 1 and len(x.shape) > 1:
+        gamma = along_axis(b, gamma, 1, len(x.shape))
+    out = b.prelu(x, gamma)
+    if not are_same_shape(out.shape, x.shape):  # MXNet's result is like x
+        raise UnsupportedError(f"gamma of {gamma.type} for data of {x.type}")
+    return out
+
+
+@rule("hard_sigmoid", operands=1, types=FLOATS)
+def hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """clamp(alpha x + beta, 0, 1)."""
+    (x,) = inputs
+    alpha, beta = attrs.float("alpha", 0.2), attrs.float("beta", 0.5)
+    return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0, upper=1)
+
+
+@rule("clip", operands=1, types=NUMBERS)
+def clip(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Bounds in order; crossed bounds are left to MXNet. For integers the bounds are cut off to whole numbers."""
+    (x,) = inputs
+    bounds = [attrs.float("a_min", None), attrs.float("a_max", None)]
+    if not x.type.element.is_float:
+        bounds = [None if bound is None or math.isinf(bound) else math.trunc(bound) for bound in bounds]
+    lower, upper = bounds
+    return b.clamp(x, lower=-math.inf if lower is None else lower, upper=math.inf if upper is None else upper)
+
+
+@rule("smooth_l1", operands=1, types=FLOATS, ignored=["is_int"])
+def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """(s x)^2 / 2 where |x| < 1/s^2, else |x| - 1/(2 s^2)."""
+    (x,) = inputs
+    sigma2 = attrs.float("scalar", 1.0) ** 2
+    bound = 1 / sigma2 if sigma2 else math.inf
+    size = b.abs(x)
+    # No more than is chosen: the square of what is not would be infinite, and 0 times that go back.
+    inner = b.multiply(b.square(b.minimum(size, scalar(b, bound, x))), scalar(b, 0.5 * sigma2, x))
+    outer = b.subtract(size, scalar(b, 0.5 * bound, x))
+    return b.select(b.less_equal(size, scalar(b, bound, x)), inner, outer)
+
+
+@rule("_contrib_quadratic", operands=1, types=NUMBERS)
+def quadratic(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """(a x + b) x + c; for integers the coefficients are cut off to whole numbers."""
+    (x,) = inputs
+    first, second, third = (scalar(b, attrs.float(name, 0.0), x) for name in "abc")
+    return b.add(b.multiply(b.add(b.multiply(first, x), second), x), third)
+
+
+@rule("IdentityAttachKLSparseReg", operands=2, types=FLOATS,
+      ignored=["sparseness_target", "penalty", "momentum"])
+def identity_attach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The first input: what is attached is a penalty on gradients, with a moving average of its own."""
+    return inputs[0]
+
+
+@rule("amp_multicast", types=EXACT, ignored=["num_outputs"])
+def multicast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """float16 and float32 inputs in the widest of their types, or the narrowest; others as they are."""
+    floats = [value.type.element for value in inputs if value.type.element in (f16, f32)]
+    if not floats:
+        return inputs
+    choose = min if attrs.bool("cast_narrow", False) else max
+    element = choose(floats, key=lambda found: found.size)
+    return [as_type(b, value, element) if value.type.element in floats else value for value in inputs]
+
+
+@rule("amp_cast", operands=1, types=EXACT)
+def amp_cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """float16 and float32 as any element type; others stay as they are."""
+    (x,), element = inputs, attrs.element("dtype")
+    return as_type(b, x, element) if x.type.element in (f16, f32) else x
+
+
+@rule("Cast", operands=1, types=EXACT)
+def cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Between any two element types: floats are cut off to integers, and rounded to shorter floats."""
+    (x,) = inputs
+    return as_type(b, x, attrs.element("dtype"))
+
+
+Binary = Callable[[Builder, Value, Value], Value]
+
+
+def _compared(name: str) -> Binary:
+    return lambda b, x, y: as_number(b, b.apply(name, x, y), x)
+
+
+def _logical(name: str) -> Binary:
+    return lambda b, x, y: as_number(b, b.apply(name, truth(b, x), truth(b, y)), x)
+
+
+# Operations by their names in MXNet's operators: what computes each, and the element types that it takes.
+ARITHMETIC: dict[str, tuple[Binary, Types]] = {
+    "add": (_op("add"), NUMBERS), "sub": (_op("subtract"), NUMBERS), "mul": (_op("multiply"), NUMBERS),
+    "div": (_op("divide"), NUMBERS), "mod": (_op("mod"), NUMBERS), "power": (_op("power"), MATHS),
+    "maximum": (_op("maximum"), NUMBERS), "minimum": (_op("minimum"), NUMBERS), "hypot": (hypotenuse, MATHS),
+}
+COMPARISONS: dict[str, tuple[Binary, Types]] = {
+    **{name: (_compared(op), NUMBERS) for name, op in {
+        "equal": "equal", "not_equal": "not_equal", "greater": "greater", "greater_equal": "greater_equal",
+        "lesser": "less", "lesser_equal": "less_equal",
+    }.items()},
+    **{name: (_logical(name), NUMBERS) for name in ("logical_and", "logical_or", "logical_xor")},
+}
+# Names in the forms without broadcasting, where they differ: _plus beside broadcast_add.
+_OLD_NAMES = {"add": "plus", "sub": "minus"}
+
+
+def of_two(function: Binary) -> Lowering:
+    return lambda b, inputs, attrs, node: function(b, inputs[0], inputs[1])
+
+
+def _scalar_rule(function: Binary, takes: Types, *, reverse: bool = False) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64.
+
+        bool becomes int64 first.
+        """
+        (x,) = inputs
+        number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+        if not x.type.element.is_float:
+            element = i64 if x.type.element.numpy.kind == "b" else x.type.element
+            x = b.convert(x, element=element if whole else f64)
+        if takes is MATHS and not x.type.element.is_float:
+            return b.convert(_with(b, function, as_float(b, x), wrapped(number, x.type.element), reverse),
+                             element=x.type.element)
+        return _with(b, function, x, wrapped(number, x.type.element), reverse)
+
+    return lower
+
+
+def _with(b: Builder, function: Binary, x: Value, number: float, reverse: bool) -> Value:
+    value = scalar(b, number, x)
+    return function(b, value, x) if reverse else function(b, x, value)
+
+
+def as_float(b: Builder, x: Value) -> Value:
+    """Integers as float32, in which MXNet's functions compute."""
+    return x if x.type.element.is_float else b.convert(x, element="f32")
+
+
+def wrapped(number: float, element: ElementType) -> float:
+    """`number` as `element`: cut off, and wrapped to its range, as a cast in C does on x86."""
+    if element.is_float:
+        return number
+    return int(np.asarray(int(number)).astype(element.numpy))
+
+
+def _register() -> None:
+    """Each operation has an elementwise form, a broadcasting one, and one or two with a scalar."""
+    for name, (function, takes) in {**ARITHMETIC, **COMPARISONS}.items():
+        plain = _OLD_NAMES.get(name, name)
+        forms = (f"broadcast_{name}", f"_{plain}")
+        add_rule(of_two(function), *forms, operands=2, types=takes)
+        add_rule(_scalar_rule(function, takes), f"_{plain}_scalar", operands=1, types=LOGIC)
+    for name in ("sub", "div", "mod", "power"):
+        function, takes = ARITHMETIC[name]
+        add_rule(_scalar_rule(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
+                 types=LOGIC)
+    # For dense tensors these do what the operators do that they are named after; only for sparse ones they differ.
+    add_rule(of_two(_op("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
+    for name in ("add", "sub"):
+        function, takes = ARITHMETIC[name]
+        add_rule(_scalar_rule(function, takes), f"_scatter_{_OLD_NAMES[name]}_scalar", operands=1, types=LOGIC)
+    add_rule(of_two(_op("add")), "_grad_add", operands=2, types=NUMBERS)
+
+
+_register()
+
+
+@rule("add_n", types=NUMBERS, ignored=["num_args"])
+def add_n(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sum of one or more tensors of one shape."""
+    total = inputs[0]
+    for value in inputs[1:]:
+        total = b.add(total, value)
+    return total
+
+
+@rule("where", operands=3, types=LOGIC, typed_by=1)
+def where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The condition has the shape of the branches, or one entry for each row of axis 0."""
+    condition, x, y = inputs
+    if condition.shape != x.shape:
+        condition = along_axis(b, condition, 0, len(x.shape))
+    return b.select(truth(b, condition), x, y)
+
+
+# ---- one operand ----------------------------------------------------------------------------------------
+
+
+def _of_floats(test: Unary, otherwise: bool) -> Unary:
+    """A test of floats; of integers the result is `otherwise`."""
+    def function(b: Builder, x: Value) -> Value:
+        if x.type.element.is_float:
+            return test(b, x)
+        return b.broadcast(b.constant(np.asarray(otherwise)), shape=x.shape)
+
+    return function
+
+
+def _equals(number: float) -> Unary:
+    return lambda b, x: b.equal(x, scalar(b, number, x))
+
+
+TESTS: dict[str, Unary] = {
+    "isnan": _of_floats(lambda b, x: b.not_equal(x, x), False),
+    "isinf": _of_floats(lambda b, x: b.equal(b.abs(x), scalar(b, math.inf, x)), False),
+    # x - x is 0, or NaN when x is not finite.
+    "isfinite": _of_floats(lambda b, x: b.equal(b.subtract(x, x), scalar(b, 0, x)), True),
+    "isposinf": _of_floats(_equals(math.inf), False), "isneginf": _of_floats(_equals(-math.inf), False),
+    "logical_not": lambda b, x: b.logical_not(truth(b, x)),
+}
+_NAMES = (
+    "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor log log10 "
+    "log1p log2 negative radians reciprocal rint sign sin sinh sqrt square tan tanh trunc"
+).split()
+
+for _name in _NAMES:
+    _own = {"absolute": "abs"}.get(_name, _name)
+    _table, _types = (MATHS_OF_ONE, MATHS) if _own in MATHS_OF_ONE else (EXACT_OF_ONE, NUMBERS)
+    add_rule(of_one(_table[_own]), f"_npi_{_name}", operands=1, types=_types)
+for _name, _test in TESTS.items():
+    add_rule(of_one(_test), f"_npi_{_name}", operands=1, types=LOGIC)
+add_rule(of_one(MATHS_OF_ONE["sigmoid"]), "_npx_sigmoid", operands=1, types=MATHS)
+add_rule(of_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
+
+
+@rule("_npi_bitwise_not", operands=1, types=EXACT)
+def bitwise_not(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The inverted bits of integers; the opposite of bool."""
+    (x,) = inputs
+    return b.logical_not(x) if x.type.element is boolean else b.bitwise_not(x)
+
+
+@rule("_npi_around", operands=1, types=NUMBERS)
+def around(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """To `decimals` places, a tie to the even neighbour; integers to negative places stay with MXNet."""
+    (x,), decimals = inputs, attrs.int("decimals", 0)
+    if not x.type.element.is_float:
+        if decimals < 0:
+            raise UnsupportedError(f"decimals={decimals} of {x.type.element}")
+        return x
+    if decimals == 0:
+        return b.round(x)
+    factor = scalar(b, 10.0**abs(decimals), x)
+    if decimals > 0:
+        return b.divide(b.round(b.multiply(x, factor)), factor)
+    return b.multiply(b.round(b.divide(x, factor)), factor)
+
+
+@rule("_npi_nan_to_num", operands=1, types=EXACT, ignored=["copy"])
+def nan_to_num(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """NaN and the infinities replaced, by default by 0 and the type's largest numbers."""
+    (x,) = inputs
+    nan, high, low = attrs.float("nan", 0.0), attrs.float("posinf", None), attrs.float("neginf", None)
+    if not x.type.element.is_float:
+        return x
+    info = np.finfo(x.type.element.numpy)
+    high = float(info.max) if high is None else high
+    low = float(info.min) if low is None else low
+    x = b.select(b.equal(x, x), x, scalar(b, nan, x))
+    x = b.select(b.equal(x, scalar(b, math.inf, x)), scalar(b, high, x), x)
+    return b.select(b.equal(x, scalar(b, -math.inf, x)), scalar(b, low, x), x)
+
+
+# ---- two operands, of types that may differ -------------------------------------------------------------
+
+
+def widest(elements: Sequence[ElementType]) -> int:
+    """Which of the operands has the type of the result: a float before an integer, the wider before the narrower."""
+    return max(range(len(elements)), key=lambda i: (elements[i].is_float, elements[i] is not boolean, elements[i].size))
+
+
+def promoted(b: Builder, inputs: Sequence[Value]) -> list[Value]:
+    """The operands in the type of the widest."""
+    element = inputs[widest([x.type.element for x in inputs])].type.element
+    return [as_type(b, x, element) for x in inputs]
+
+
+def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        x, y = promoted(b, inputs)
+        if x.type.element is boolean:
+            if of_bool is None:
+                raise UnsupportedError(f"{node.op} of bool")
+            return of_bool(b, x, y)
+        return function(b, x, y)
+
+    return lower
+
+
+def _maths(function: Binary) -> Binary:
+    """A function that computes integers in float32 and cuts the result off."""
+    return lambda b, x, y: as_number(b, function(b, as_float(b, x), as_float(b, y)), x)
+
+
+def _copy_sign(b: Builder, x: Value, y: Value) -> Value:
+    """|x| with the sign of y, which for a zero is the sign of 1 / y."""
+    size = b.abs(x)
+    below = b.less(y, scalar(b, 0, y))
+    if y.type.element.is_float:
+        zero = b.equal(y, scalar(b, 0, y))
+        below = b.logical_or(below, b.logical_and(zero, b.less(b.reciprocal(y), scalar(b, 0, y))))
+    return b.select(below, b.negative(size), size)
+
+
+def _ldexp(b: Builder, x: Value, y: Value) -> Value:
+    return b.multiply(x, b.power(scalar(b, 2, x), y))
+
+
+_power = _maths(_op("power"))
+_implies = lambda b, x, y: b.logical_or(x, b.logical_not(y))  # noqa: E731
+MIXED: dict[str, tuple[Binary, Binary | None]] = {
+    "add": (_op("add"), _op("logical_or")), "power": (_power, _implies),
+    "multiply": (_op("multiply"), _op("logical_and")),
+    "subtract": (_op("subtract"), None), "mod": (_op("mod"), None),
+}
+NUMPY_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+# Both operands have one type; the forms with a scalar treat it as `_scalar_rule` does.
+ALIKE: dict[str, tuple[Binary, Types]] = {
+    "hypot": (hypotenuse, FLOATS), "arctan2": (_op("atan2"), FLOATS), "copysign": (_copy_sign, NUMBERS),
+    "ldexp": (_maths(_ldexp), NUMBERS),
+}
+BITWISE = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
+
+
+def _bitwise(name: str) -> Binary:
+    return lambda b, x, y: b.apply(BITWISE[name] if x.type.element is boolean else name, x, y)
+
+
+def _true_divide(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The quotient; integers are computed in float32."""
+    x, y = (b.convert(v, element=f32) if not v.type.element.is_float else v for v in inputs)
+    x, y = promoted(b, (x, y))
+    return b.divide(x, y)
+
+
+for _name, (_binary, _of_bool) in MIXED.items():
+    add_rule(_mixed(_binary, _of_bool), f"_npi_{_name}", operands=2, types=LOGIC, typed_by=widest)
+for _name in NUMPY_COMPARISONS:
+    add_rule(of_two(_op(_name)), f"_npi_{_name}", operands=2, types=LOGIC)
+for _name, (_binary, _types) in ALIKE.items():
+    add_rule(of_two(_binary), f"_npi_{_name}", operands=2, types=_types)
+for _name in BITWISE:
+    add_rule(of_two(_bitwise(_name)), f"_npi_{_name}", operands=2, types=EXACT)
+add_rule(_true_divide, "_npi_true_divide", operands=2, types=LOGIC, typed_by=widest)
+
+# ---- a tensor and a scalar ------------------------------------------------------------------------------
+
+
+def _with_scalar(function: Binary, *, reverse: bool = False) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64."""
+        (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+        if not x.type.element.is_float:
+            element = i64 if x.type.element is boolean else x.type.element
+            x = as_type(b, x, element if whole else f64)
+        return _with(b, function, x, wrapped(number, x.type.element), reverse)
+
+    return lower
+
+
+def _same_kind(b: Builder, number: float, x: Value) -> Value:
+    """The number as `x`'s type; beside a bool, whether it is not 0."""
+    if x.type.element is boolean:
+        return b.constant(np.asarray(number != 0))
+    return scalar(b, wrapped(number, x.type.element), x)
+
+
+def _compared_with_scalar(name: str) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """bool is compared with whether the scalar is not 0, integers with a fraction in float64."""
+        (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+        if not x.type.element.is_float and x.type.element is not boolean and not whole:
+            x = as_type(b, x, f64)
+        return b.apply(name, x, _same_kind(b, number, x))
+
+    return lower
+
+
+def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """The quotient; integers are computed in float32."""
+        attrs.ignore("is_int")
+        x = as_float(b, inputs[0])
+        value = scalar(b, attrs.float("scalar", 1.0), x)
+        return b.divide(value, x) if reverse else b.divide(x, value)
+
+    return lower
+
+
+def _bitwise_with_scalar(name: str) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        attrs.ignore("is_int")
+        return _bitwise(name)(b, inputs[0], _same_kind(b, attrs.float("scalar", 1.0), inputs[0]))
+
+    return lower
+
+
+_angle = _maths(_op("atan2"))
+WITH_SCALAR: dict[str, Binary] = {
+    "add": _op("add"), "subtract": _op("subtract"), "multiply": _op("multiply"),
+    "mod": _op("mod"), "power": _power, "arctan2": _angle, "copysign": _copy_sign, "ldexp": _maths(_ldexp),
+}
+for _name, _binary in WITH_SCALAR.items():
+    add_rule(_with_scalar(_binary), f"_npi_{_name}_scalar", operands=1, types=LOGIC)
+for _name in ("subtract", "mod", "power", "arctan2", "copysign", "ldexp"):
+    add_rule(_with_scalar(WITH_SCALAR[_name], reverse=True), f"_npi_r{_name}_scalar", operands=1, types=LOGIC)
+for _name in NUMPY_COMPARISONS:
+    add_rule(_compared_with_scalar(_name), f"_npi_{_name}_scalar", operands=1, types=LOGIC)
+add_rule(_divided_by_scalar(), "_npi_true_divide_scalar", operands=1, types=LOGIC)
+add_rule(_divided_by_scalar(reverse=True), "_npi_rtrue_divide_scalar", operands=1, types=LOGIC)
+for _name in BITWISE:
+    add_rule(_bitwise_with_scalar(_name), f"_npi_{_name}_scalar", operands=1, types=EXACT)
+
+# ---- choices --------------------------------------------------------------------------------------------
+
+
+@rule("_npi_where", operands=3, types=LOGIC, typed_by=1)
+def numpy_where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """All three broadcast."""
+    condition, x, y = inputs
+    return b.select(truth(b, condition), x, y)
+
+
+def _where_scalar(*, left: bool) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        condition, x = inputs
+        attrs.ignore("is_int")
+        value = _same_kind(b, attrs.float("scalar", 0.0), x)
+        return b.select(truth(b, condition), value, x) if left else b.select(truth(b, condition), x, value)
+
+    return lower
+
+
+add_rule(_where_scalar(left=True), "_npi_where_lscalar", operands=2, types=LOGIC, typed_by=1)
+add_rule(_where_scalar(left=False), "_npi_where_rscalar", operands=2, types=LOGIC, typed_by=1)
+
+
+@rule("_npi_where_scalar2", operands=1, types=EXACT, ignored=["is_int"])
+def where_scalars(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """One of two numbers, in float32."""
+    (condition,) = inputs
+    x, y = (b.constant(np.float32(attrs.float(name, 0.0))) for name in "xy")
+    return b.select(truth(b, condition), x, y)
+
+
+@rule("_npi_polyval", operands=2, types=NUMBERS)
+def polyval(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The polynomial with the first input's coefficients, that of the highest power first, by Horner's rule."""
+    p, x = inputs
+    count = p.type.size
+    if p.type.rank != 1 or count > 64:
+        raise UnsupportedError(f"coefficients {p.type}, expected a vector of at most 64")
+    coefficients = [b.slice(p, begin=(i,), end=(i + 1,)) for i in range(count)]
+    shape = (1,) * max(x.type.rank, 1)
+    total = b.broadcast(b.reshape(coefficients[0], shape=shape), shape=x.shape)
+    for coefficient in coefficients[1:]:
+        total = b.add(b.multiply(total, x), b.reshape(coefficient, shape=shape))
+    return total

@@ -1,0 +1,230 @@
+"""Operators that read and write by index. What lies outside is clipped unless the rule says otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    EXACT,
+    NUMBERS,
+    as_indices,
+    as_type,
+    moves,
+    normal_axis,
+    positive,
+    rule,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import Shape, boolean, i64
+from ngraph_mxnet.ops.compositions import iota, reshaped, scalar
+
+WHOLE = 1 << 24
+"""Integers up to here are exact in float32."""
+
+
+@moves("take", operands=2)
+def take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """clip and wrap. `raise` stays with MXNet, which checks the indices at every call."""
+    mode = attrs.choice("mode", "clip", ("clip", "wrap"))
+    data, indices = inputs
+    axis = normal_axis(attrs.int("axis", 0), len(data.shape))
+    return b.gather(data, as_indices(b, indices), axis=axis, mode=mode)
+
+
+@moves("Embedding", operands=2, parameters=[1], typed_by=1,
+       ignored=["input_dim", "output_dim", "sparse_grad", "dtype"])
+def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Rows of the weight."""
+    indices, weight = inputs
+    return b.gather(weight, as_indices(b, indices), axis=0)
+
+
+@moves("batch_take", operands=2)
+def batch_take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The element of each row at the row's index."""
+    data, indices = inputs
+    if len(data.shape) != 2 or indices.type.size != data.shape[0]:
+        raise UnsupportedError(f"found {data.type} and {indices.type}, expected a matrix and an index for each row")
+    column = b.reshape(as_indices(b, indices), shape=(data.shape[0], 1))
+    return b.reshape(b.gather_elements(data, column, axis=1), shape=indices.shape)
+
+
+@moves("pick", operands=2)
+def pick(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along `axis` the element at each index; clip and wrap."""
+    data, indices = inputs
+    if attrs.is_none("axis"):
+        raise UnsupportedError("pick from the flat tensor (axis=None)")
+    axis, keep = normal_axis(attrs.int("axis", -1), len(data.shape)), attrs.bool("keepdims", False)
+    mode = attrs.choice("mode", "clip", ("clip", "wrap"))
+    dropped, kept = (*data.shape[:axis], *data.shape[axis + 1:]), (*data.shape[:axis], 1, *data.shape[axis + 1:])
+    if indices.shape not in (dropped, kept, dropped or (1,)):
+        raise UnsupportedError(f"found indices {indices.type}, expected shape {dropped} or {kept}")
+    picked = b.gather_elements(data, b.reshape(as_indices(b, indices), shape=kept), axis=axis, mode=mode)
+    return picked if keep else b.reshape(picked, shape=dropped or (1,))
+
+
+@moves("gather_nd", operands=2)
+def gather_nd(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Slices at coordinates; negative ones count from the end. MXNet raises an error for those outside."""
+    return b.gather_nd(inputs[0], as_indices(b, inputs[1]))
+
+
+@moves("scatter_nd", operands=2)
+def scatter_nd(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Zeros of `shape` with the slices at coordinates replaced; of equal coordinates the last."""
+    updates, indices = inputs
+    zeros = b.broadcast(scalar(b, 0, updates), shape=attrs.ints("shape"))
+    return b.scatter_nd(zeros, as_indices(b, indices), updates)
+
+
+@moves("_contrib_index_copy", operands=3)
+def index_copy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The first input with its rows at the indices replaced."""
+    data, indices, rows = inputs
+    return b.scatter_nd(data, b.reshape(as_indices(b, indices), shape=(1, *indices.shape)), rows)
+
+
+@rule("_contrib_index_array", operands=1, types=EXACT)
+def index_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The coordinates of each element, all or those of `axes`, as int64."""
+    shape = inputs[0].shape
+    axes = [normal_axis(axis, len(shape)) for axis in attrs.ints("axes", tuple(range(len(shape))))]
+    return b.constant(np.stack([np.indices(shape, dtype=np.int64)[axis] for axis in axes], axis=-1))
+
+
+@rule("one_hot", operands=1, types=EXACT)
+def one_hot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`on_value` at each index of a new last axis, else `off_value`; nowhere for an index outside."""
+    (indices,), depth = inputs, positive(attrs.int("depth"), "depth")
+    element = attrs.element("dtype", "f32")
+    if depth > WHOLE:
+        raise UnsupportedError(f"depth={depth}, expected at most {WHOLE}")
+    on, off = (b.constant(attrs.float(name, default), element)
+               for name, default in (("on_value", 1.0), ("off_value", 0.0)))
+    count = indices.type.size
+    wanted = b.convert(b.reshape(as_indices(b, indices), shape=(count,)), element="f32")
+    # What lies outside is written as off_value into the nearest column.
+    nearest = b.clamp(wanted, lower=0, upper=depth - 1)
+    columns = b.reshape(as_indices(b, nearest), shape=(1, count))
+    rows = iota(b, count, 1, 2)
+    hot = b.scatter_nd(b.broadcast(off, shape=(count, depth)), b.concat(rows, columns, axis=0),
+                       b.select(b.equal(nearest, wanted), on, off))
+    return b.reshape(hot, shape=(*indices.shape, depth))
+
+
+# ---- places in a shape -----------------------------------------------------------------------------------------
+
+
+def _shape_of_places(attrs: Attrs) -> Shape:
+    shape = attrs.ints("shape")
+    if not shape or min(shape[1:], default=1) < 1:
+        raise UnsupportedError(f"shape={shape}: only the first size may be unknown")
+    return shape
+
+
+@rule("_ravel_multi_index", operands=1, types=NUMBERS)
+def ravel_multi_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The row-major position of each column of coordinates, in the coordinates' type."""
+    (coordinates,), shape = inputs, _shape_of_places(attrs)
+    if coordinates.shape[0] != len(shape):
+        raise UnsupportedError(f"{coordinates.type} has no row for each axis of shape={shape}")
+    strides = np.cumprod([1, *shape[:0:-1]])[::-1].reshape(-1, *[1] * (len(coordinates.shape) - 1))
+    weights = b.constant(strides, coordinates.type.element)
+    total = b.reduce_sum(b.multiply(coordinates, weights), axes=(0,))
+    return total if total.shape else b.reshape(total, shape=(1,))
+
+
+@rule("_unravel_index", operands=1, types=NUMBERS)
+def unravel_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The coordinates of each row-major position, along a new first axis, in the positions' type."""
+    (places,), shape = inputs, _shape_of_places(attrs)
+    rest, rows = places, []
+    for size in shape[:0:-1]:
+        divisor = scalar(b, size, places)
+        quotient = b.divide(rest, divisor)
+        above = b.trunc(quotient) if places.type.element.is_float else quotient
+        rows.append(b.subtract(rest, b.multiply(above, divisor)))
+        rest = above
+    rows.append(rest)
+    return b.concat(*(b.reshape(row, shape=(1, *places.shape)) for row in rows[::-1]), axis=0)
+
+
+@rule("shape_array", operands=1, types=EXACT)
+def shape_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The input's shape as int64: a constant."""
+    return b.constant(np.array(inputs[0].shape, np.int64))
+
+
+@rule("size_array", operands=1, types=EXACT)
+def size_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The input's number of elements as int64: a constant."""
+    return b.constant(np.array([inputs[0].type.size], np.int64))
+
+
+def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
+    """The tensor and the axis to order; without an axis the flat tensor."""
+    if attrs.is_none("axis"):
+        return reshaped(b, x, (x.type.size,)), 0
+    return x, normal_axis(attrs.int("axis", -1), len(x.shape))
+
+
+@rule("topk", operands=1, types=EXACT)
+def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value | list[Value]:
+    """The `k` extremes along an axis, all when k < 1: values, positions, both, or 1 at their places (mask)."""
+    x, axis = _line(b, inputs[0], attrs)
+    kind = attrs.choice("ret_typ", "indices", ("indices", "value", "both", "mask"))
+    element = attrs.element("dtype", "f32")
+    size, count = x.shape[axis], attrs.int("k", 1)
+    if count > size:
+        raise UnsupportedError(f"k={count} of {size} elements")
+    first = b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", False), count=max(count, 0))
+    if kind == "indices":
+        return b.convert(first, element=element)
+    if kind == "mask":
+        return reshaped(b, _mask(b, x, first, axis), inputs[0].shape)
+    values = b.gather_elements(x, first, axis=axis)
+    return values if kind == "value" else [values, b.convert(first, element=element)]
+
+
+def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
+    """A tensor of x's type: 1 at the places, else 0."""
+    rank = len(x.shape)
+    order = [i for i in range(rank) if i != axis] + [axis]
+    lines, count = x.type.size // x.shape[axis], places.shape[axis]
+    columns = b.reshape(b.transpose(places, order=order), shape=(1, lines * count))
+    rows = b.constant(np.repeat(np.arange(lines, dtype=np.int64), count)[None])
+    zeros = b.broadcast(scalar(b, 0, x), shape=(lines, x.shape[axis]))
+    ones = b.broadcast(scalar(b, 1, x), shape=(lines * count,))
+    mask = b.scatter_nd(zeros, b.concat(rows, columns, axis=0), ones)
+    back = [order.index(i) for i in range(rank)]
+    return b.transpose(b.reshape(mask, shape=[x.shape[i] for i in order]), order=back)
+
+
+@rule("sort", operands=1, types=EXACT)
+def sort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The elements in order along an axis."""
+    x, axis = _line(b, inputs[0], attrs)
+    return b.gather_elements(x, b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", True)), axis=axis)
+
+
+@rule("argsort", operands=1, types=EXACT)
+def argsort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The positions of the elements in order along an axis."""
+    x, axis = _line(b, inputs[0], attrs)
+    places = b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", True))
+    return b.convert(places, element=attrs.element("dtype", "f32"))
+
+
+@rule("_np_cumsum", operands=1, types=EXACT)
+def cumsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Sums up to each element along an axis; without one, of the flat tensor. Those of bool are int64."""
+    (x,), axis = inputs, attrs.int("axis", None)
+    own = x.type.element
+    x = as_type(b, x, attrs.element("dtype", i64 if own is boolean else own))
+    if axis is None:
+        return b.cumsum(reshaped(b, x, (x.type.size,)), axis=0)
+    return b.cumsum(x, axis=normal_axis(axis, len(x.shape)))

@@ -1,0 +1,329 @@
+"""Normalizations at inference, losses, densities and optimizers' updates.
+
+With `output_mean_var` a normalization's statistics are outputs too; without, MXNet's further outputs are for its own
+gradients, and do not exist here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from math import inf, prod
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    FLOATS,
+    MOVED,
+    NUMBERS,
+    Lowering,
+    add_rule,
+    image_shape,
+    normal_axis,
+    rule,
+    within_length,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import f64
+from ngraph_mxnet.ops.compositions import along_axis, iota, scalar
+
+# Attributes that matter to training, calibration or GPUs only.
+_IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
+
+
+Outputs = list[Value]
+
+
+@rule("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", operands=5, parameters=[1, 2, 3, 4],
+      ignored=_IGNORED)
+def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+    """With the moving statistics; `fix_gamma` makes gamma 1; any channel axis. Rank 2 and up.
+
+    The statistics of `output_mean_var` are the moving mean and 1 / sqrt(moving variance + eps).
+    """
+    return _batch_norm(b, inputs, attrs)
+
+
+def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs) -> Outputs:
+    x, gamma, beta, mean, variance = inputs
+    if attrs.bool("fix_gamma", True):
+        gamma = b.constant(np.ones(gamma.shape, gamma.type.element.numpy))
+    axis, epsilon = normal_axis(attrs.int("axis", 1), len(x.shape)), attrs.float("eps", 1e-3)
+    statistics = []
+    if attrs.bool("output_mean_var", False):
+        statistics = [b.identity(mean), b.rsqrt(b.add(variance, scalar(b, epsilon, variance)))]
+    if axis == 1:
+        return [b.batch_norm(x, gamma, beta, mean, variance, epsilon=epsilon), *statistics]
+    order = list(range(len(x.shape)))
+    order.insert(1, order.pop(axis))
+    back = tuple(int(i) for i in np.argsort(order))
+    normal = b.batch_norm(b.transpose(x, order=order), gamma, beta, mean, variance, epsilon=epsilon)
+    return [b.transpose(normal, order=back), *statistics]
+
+
+@rule("_contrib_BatchNormWithReLU", operands=5, parameters=[1, 2, 3, 4], ignored=_IGNORED)
+def batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+    """BatchNorm, then ReLU."""
+    normal, *statistics = _batch_norm(b, inputs, attrs)
+    return [b.relu(normal), *statistics]
+
+
+@rule("LayerNorm", operands=3, parameters=[1, 2])
+def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+    """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
+    x, epsilon = inputs[0], attrs.float("eps", 1e-5)
+    axis = normal_axis(attrs.int("axis", -1), len(x.shape))
+    statistics = _statistics(b, x, (axis,), epsilon) if attrs.bool("output_mean_var", False) else []
+    return [b.layer_norm(*inputs, axis=axis, epsilon=epsilon), *statistics]
+
+
+def _statistics(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Outputs:
+    """The mean and sqrt(biased variance + epsilon) over `axes`, which stay as 1."""
+    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
+    variance = b.reduce_mean(b.square(b.subtract(x, mean)), axes=axes, keep_dims=True)
+    return [mean, b.sqrt(b.add(variance, scalar(b, epsilon, x)))]
+
+
+def _standardize(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
+    """(x - mean) / sqrt(biased variance + epsilon) over `axes`."""
+    mean, deviation = _statistics(b, x, axes, epsilon)
+    return b.divide(b.subtract(x, mean), deviation)
+
+
+@rule("InstanceNorm", operands=3, parameters=[1, 2])
+def instance_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Over the spatial axes of each channel, of which there is one at least."""
+    x, gamma, beta = inputs
+    rank = len(x.shape)
+    if rank < 3:
+        raise UnsupportedError(f"found {x.type}, expected rank 3 or more")
+    normal = _standardize(b, x, tuple(range(2, rank)), attrs.float("eps", 1e-3))
+    return b.add(b.multiply(normal, along_axis(b, gamma, 1, rank)), along_axis(b, beta, 1, rank))
+
+
+@rule("GroupNorm", operands=3, parameters=[1, 2])
+def group_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+    """Over each group of channels and all spatial axes; gamma and beta are one for each group.
+
+    `output_mean_var` gives the mean and sqrt(variance + eps), one for each image and group.
+    """
+    x, gamma, beta = inputs
+    groups = attrs.int("num_groups", 1)
+    if gamma.shape != (groups,) or x.shape[1] % groups:
+        raise UnsupportedError(f"gamma {gamma.type} is not one for each of {groups} groups of {x.type}")
+    grouped = b.reshape(x, shape=(x.shape[0], groups, prod(x.shape[1:]) // groups))
+    epsilon = attrs.float("eps", 1e-5)
+    mean, deviation = _statistics(b, grouped, (2,), epsilon)
+    normal = b.divide(b.subtract(grouped, mean), deviation)
+    out = b.add(b.multiply(normal, along_axis(b, gamma, 1, 3)), along_axis(b, beta, 1, 3))
+    statistics = [mean, deviation] if attrs.bool("output_mean_var", False) else []
+    return [b.reshape(out, shape=x.shape), *(b.reshape(v, shape=(x.shape[0], groups)) for v in statistics)]
+
+
+@rule("LRN", operands=1)
+def lrn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Across the channels of images; `nsize` is odd."""
+    (x,) = inputs
+    image_shape(x)
+    size, alpha, beta, bias = attrs.int("nsize"), attrs.float("alpha", 1e-4), attrs.float("beta", 0.75), attrs.float(
+        "knorm", 2.0)
+    if beta == 0:  # anything to the power of 0 is 1, also what has no logarithm
+        return x
+    return b.lrn(x, size=size, alpha=alpha, beta=beta, bias=bias)
+
+
+@rule("Dropout", operands=1, types=FLOATS, ignored=["p", "axes", "cudnn_off"])
+def dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The identity at inference; `mode=always` drops then too and stays with MXNet."""
+    attrs.choice("mode", "training", ("training",))
+    return inputs[0]
+
+
+def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
+    """`softmax` or `log_softmax`; float64 in several ops, as kernels of these two take float32 only."""
+    if x.type.element is not f64:
+        return b.apply(op, x, axis=axis)
+    shifted = b.subtract(x, b.reduce_max(x, axes=(axis % x.type.rank,), keep_dims=True))
+    power = b.exp(shifted)
+    total = b.reduce_sum(power, axes=(axis % x.type.rank,), keep_dims=True)
+    return b.divide(power, total) if op == "softmax" else b.subtract(shifted, b.log(total))
+
+
+def _softmax(op: str, *, negated: bool = False) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
+        x = inputs[0]
+        axis, temperature = normal_axis(attrs.int("axis", -1), len(x.shape)), attrs.float("temperature", 1.0)
+        if negated:
+            x = b.negative(x)
+        if temperature != 1:
+            x = b.divide(x, scalar(b, temperature, x))
+        if not attrs.bool("use_length", False):
+            return over_axis(b, op, x, axis)
+        if len(inputs) < 2:
+            raise UnsupportedError("use_length=True, but there is no input of lengths")
+        kept = within_length(b, x, inputs[1], axis)
+        y = over_axis(b, op, b.select(kept, x, scalar(b, -inf, x)), axis)
+        return b.select(kept, y, scalar(b, 0, x))
+
+    return lower
+
+
+add_rule(_softmax("softmax"), "softmax", operands=(1, 2), types=NUMBERS, result="dtype")
+add_rule(_softmax("log_softmax"), "log_softmax", operands=(1, 2), types=NUMBERS, result="dtype")
+add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2), types=NUMBERS, result="dtype")
+
+
+@rule("SoftmaxActivation", operands=1, types=FLOATS)
+def softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """mode=channel: over axis 1; mode=instance: over the last axis, whatever MXNet's text says."""
+    mode = attrs.choice("mode", "instance", ("instance", "channel"))
+    return over_axis(b, "softmax", inputs[0], 1 if mode == "channel" else -1)
+
+
+@rule("SoftmaxOutput", operands=(1, 2), types=FLOATS,
+      ignored=["grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad", "smooth_alpha"])
+def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """multi_output: over axis 1; preserve_shape: over the last axis; without either, of rank 2 only.
+
+    Without either, MXNet's documentation says that all axes but 0 count as one, and its oneDNN kernel takes the last
+    axis: what is of another rank stays with MXNet.
+    """
+    x = inputs[0]
+    preserve = attrs.bool("preserve_shape", False)
+    if attrs.bool("multi_output", False):
+        return over_axis(b, "softmax", x, 1)
+    if not preserve and len(x.shape) != 2:
+        raise UnsupportedError(f"{x.type} without multi_output or preserve_shape: MXNet's kernels disagree")
+    return over_axis(b, "softmax", x, -1)
+
+
+@rule("LogisticRegressionOutput", operands=(1, 2), types=FLOATS, ignored=["grad_scale"])
+def logistic_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sigmoid of the data."""
+    return b.sigmoid(inputs[0])
+
+
+@rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", "MakeLoss", "make_loss", operands=(1, 2),
+      types=MOVED, ignored=["grad_scale", "margin", "regularization_coefficient", "use_linear", "valid_thresh",
+                            "normalization"])
+def data_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The data."""
+    return inputs[0]
+
+
+@rule("softmax_cross_entropy", operands=2, types=FLOATS)
+def softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sum over rows of -log(softmax(row)[label]), the probability at least 1e-8, in shape (1,)."""
+    x, label = inputs
+    if x.type.rank != 2 or label.shape != x.shape[:1]:
+        raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
+    places = iota(b, x.shape[1], 0, 1, x.type.element.name)
+    chosen = b.equal(b.trunc(b.reshape(label, shape=(x.shape[0], 1))), places)
+    logs = b.log(b.maximum(over_axis(b, "softmax", x, 1), scalar(b, 1e-8, x)))
+    total = b.reduce_sum(b.select(chosen, logs, scalar(b, 0, x)), axes=(0, 1))
+    return b.reshape(b.negative(total), shape=(1,))
+
+
+Log = Callable[..., Value]
+"""Makes the logarithm of the density from a builder, samples, and parameters that broadcast to them."""
+
+
+def _density(log: Log) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """Samples have the shape of the parameters, and axes behind it for several samples of each."""
+        sample, *parameters = inputs
+        shape = parameters[0].shape
+        if sample.shape[: len(shape)] != shape or any(value.shape != shape for value in parameters):
+            raise UnsupportedError(f"found samples {sample.type} and parameters "
+                                   f"{', '.join(str(value.type) for value in parameters)}")
+        ones = (1,) * (len(sample.shape) - len(shape))
+        spread = [b.broadcast(b.reshape(value, shape=(*shape, *ones)), shape=sample.shape) for value in parameters]
+        return _result(b, log(b, sample, *spread), attrs)
+
+    return lower
+
+
+def _result(b: Builder, log: Value, attrs: Attrs) -> Value:
+    return log if attrs.bool("is_log", False) else b.exp(log)
+
+
+def _uniform(b: Builder, sample: Value, low: Value, high: Value) -> Value:
+    """The density of any sample: MXNet does not look whether it is between the bounds."""
+    return b.negative(b.log(b.subtract(high, low)))
+
+
+def _normal(b: Builder, sample: Value, mean: Value, deviation: Value) -> Value:
+    scaled = b.divide(b.subtract(sample, mean), deviation)
+    square = b.multiply(b.multiply(scaled, scaled), scalar(b, -0.5, sample))
+    return b.subtract(square, b.add(b.log(deviation), scalar(b, math.log(2 * math.pi) / 2, sample)))
+
+
+def _gamma(b: Builder, sample: Value, shape: Value, rate: Value) -> Value:
+    powers = b.add(b.multiply(shape, b.log(rate)), b.multiply(_less_one(b, shape), b.log(sample)))
+    return b.subtract(b.subtract(powers, b.multiply(rate, sample)), b.lgamma(shape))
+
+
+def _exponential(b: Builder, sample: Value, rate: Value) -> Value:
+    return b.subtract(b.log(rate), b.multiply(rate, sample))
+
+
+def _poisson(b: Builder, sample: Value, rate: Value) -> Value:
+    return b.subtract(b.subtract(b.multiply(sample, b.log(rate)), _log_factorial(b, sample)), rate)
+
+
+def _negative_binomial(b: Builder, sample: Value, limit: Value, failure: Value) -> Value:
+    ways = b.subtract(b.subtract(b.lgamma(b.add(sample, limit)), _log_factorial(b, sample)), b.lgamma(limit))
+    success = b.log(b.subtract(scalar(b, 1, failure), failure))
+    return b.add(ways, b.add(b.multiply(limit, b.log(failure)), b.multiply(sample, success)))
+
+
+def _generalized_negative_binomial(b: Builder, sample: Value, mean: Value, dispersion: Value) -> Value:
+    one = scalar(b, 1, sample)
+    limit, failure = b.divide(one, dispersion), b.divide(one, b.add(b.multiply(mean, dispersion), one))
+    return _negative_binomial(b, sample, limit, failure)
+
+
+def _less_one(b: Builder, x: Value) -> Value:
+    return b.subtract(x, scalar(b, 1, x))
+
+
+def _log_factorial(b: Builder, x: Value) -> Value:
+    return b.lgamma(b.add(x, scalar(b, 1, x)))
+
+
+for _name, _log, _operands in (
+        ("uniform", _uniform, 3), ("normal", _normal, 3), ("gamma", _gamma, 3), ("exponential", _exponential, 2),
+        ("poisson", _poisson, 2), ("negative_binomial", _negative_binomial, 3),
+        ("generalized_negative_binomial", _generalized_negative_binomial, 3)):
+    add_rule(_density(_log), f"_random_pdf_{_name}", operands=_operands)
+
+
+@rule("_random_pdf_dirichlet", operands=2)
+def dirichlet(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Samples [*D, ..., K] and concentrations [*D, K] -> [*D, ...]."""
+    sample, alpha = inputs
+    lead, last = alpha.shape[:-1], alpha.shape[-1:]
+    if sample.shape[: len(lead)] != lead or sample.shape[-1:] != last or len(sample.shape) < 2:
+        raise UnsupportedError(f"found samples {sample.type} and concentrations {alpha.type}")
+    ones = (1,) * (len(sample.shape) - len(alpha.shape))
+    alpha = b.reshape(alpha, shape=(*lead, *ones, *last))
+    axes = (len(sample.shape) - 1,)
+    powers = b.reduce_sum(b.multiply(_less_one(b, alpha), b.log(sample)), axes=axes)
+    whole = b.subtract(b.lgamma(b.reduce_sum(alpha, axes=axes)), b.reduce_sum(b.lgamma(alpha), axes=axes))
+    return _result(b, b.add(powers, whole), attrs)
+
+
+@rule("sgd_update", operands=2, types=FLOATS, ignored=["lazy_update"])
+def sgd_update(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """weight - lr (clip(rescale_grad gradient) + wd weight), clipped where `clip_gradient` is not negative."""
+    weight, gradient = inputs
+    bound = attrs.float("clip_gradient", -1.0)
+    step = b.multiply(gradient, scalar(b, attrs.float("rescale_grad", 1.0), gradient))
+    if bound >= 0:
+        step = b.clamp(step, lower=-bound, upper=bound)
+    step = b.add(step, b.multiply(weight, scalar(b, attrs.float("wd", 0.0), weight)))
+    return b.subtract(weight, b.multiply(step, scalar(b, attrs.float("lr"), weight)))

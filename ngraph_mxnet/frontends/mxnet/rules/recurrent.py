@@ -1,0 +1,376 @@
+"""Recurrent layers, transformers' operators, sequences, and control flow.
+
+Bodies of loops are repeated in the graph; of a choice both sides are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves
+from ngraph_mxnet.frontends.mxnet.inlining import (
+    COND,
+    FOREACH,
+    MOST_OPERATORS,
+    WHILE,
+    Cond,
+    Foreach,
+    While,
+    expansion,
+    operators_in,
+)
+from ngraph_mxnet.frontends.mxnet.rules.indexing import WHOLE
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    EXACT,
+    LOGIC,
+    as_indices,
+    lower_operators,
+    moves,
+    normal_axis,
+    positive,
+    read,
+    rule,
+)
+from ngraph_mxnet.frontends.mxnet.rules.slices import flipped
+from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.graph import Cost, node_cost
+from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.ops.compositions import iota, scalar, size_as, slice_axis
+from ngraph_mxnet.ops.recurrent import GATES
+
+_CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
+
+
+@rule("_rnn_param_concat", operands=(1, 1 << 20), parameters=range(1 << 10), ignored=["num_args"])
+def rnn_param_concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The parts of RNN's parameter vector, one after the other."""
+    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].type.rank))
+
+
+@rule("RNN", operands=(3, 5), parameters=[1],
+      ignored=["p", "lstm_state_clip_min", "lstm_state_clip_max", "lstm_state_clip_nan"])
+def rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Layers and directions one after the other: the inputs of all steps in one product, then step by step.
+
+    `p` is nothing at inference. MXNet takes `use_sequence_length` and `lstm_state_clip_*` everywhere, and applies them
+    on GPUs only: on a CPU every sequence has all steps, and no state is clipped.
+    """
+    return recurrent_layers(b, inputs, attrs, lambda x: x)
+
+
+def recurrent_layers(b: Builder, inputs: list[Value], attrs: Attrs, between: Callable[[Value], Value]) -> list[Value]:
+    """RNN, with `between` of what a layer gives to the next one."""
+    cell = _CELLS[attrs.choice("mode", "", _CELLS)]
+    projection = attrs.int("projection_size", None)
+    if projection is not None and cell != "lstm":
+        raise UnsupportedError(f"projection_size of {cell}, only of lstm")
+    layers, units = positive(attrs.int("num_layers"), "num_layers"), positive(attrs.int("state_size"), "state_size")
+    directions = 2 if attrs.bool("bidirectional", False) else 1
+    with_states = attrs.bool("state_outputs", False)
+    count = 4 if cell == "lstm" else 3
+    wanted = count + attrs.bool("use_sequence_length", False)
+    if len(inputs) != wanted:
+        raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
+    x, packed, *states = inputs[:count]
+    if x.type.rank != 3:
+        raise UnsupportedError(f"found {x.type}, expected rank 3")
+    parameters = _Parameters(b, packed, GATES[cell] * units, units, projection)
+    weights = [[parameters.weights(x.shape[2] if layer == 0 else (projection or units) * directions)
+                for _ in range(directions)] for layer in range(layers)]
+    biases = [[parameters.biases() for _ in range(directions)] for _ in range(layers)]
+    parameters.finish()
+    last: list[list[Value]] = [[] for _ in states]
+    for layer in range(layers):
+        x = between(x) if layer else x
+        parts = []
+        for direction in range(directions):
+            (of_input, of_state, *project), (input_bias, state_bias) = (
+                weights[layer][direction], biases[layer][direction])
+            number = layer * directions + direction
+            own = [b.reshape(slice_axis(b, state, 0, number, number + 1), shape=state.shape[1:]) for state in states]
+            gates = b.add(b.matmul(x, of_input, transpose_b=True), input_bias)
+            operands = [gates, of_state, state_bias, *own, *project]
+            out, *finals = b.node("rnn", operands, {"cell": cell, "reverse": direction == 1}).outputs
+            parts.append(out)
+            for kept, value in zip(last, finals, strict=True):
+                kept.append(b.reshape(value, shape=(1, *value.shape)))
+        x = parts[0] if directions == 1 else b.concat(*parts, axis=2)
+    if not with_states:
+        return [x]
+    return [x, *(kept[0] if len(kept) == 1 else b.concat(*kept, axis=0) for kept in last)]
+
+
+class _Parameters:
+    """RNN's parameter vector, taken apart: first all weights by layer and direction, then all biases."""
+
+    def __init__(self, b: Builder, packed: Value, rows: int, units: int, projection: int | None) -> None:
+        if packed.type.rank != 1:
+            raise UnsupportedError(f"parameters are {packed.type}, expected rank 1")
+        self._b, self._packed, self._rows, self._units, self._projection = b, packed, rows, units, projection
+        self._at = 0
+
+    def weights(self, depth: int) -> list[Value]:
+        """The weights of one layer and direction: [G*H, depth], [G*H, R], and [R, H] if the state is projected."""
+        state = self._projection or self._units
+        found = [self._take(self._rows, depth), self._take(self._rows, state)]
+        return [*found, self._take(state, self._units)] if self._projection is not None else found
+
+    def biases(self) -> tuple[Value, Value]:
+        """The biases of the inputs and of the state, each [G*H]."""
+        return self._take(self._rows), self._take(self._rows)
+
+    def finish(self) -> None:
+        if self._at != self._packed.type.size:
+            raise UnsupportedError(f"the parameters have {self._packed.type.size} elements, expected {self._at}")
+
+    def _take(self, *shape: int) -> Value:
+        size = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        if self._at + size > self._packed.type.size:
+            raise UnsupportedError(f"the parameters have {self._packed.type.size} elements, which are too few")
+        part = slice_axis(self._b, self._packed, 0, self._at, self._at + size)
+        self._at += size
+        return part if len(shape) == 1 else self._b.reshape(part, shape=shape)
+
+
+def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
+    """Part number `part` of a projection, as (batch x heads, length, units)."""
+    if x.type.rank != 3 or x.shape[2] % (heads * parts):
+        raise UnsupportedError(f"{x.type} is no projection of {parts} parts for each of {heads} heads")
+    length, batch, width = x.shape
+    units = width // (heads * parts)
+    split = b.reshape(x, shape=(length, batch, heads, parts, units))
+    own = b.reshape(slice_axis(b, split, 3, part, part + 1), shape=(length, batch, heads, units))
+    return b.reshape(b.transpose(own, order=(1, 2, 0, 3)), shape=(batch * heads, length, units))
+
+
+def _scores(b: Builder, queries: Value, keys: Value) -> Value:
+    """Queries by keys over the square root of a head's units."""
+    scale = scalar(b, 1 / math.sqrt(queries.shape[2]), queries)
+    return b.matmul(b.multiply(queries, scale), keys, transpose_b=True)
+
+
+def _joined(b: Builder, weights: Value, values: Value, heads: int) -> Value:
+    """Weights by values, as (length, batch, heads x units)."""
+    if weights.shape[0] != values.shape[0]:
+        raise UnsupportedError(f"weights {weights.type} for {values.shape[0]} matrices of values")
+    out = b.matmul(weights, values)
+    count, length, units = out.shape
+    split = b.reshape(out, shape=(count // heads, heads, length, units))
+    return b.reshape(b.transpose(split, order=(2, 0, 1, 3)), shape=(length, count // heads, heads * units))
+
+
+def _head_count(attrs: Attrs) -> int:
+    return positive(attrs.int("heads"), "heads")
+
+
+@rule("_contrib_interleaved_matmul_selfatt_qk", operands=1)
+def selfatt_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Scores of queries and keys out of a projection of three parts, scaled."""
+    heads = _head_count(attrs)
+    return _scores(b, *(_heads(b, inputs[0], heads, 3, part) for part in (0, 1)))
+
+
+@rule("_contrib_interleaved_matmul_selfatt_valatt", operands=2)
+def selfatt_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Attention weights by the values out of a projection of three parts."""
+    heads = _head_count(attrs)
+    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 3, 2), heads)
+
+
+@rule("_contrib_interleaved_matmul_encdec_qk", operands=2)
+def encdec_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Scores of queries, and of keys out of a projection of two parts, scaled."""
+    heads = _head_count(attrs)
+    return _scores(b, _heads(b, inputs[0], heads, 1, 0), _heads(b, inputs[1], heads, 2, 0))
+
+
+@rule("_contrib_interleaved_matmul_encdec_valatt", operands=2)
+def encdec_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Attention weights by the values out of a projection of two parts."""
+    heads = _head_count(attrs)
+    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 2, 1), heads)
+
+
+@rule("_contrib_div_sqrt_dim", operands=1)
+def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """x over the square root of its last axis' size."""
+    (x,) = inputs
+    return b.divide(x, scalar(b, math.sqrt(x.shape[-1]), x))
+
+
+@rule("_contrib_arange_like", operands=1, ignored=["ctx"])
+def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant where the size is
+    known."""
+    (x,), axis = inputs, attrs.int("axis", None)
+    shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.type.rank)],)
+    dtype, repeat = x.type.element.numpy, positive(attrs.int("repeat", 1), "repeat")
+    start, step = dtype.type(attrs.float("start", 0.0)), dtype.type(attrs.float("step", 1.0))
+    if repeat == 1 and len(shape) == 1 and is_symbolic(shape[0]):
+        steps = b.multiply(iota(b, shape[0], 0, 1, x.type.element.name), scalar(b, step, x))
+        return b.add(steps, scalar(b, start, x))
+    places = (np.arange(prod(shape)) // repeat).astype(dtype)
+    return b.constant((start + places * step).astype(dtype).reshape(shape))
+
+
+def _read(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
+    """The data, the length of each sequence or None, and the axis of time."""
+    data, axis = inputs[0], attrs.int("axis", 0)
+    if axis not in (0, 1) or len(data.shape) < 2:
+        raise UnsupportedError(f"axis={axis} of {data.type}, expected time and batch as the first two axes")
+    if not attrs.bool("use_sequence_length", False):
+        return data, None, axis
+    if len(inputs) != 2 or inputs[1].shape != (data.shape[1 - axis],):
+        raise UnsupportedError(f"found {[str(value.type) for value in inputs[1:]]}, expected a length for each of "
+                               f"{data.shape[1 - axis]} sequences")
+    return data, inputs[1], axis
+
+
+def _whole(b: Builder, lengths: Value) -> Value:
+    """Lengths as float32, fractions cut off."""
+    return b.convert(as_indices(b, lengths), element="f32")
+
+
+def _times(b: Builder, steps: int) -> Value:
+    """0, 1, ... as a column of float32."""
+    return iota(b, steps, 0, 2, "f32")
+
+
+@rule("SequenceMask", operands=(1, 2), types=LOGIC)
+def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`value` behind the end of each sequence."""
+    data, lengths, axis = _read(inputs, attrs)
+    value = attrs.float("value", 0.0)
+    if lengths is None:
+        return data
+    inside = b.less(_times(b, data.shape[axis]), _whole(b, lengths))
+    if axis == 1:
+        inside = b.transpose(inside, order=(1, 0))
+    inside = b.reshape(inside, shape=(*inside.shape, *[1] * (len(data.shape) - 2)))
+    return b.select(inside, data, scalar(b, value, data))
+
+
+@moves("SequenceLast", operands=(1, 2))
+def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The last element of each sequence; none may be empty."""
+    data, lengths, axis = _read(inputs, attrs)
+    shape = (*data.shape[:axis], *data.shape[axis + 1:])
+    if lengths is None:
+        return b.reshape(slice_axis(b, data, axis, data.shape[axis] - 1, data.shape[axis]), shape=shape)
+    last = b.subtract(_whole(b, lengths), b.constant(1.0))
+    return b.reshape(_elements(b, data, last, axis), shape=shape)
+
+
+@moves("SequenceReverse", operands=(1, 2))
+def sequence_reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Each sequence backwards, what is behind its end as it is."""
+    data, lengths, axis = _read(inputs, attrs)
+    if axis:
+        raise UnsupportedError("axis=1: MXNet knows time as axis 0 only")
+    if lengths is None:
+        return flipped(b, data, (0,))
+    steps, ends = _times(b, data.shape[0]), _whole(b, lengths)
+    mirrored = b.subtract(b.subtract(ends, b.constant(1.0)), steps)
+    return b.reshape(_elements(b, data, b.select(b.less(steps, ends), mirrored, steps), 0), shape=data.shape)
+
+
+def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:
+    """data at `times` of each sequence: times are [batch] or [time, batch] in float32, in which positions are exact."""
+    steps, batch = data.shape[axis], data.shape[1 - axis]
+    if steps * batch > WHOLE:
+        raise UnsupportedError(f"{steps} times {batch} elements, expected at most {WHOLE}")
+    numbers = iota(b, batch, 0, 1, "f32")
+    if axis == 0:
+        places = b.add(b.multiply(times, size_as(b, batch, times)), numbers)
+    else:
+        places = b.add(times, b.multiply(numbers, size_as(b, steps, times)))
+    rows = b.reshape(data, shape=(steps * batch, prod(data.shape[2:])))
+    return b.gather(rows, as_indices(b, places))
+
+
+MOST_IN_VAIN = 1 << 25
+"""Multiply-adds and operations of a choice's sides, or of all trips that a loop may have, some of which are in vain:
+they take about as long as MXNet takes for one choice or two trips, whatever these compute."""
+
+
+MOST_NODES = 5 * MOST_OPERATORS
+"""The most nodes of the IR that all trips come to. It bounds loops within loops, of which only the data tell how many
+trips they are together; an operator comes to three or so."""
+
+
+@rule(FOREACH, types=EXACT, ignored=["num_args"])
+def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """The body for each place along the first axis of its data; in all at most 10000 operators."""
+    loop = Foreach.of(node, attrs)
+    lengths = {int(value.shape[0]) for value in inputs[:loop.data]}
+    if len(lengths) > 1:
+        raise UnsupportedError(f"the arrays that it goes over have {sorted(lengths)} places")
+    trips, graph, halves = lengths.pop(), loop.body.graph, Halves()
+    count = trips * operators_in(graph)
+    if count > MOST_OPERATORS:
+        raise UnsupportedError(f"its {trips} trips apply {count} operators; at most {MOST_OPERATORS} are compiled")
+    state, captured = inputs[loop.data:loop.data + loop.states], inputs[loop.data + loop.states:]
+    begin = len(b.graph.nodes)
+    rows: list[list[Value]] = [[] for _ in range(loop.outputs)]
+    for trip in range(trips):
+        places = [_place(b, value, trip) for value in inputs[:loop.data]]
+        read_by_node = [*places, *state, *captured]
+        results = _lowered(b, graph, [read_by_node[source] for source in loop.body.sources], halves)
+        for row, value in zip(rows, results, strict=False):
+            row.append(b.reshape(value, shape=(1, *value.shape)))
+        before, state = state, results[loop.outputs:]
+        _check_states(before, state)
+        nodes = (len(b.graph.nodes) - begin) * trips // (trip + 1)
+        if nodes > MOST_NODES:
+            raise UnsupportedError(f"its {trips} trips come to {nodes} nodes; at most {MOST_NODES} are compiled")
+    return [*(b.concat(*row, axis=0) for row in rows), *state]
+
+
+def _place(b: Builder, value: Value, trip: int) -> Value:
+    """value[trip], of rank 1 at least."""
+    return b.reshape(slice_axis(b, value, 0, trip, trip + 1), shape=value.shape[1:] or (1,))
+
+
+def _check_states(before: list[Value], after: list[Value]) -> None:
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old.type != new.type:
+            raise UnsupportedError(f"state {number} is {old.type} before a trip and {new.type} after it")
+
+
+@rule(WHILE, types=EXACT, ignored=["num_args"])
+def while_loop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """All `max_iterations`, if together they compute little; where the condition no longer holds, variables stay as
+    they are. Rows behind are 0, where MXNet leaves what was in the memory."""
+    While.of(node, attrs)
+    return _selected(b, inputs, node, "all its trips")
+
+
+@rule(COND, types=EXACT, ignored=["num_args"])
+def cond(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Both sides and a selection, if both together compute little."""
+    Cond.of(node, attrs)
+    return _selected(b, inputs, node, "both its sides")
+
+
+def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> list[Value]:
+    begin = len(b.graph.nodes)
+    results = _lowered(b, expansion(node), inputs, Halves(), MOST_NODES)
+    total = sum((node_cost(each) for each in b.graph.nodes[begin:]), Cost())
+    if total.macs + total.operations > MOST_IN_VAIN:
+        raise UnsupportedError(f"{what} compute {total.macs + total.operations} multiply-adds and operations, some of "
+                               f"which are in vain; at most {MOST_IN_VAIN} are compiled")
+    return results
+
+
+def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves,
+             most: int | None = None) -> list[Value]:
+    """The graph's results for these arguments."""
+    values = {Edge(index, 0): value for index, value in zip(graph.arg_nodes, arguments, strict=True)}
+    lower_operators(b, graph, values, halves, most=most)
+    return [read(graph, values, head) for head in graph.heads]

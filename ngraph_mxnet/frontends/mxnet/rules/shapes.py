@@ -1,0 +1,291 @@
+"""Operators that give a tensor another shape or order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ops.compositions import reshaped
+
+
+@moves("Flatten", operands=1)
+def flatten(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """(N, ...) to (N, the rest)."""
+    (x,) = inputs
+    return reshaped(b, x, (x.shape[0], prod(x.shape[1:])))
+
+
+# ---- reshape ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReshapeCodes:
+    """The meaning of the numbers in a new shape, beside sizes and -1. The number -1 stands for what is left (once).
+
+    `copy`: the input's size; `rest`: all its remaining sizes; `merge`: the product of two; `split`: one as the next two
+    numbers, of which one may be -1; `drop`: a size of 1 goes.
+    """
+
+    copy: int | None
+    rest: int
+    merge: int
+    split: int
+    drop: int | None = None
+
+
+RESHAPE = ReshapeCodes(copy=0, rest=-2, merge=-3, split=-4)
+NPX_RESHAPE = ReshapeCodes(copy=-2, drop=-3, rest=-4, merge=-5, split=-6)
+
+
+@moves("Reshape", operands=1)
+def reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """All codes of `shape`, from either end; `target_shape` of old files, where 0 stands for what is left."""
+    (x,) = inputs
+    codes, old = attrs.ints("shape", ()), attrs.ints("target_shape", ())
+    reverse, keep = attrs.bool("reverse", False), attrs.bool("keep_highest", False)
+    if codes:
+        return b.reshape(x, shape=resolve_shape(codes, x.shape, RESHAPE, reverse=reverse))
+    if not old:
+        raise UnsupportedError("neither shape nor target_shape is given")
+    sizes = [x.shape[0], *old[1:]] if keep else list(old)
+    if sizes.count(0) == 1:
+        known = prod(size for size in sizes if size)
+        sizes[sizes.index(0)] = x.type.size // known if known else 0
+    return b.reshape(x, shape=sizes)
+
+
+@moves("_npx_reshape", operands=1)
+def npx_reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """All codes of `newshape`, from either end."""
+    (x,) = inputs
+    attrs.choice("order", "C", ("C",))
+    codes = attrs.ints("newshape")
+    return b.reshape(x, shape=resolve_shape(codes, x.shape, NPX_RESHAPE, reverse=attrs.bool("reverse", False)))
+
+
+@moves("_np_reshape", operands=1)
+def np_reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """NumPy's: one size may be -1."""
+    (x,) = inputs
+    attrs.choice("order", "C", ("C",))
+    sizes = attrs.ints("newshape")
+    if min(sizes, default=0) < -1:
+        raise UnsupportedError(f"newshape={sizes}: no such code")
+    return b.reshape(x, shape=resolve_shape(sizes, x.shape, NPX_RESHAPE))
+
+
+def resolve_shape(codes: tuple[int, ...], shape: Shape, kind: ReshapeCodes, *, reverse: bool = False) -> Shape:
+    """The shape that `codes` mean for an input of `shape`; `reverse` reads both from the right."""
+    if reverse:
+        return resolve_shape(codes[::-1], shape[::-1], kind)[::-1]
+    result: list[int] = []
+    at, unknown, position = 0, None, 0
+
+    def size() -> int:
+        nonlocal at
+        if at >= len(shape):
+            raise UnsupportedError(f"shape={codes} refers to axis {at} of {shape}")
+        at += 1
+        return shape[at - 1]
+
+    while position < len(codes):
+        code = codes[position]
+        if code == kind.copy:
+            result.append(size())
+        elif code == -1:
+            if unknown is not None:
+                raise UnsupportedError(f"shape={codes} has two -1")
+            unknown = len(result)
+            result.append(1)
+            at += 1
+        elif code == kind.rest:
+            result += shape[at:]
+            at = len(shape)
+        elif code == kind.merge:
+            result.append(size() * size())
+        elif code == kind.split:
+            result += _split(size(), codes[position + 1:position + 3], codes)
+            position += 2
+        elif code == kind.drop:
+            if size() != 1:
+                raise UnsupportedError(f"shape={codes}: {code} meets a size of {shape[at - 1]}, not 1")
+        elif code < 0:
+            raise UnsupportedError(f"shape={codes}: no such code {code}")
+        else:
+            result.append(code)
+            at += 1
+        position += 1
+    known = prod(result)
+    if unknown is not None and known:
+        result[unknown] = prod(shape) // known
+    return tuple(result)
+
+
+def _split(size: int, parts: tuple[int, ...], codes: tuple[int, ...]) -> tuple[int, int]:
+    if len(parts) != 2:
+        raise UnsupportedError(f"shape={codes}: a split needs two sizes after it")
+    first, second = parts
+    if first == -1 and second > 0:
+        first = size // second
+    elif second == -1 and first > 0:
+        second = size // first
+    if first * second != size:
+        raise UnsupportedError(f"shape={codes}: {size} is not {first} times {second}")
+    return first, second
+
+
+@moves("reshape_like", operands=2)
+def reshape_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The second input's sizes from rhs_begin to rhs_end in place of the first's from lhs_begin to lhs_end."""
+    x, like = (value.shape for value in inputs)
+    begin, end = _range(attrs, "lhs", len(x))
+    like_begin, like_end = _range(attrs, "rhs", len(like))
+    return b.reshape(inputs[0], shape=(*x[:begin], *like[like_begin:like_end], *x[end:]))
+
+
+def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
+    begin, end = attrs.int(f"{side}_begin", 0), attrs.int(f"{side}_end", rank)
+    bounds = tuple(bound + rank if bound < 0 else bound for bound in (begin, end))
+    if not 0 <= bounds[0] <= bounds[1] <= rank:
+        raise UnsupportedError(f"{side}_begin={begin} and {side}_end={end} are no range of {rank} axes")
+    return bounds[0], bounds[1]
+
+
+@moves("expand_dims", operands=1)
+def expand_dims(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """A new axis of size 1."""
+    (x,) = inputs
+    axis = normal_axis(attrs.int("axis"), len(x.shape) + 1)
+    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+@moves("squeeze", operands=1)
+def squeeze(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The named axes of size 1, or all; one stays when none would."""
+    return b.reshape(inputs[0], shape=_squeezed(inputs[0].shape, attrs) or (1,))
+
+
+@moves("_np_squeeze", operands=1)
+def np_squeeze(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The named axes of size 1, or all."""
+    return b.reshape(inputs[0], shape=_squeezed(inputs[0].shape, attrs))
+
+
+def _squeezed(shape: Shape, attrs: Attrs) -> Shape:
+    ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    axes = normal_axes(attrs.ints("axis", ones), len(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def _at_least(rank: int, shape: Shape) -> Shape:
+    """Return the shape with axes added as NumPy adds them: before a vector to make a matrix, around a vector to make
+    rank 3."""
+    if rank == 3 and len(shape) == 2:
+        return (*shape, 1)
+    if rank == 3 and len(shape) == 1:
+        return (1, *shape, 1)
+    return (1,) * (rank - len(shape)) + shape
+
+
+@moves("_np_atleast_1d", ignored=["num_args"])
+def atleast_1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Each input, of rank 1 or more."""
+    return [reshaped(b, x, _at_least(1, x.shape)) for x in inputs]
+
+
+@moves("_np_atleast_2d", ignored=["num_args"])
+def atleast_2d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Each input, of rank 2 or more."""
+    return [reshaped(b, x, _at_least(2, x.shape)) for x in inputs]
+
+
+@moves("_np_atleast_3d", ignored=["num_args"])
+def atleast_3d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Each input, of rank 3 or more."""
+    return [reshaped(b, x, _at_least(3, x.shape)) for x in inputs]
+
+
+@moves("_np_copy", operands=1)
+def np_copy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The input itself: no one writes into it."""
+    return b.identity(inputs[0])
+
+
+@moves("_identity_with_attr_like_rhs", operands=2)
+def identity_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The first input."""
+    return b.identity(inputs[0])
+
+
+# ---- the order of axes -------------------------------------------------------------------------------------
+
+
+@moves("transpose", "_np_transpose", operands=1)
+def transpose(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """No axes: all reversed."""
+    rank = len(inputs[0].shape)
+    axes = attrs.ints("axes", ()) or tuple(range(rank))[::-1]
+    return b.transpose(inputs[0], order=[normal_axis(axis, rank) for axis in axes])
+
+
+@moves("SwapAxis", operands=1)
+def swap_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Two axes change places."""
+    rank = len(inputs[0].shape)
+    order = list(range(rank))
+    first, second = (normal_axis(attrs.int(name, 0), rank) for name in ("dim1", "dim2"))
+    order[first], order[second] = second, first
+    return b.transpose(inputs[0], order=order)
+
+
+@moves("_np_moveaxis", operands=1)
+def move_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The axes `source` become the axes `destination`; the others follow in their order."""
+    return moved_axes(b, inputs[0], attrs.ints("source"), attrs.ints("destination"))
+
+
+def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
+    """Move axes as NumPy's moveaxis does."""
+    rank = len(x.shape)
+    origins = [normal_axis(axis, rank) for axis in source]
+    places = [normal_axis(axis, rank) for axis in destination]
+    if len(set(origins)) != len(origins) or len(set(places)) != len(places) or len(origins) != len(places):
+        raise UnsupportedError(f"source={tuple(source)} and destination={tuple(destination)}: expected as many "
+                               "distinct axes of each")
+    moved = dict(zip(places, origins, strict=True))
+    others = iter(axis for axis in range(rank) if axis not in origins)
+    return b.transpose(x, order=[moved[place] if place in moved else next(others) for place in range(rank)])
+
+
+# ---- channels and places ------------------------------------------------------------------------------------
+
+
+@moves("depth_to_space", operands=1)
+def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Blocks of channels to places, depth-column-row order."""
+    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    n, c, h, w = image_shape(x)
+    if c % size**2:
+        raise UnsupportedError(f"{x.type} has {c} channels, expected a multiple of block_size^2 = {size**2}")
+    split = b.reshape(x, shape=(n, size, size, c // size**2, h, w))
+    moved = b.transpose(split, order=(0, 3, 4, 1, 5, 2))
+    return b.reshape(moved, shape=(n, c // size**2, h * size, w * size))
+
+
+@moves("space_to_depth", operands=1)
+def space_to_depth(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The inverse of depth_to_space."""
+    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    n, c, h, w = image_shape(x)
+    if h % size or w % size:
+        raise UnsupportedError(f"{x.type}: height and width are no multiples of block_size={size}")
+    split = b.reshape(x, shape=(n, c, h // size, size, w // size, size))
+    moved = b.transpose(split, order=(0, 3, 5, 1, 2, 4))
+    return b.reshape(moved, shape=(n, c * size**2, h // size, w // size))

@@ -1,0 +1,463 @@
+"""Slices and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.frontends.mxnet.attrs import Attrs
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    NUMBERS,
+    image_shape,
+    moves,
+    normal_axes,
+    normal_axis,
+    positive,
+    rule,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ops.compositions import reshaped, scalar, slice_axis
+
+Bounds = list[tuple[int, int, int]]
+
+
+def _bounds(attrs: Attrs, shape: Shape) -> Bounds:
+    """Normalised begin, end and step of each axis, by Python's rules on the leading axes."""
+    begin, end = attrs.optional_ints("begin"), attrs.optional_ints("end")
+    step = attrs.optional_ints("step", ()) or (None,) * len(begin)
+    if not len(begin) == len(end) == len(step) <= len(shape) or 0 in step:
+        raise UnsupportedError(f"begin={begin}, end={end}, step={step} do not fit rank {len(shape)}")
+    bounds = [slice(*b).indices(size) for *b, size in zip(begin, end, step, shape, strict=False)]
+    bounds += [(0, size, 1) for size in shape[len(begin):]]
+    if not all(len(range(*bound)) for bound in bounds):
+        raise UnsupportedError(f"begin={begin}, end={end}, step={step} leaves nothing of {shape}")
+    return bounds
+
+
+@moves("slice", operands=1)
+def slice_(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Python's rules on the leading axes: None, negative bounds and steps. Empty results stay with MXNet."""
+    (x,) = inputs
+    begins, ends, strides = zip(*_bounds(attrs, x.shape), strict=True)
+    return b.slice(x, begin=begins, end=ends, strides=strides)
+
+
+@moves("_slice_assign", operands=2)
+def slice_assign(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The first input with the second in place of a slice."""
+    x, part = inputs
+    return _assigned(b, x, part, _bounds(attrs, x.shape))
+
+
+@moves("_slice_assign_scalar", operands=1)
+def slice_assign_scalar(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The input with one number in place of a slice."""
+    (x,) = inputs
+    bounds = _bounds(attrs, x.shape)
+    value = scalar(b, attrs.float("scalar", 0.0), x)
+    return _assigned(b, x, b.broadcast(value, shape=[len(range(*bound)) for bound in bounds]), bounds)
+
+
+def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
+    """x with `part` in place of the slice. The trailing axes that the slice has whole are rows, which are scattered."""
+    if part.shape != tuple(len(range(*bound)) for bound in bounds):
+        raise UnsupportedError(f"found a part of {part.type}, expected the slice's shape")
+    axes = max((i + 1 for i, (bound, size) in enumerate(zip(bounds, x.shape, strict=True)) if bound != (0, size, 1)),
+               default=0)
+    if not axes:
+        return b.identity(part)
+    rows, rest = prod(x.shape[:axes]), prod(x.shape[axes:])
+    places = np.arange(rows).reshape(x.shape[:axes])[np.ix_(*(range(*bound) for bound in bounds[:axes]))]
+    flat = b.scatter_nd(b.reshape(x, shape=(rows, rest)), b.constant(places.reshape(1, -1)),
+                        b.reshape(part, shape=(places.size, rest)))
+    return b.reshape(flat, shape=x.shape)
+
+
+@moves("slice_axis", operands=1)
+def slice_one_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Negative bounds count from the end; `end` may be None."""
+    (x,) = inputs
+    axis = normal_axis(attrs.int("axis"), len(x.shape))
+    begin, end, _ = slice(attrs.int("begin"), attrs.int("end", None)).indices(x.shape[axis])
+    if begin >= end:
+        raise UnsupportedError(f"[{begin}:{end}] of axis {axis} is empty")
+    return slice_axis(b, x, axis, begin, end)
+
+
+@moves("slice_like", operands=2)
+def slice_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The leading part as large as the second input, on the named axes or on all."""
+    x, like = inputs
+    axes = normal_axes(attrs.ints("axes", ()), len(x.shape)) or tuple(range(len(x.shape)))
+    if max(axes) >= len(like.shape):
+        raise UnsupportedError(f"axes={axes} of {like.type}")
+    end = [like.shape[axis] if axis in axes else size for axis, size in enumerate(x.shape)]
+    return b.slice(x, begin=[0] * len(end), end=end)
+
+
+@moves("Crop", operands=(1, 2), ignored=["num_args"])
+def crop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """A window of images at `offset` or in the centre, of size `h_w` or as large as the second input."""
+    x = inputs[0]
+    n, c, *size = image_shape(x)
+    window = attrs.ints("h_w", (0, 0)) if len(inputs) == 1 else image_shape(inputs[1])[2:]
+    offset = attrs.ints("offset", (0, 0))
+    if attrs.bool("center_crop", False):
+        offset = tuple((whole - part) // 2 for whole, part in zip(size, window, strict=True))
+    attrs.ignore("h_w")
+    if len(window) != 2 or len(offset) != 2 or min(window) < 1:
+        raise UnsupportedError(f"a window of {window} at {offset}")
+    end = [first + part for first, part in zip(offset, window, strict=True)]
+    return b.slice(x, begin=[0, 0, *offset], end=[n, c, *end])
+
+
+# ---- parts ---------------------------------------------------------------------------------------------------
+
+
+@moves("SliceChannel", operands=1)
+def split(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Equal parts of one axis, which may then be dropped."""
+    (x,) = inputs
+    axis = normal_axis(attrs.int("axis", 1), len(x.shape))
+    return _parts(b, x, axis, _equal_starts(x, axis, attrs.int("num_outputs")), attrs.bool("squeeze_axis", False))
+
+
+@moves("_split_v2", operands=1)
+def split_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Parts of one axis that begin at `indices`, or `sections` equal ones."""
+    return _numpy_split(b, inputs[0], attrs, attrs.int("axis", 1))
+
+
+@moves("_npi_hsplit", operands=1, ignored=["axis"])
+def hsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Parts of axis 1, or of a vector."""
+    return _numpy_split(b, inputs[0], attrs, min(1, len(inputs[0].shape) - 1))
+
+
+@moves("_npi_dsplit", operands=1, ignored=["axis"])
+def dsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Parts of axis 2."""
+    return _numpy_split(b, inputs[0], attrs, 2)
+
+
+def _numpy_split(b: Builder, x: Value, attrs: Attrs, axis: int) -> list[Value]:
+    axis, sections = normal_axis(axis, len(x.shape)), attrs.int("sections", 0)
+    starts = list(attrs.ints("indices", ()))
+    if sections:
+        starts = _equal_starts(x, axis, sections)
+    if not starts or starts[0] != 0:
+        raise UnsupportedError(f"indices={starts} do not begin at 0")
+    return _parts(b, x, axis, starts, attrs.bool("squeeze_axis", False))
+
+
+def _equal_starts(x: Value, axis: int, count: int) -> list[int]:
+    if x.shape[axis] % positive(count, "number of parts"):
+        raise UnsupportedError(f"axis {axis} of {x.type} has no {count} equal parts")
+    return list(range(0, x.shape[axis], x.shape[axis] // count))
+
+
+def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -> list[Value]:
+    stops = [*starts[1:], x.shape[axis]]
+    parts = [slice_axis(b, x, axis, begin, end) for begin, end in zip(starts, stops, strict=True)]
+    if squeezed:
+        parts = [b.reshape(part, shape=part.shape[:axis] + part.shape[axis + 1:]) for part in parts]
+    return parts
+
+
+@rule("_npi_diff", operands=1, types=NUMBERS)
+def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Differences of neighbours along an axis, `n` times."""
+    (x,), times = inputs, attrs.int("n", 1)
+    axis = normal_axis(attrs.int("axis", -1), len(x.shape))
+    if not 0 <= times < x.shape[axis]:
+        raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements")
+    for _ in range(times):
+        size = x.shape[axis]
+        x = b.subtract(slice_axis(b, x, axis, 1, size), slice_axis(b, x, axis, 0, size - 1))
+    return x if times else b.identity(x)
+
+
+@rule("_npi_ediff1d", operands=(1, 3), types=NUMBERS)
+def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Differences of neighbours in the flat tensor, between what is to come before and after: a tensor or a number."""
+    x, given = inputs[0], list(inputs[1:])
+    tensors = {side: attrs.bool(f"to_{side}_arr_given", False) for side in ("begin", "end")}
+    numbers = {side: attrs.float(f"to_{side}_scalar", None) for side in ("begin", "end")}
+    if sum(tensors.values()) == 1 and numbers["begin" if tensors["begin"] else "end"] is not None:
+        raise UnsupportedError("a tensor and a number for one side: MXNet's result leaves room for both")
+    size = x.type.size
+    flat = reshaped(b, x, (size,))
+    parts = [b.subtract(slice_axis(b, flat, 0, 1, size), slice_axis(b, flat, 0, 0, size - 1))] if size > 1 else []
+    for side, number in numbers.items():
+        if tensors[side]:
+            more = given.pop(0)
+        elif number is not None:
+            more = scalar(b, number, x)
+        else:
+            continue
+        parts.insert(0 if side == "begin" else len(parts), b.reshape(more, shape=(more.type.size,)))
+    if not parts:
+        raise UnsupportedError(f"{x.type} has no neighbours, and nothing comes before or after")
+    return b.concat(*parts, axis=0)
+
+
+@moves("im2col", operands=1)
+def im2col(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """(N, C, H, W) to (N, C * taps, places): what each tap of a convolution reads at each place of its output."""
+    (x,), kernel = inputs, attrs.ints("kernel")
+    n, c, *_ = image_shape(x)
+    stride, dilate = attrs.ints("stride", ()) or (1, 1), attrs.ints("dilate", ()) or (1, 1)
+    pad = attrs.ints("pad", ()) or (0, 0)
+    if not len(kernel) == len(stride) == len(dilate) == len(pad) == 2:
+        raise UnsupportedError(f"kernel={kernel}, stride={stride}, dilate={dilate}, pad={pad}, expected two axes")
+    if any(pad):
+        x = b.pad(x, pads_begin=(0, 0, *pad), pads_end=(0, 0, *pad))
+    steps = [range(0, size - d * (k - 1), s) for size, k, s, d in zip(x.shape[2:], kernel, stride, dilate, strict=True)]
+    if not all(steps):
+        raise UnsupportedError(f"kernel={kernel}, dilate={dilate} is larger than the image {x.type}")
+    places = len(steps[0]) * len(steps[1])
+    taps = []
+    for tap in product(*map(range, kernel)):
+        first = [at * d for at, d in zip(tap, dilate, strict=True)]
+        read = b.slice(x, begin=(0, 0, *first), strides=(1, 1, *stride),
+                       end=(n, c, *(at + along[-1] + 1 for at, along in zip(first, steps, strict=True))))
+        taps.append(b.reshape(read, shape=(n, c, 1, places)))
+    return b.reshape(b.concat(*taps, axis=2), shape=(n, c * len(taps), places))
+
+
+# ---- reversed and rotated ------------------------------------------------------------------------------------
+
+
+@moves("reverse", "_npi_flip", operands=1)
+def reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along the named axes."""
+    return flipped(b, inputs[0], normal_axes(attrs.ints("axis"), len(inputs[0].shape)))
+
+
+def flipped(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """The elements of `axes` in reverse."""
+    return b.slice(x, begin=[size - 1 if i in axes else 0 for i, size in enumerate(x.shape)],
+                   end=[-1 if i in axes else size for i, size in enumerate(x.shape)],
+                   strides=[-1 if i in axes else 1 for i in range(len(x.shape))])
+
+
+@moves("_np_roll", operands=1)
+def roll(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Each axis by its shift, or the flat tensor; what leaves at one end comes in at the other."""
+    (x,), shifts, axes = inputs, attrs.ints("shift"), attrs.ints("axis", None)
+    if axes is None:
+        if len(shifts) != 1:
+            raise UnsupportedError(f"shift={shifts} without axes")
+        flat = _rolled(b, b.reshape(x, shape=(x.type.size,)), 0, shifts[0])
+        return b.reshape(flat, shape=x.shape)
+    if len(shifts) not in (1, len(axes)):
+        raise UnsupportedError(f"shift={shifts} and axis={axes} differ in length")
+    for axis, shift in zip(axes, shifts if len(shifts) == len(axes) else shifts * len(axes), strict=True):
+        x = _rolled(b, x, normal_axis(axis, len(x.shape)), shift)
+    return x
+
+
+def _rolled(b: Builder, x: Value, axis: int, shift: int) -> Value:
+    size = x.shape[axis]
+    first = -shift % size
+    if not first:
+        return b.identity(x)
+    return b.concat(slice_axis(b, x, axis, first, size), slice_axis(b, x, axis, 0, first), axis=axis)
+
+
+@moves("_npi_rot90", operands=1)
+def rot90(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`k` quarter turns from the first of two axes towards the second."""
+    (x,), turns = inputs, attrs.int("k", 1) % 4
+    rank = len(x.shape)
+    axes = [normal_axis(axis, rank) for axis in attrs.ints("axes", (0, 1))]
+    if len(set(axes)) != 2 or len(axes) != 2:
+        raise UnsupportedError(f"axes={axes}, expected two different ones")
+    first, second = axes
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    if turns == 2:
+        return flipped(b, x, axes)
+    if turns == 1:
+        return b.transpose(flipped(b, x, [second]), order=order)
+    if turns == 3:
+        return flipped(b, b.transpose(x, order=order), [second])
+    return b.identity(x)
+
+
+@moves("Concat", ignored=["num_args"], operands=(1, 1 << 20))
+def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """One or more tensors along `dim`."""
+    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), len(inputs[0].shape)))
+
+
+@moves("_npi_concatenate", ignored=["num_args"], operands=(1, 1 << 20))
+def concatenate(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along `axis`; without one, the flat tensors."""
+    if attrs.is_none("axis"):
+        return b.concat(*(reshaped(b, x, (x.type.size,)) for x in inputs), axis=0)
+    return b.concat(*inputs, axis=normal_axis(attrs.int("axis", 0), len(inputs[0].shape)))
+
+
+@moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, 1 << 20))
+def stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along a new axis."""
+    shape = inputs[0].shape
+    axis = normal_axis(attrs.int("axis", 0), len(shape) + 1)
+    return b.concat(*(b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:])) for x in inputs), axis=axis)
+
+
+@moves("_npi_vstack", ignored=["num_args"], operands=(1, 1 << 20))
+def vstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along axis 0; vectors are rows."""
+    return b.concat(*(reshaped(b, x, x.shape if len(x.shape) > 1 else (1, x.type.size)) for x in inputs), axis=0)
+
+
+@moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
+def hstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along axis 1; vectors one after the other."""
+    rows = [x if x.shape else b.reshape(x, shape=(1,)) for x in inputs]
+    return b.concat(*rows, axis=min(1, len(rows[0].shape) - 1))
+
+
+@moves("_npi_dstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
+def dstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along axis 2; vectors are rows, matrices have depth 1."""
+    def deep(shape: Shape) -> Shape:
+        return shape if len(shape) > 2 else (1,) * (2 - len(shape)) + (*shape, 1)
+
+    return b.concat(*(reshaped(b, x, deep(x.shape)) for x in inputs), axis=2)
+
+
+@moves("_npi_column_stack", ignored=["num_args"], operands=(1, 1 << 20))
+def column_stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along axis 1; vectors are columns."""
+    return b.concat(*(reshaped(b, x, x.shape if len(x.shape) > 1 else (x.type.size, 1)) for x in inputs), axis=1)
+
+
+# ---- repetition ------------------------------------------------------------------------------------------------
+
+
+@moves("tile", operands=1)
+def tile(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """`reps` and the shape are aligned at the right."""
+    (x,), reps = inputs, attrs.ints("reps")
+    rank = max(len(reps), len(x.shape))
+    shape = (1,) * (rank - len(x.shape)) + x.shape
+    reps = (1,) * (rank - len(reps)) + reps
+    return _repeated(b, x, shape, reps, block_first=True)
+
+
+@moves("repeat", operands=1)
+def repeat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Each element along `axis`; without an axis, of the flat tensor."""
+    (x,), count = inputs, attrs.int("repeats")
+    axis = attrs.int("axis", None)
+    shape = x.shape if axis is not None else (x.type.size,)
+    at = normal_axis(axis or 0, len(shape))
+    reps = tuple(count if i == at else 1 for i in range(len(shape)))
+    return _repeated(b, x, shape, reps, block_first=False)
+
+
+def _repeated(b: Builder, x: Value, shape: Shape, reps: tuple[int, ...], *, block_first: bool) -> Value:
+    """Each axis `reps` times: as a whole, or element by element."""
+    if min(reps, default=1) < 1:
+        raise UnsupportedError(f"{reps} times each axis leaves nothing")
+    if all(count == 1 for count in reps):
+        return b.identity(reshaped(b, x, shape))
+    pairs = [((1, size), (count, size)) if block_first else ((size, 1), (size, count))
+             for size, count in zip(shape, reps, strict=True)]
+    narrow = b.reshape(x, shape=[d for pair in pairs for d in pair[0]])
+    wide = b.broadcast(narrow, shape=[d for pair in pairs for d in pair[1]])
+    return b.reshape(wide, shape=[size * count for size, count in zip(shape, reps, strict=True)])
+
+
+@moves("broadcast_to", operands=1)
+def broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """To a shape of the same rank; 0 keeps the input's size."""
+    (x,), shape = inputs, attrs.ints("shape")
+    if len(shape) != len(x.shape):
+        raise UnsupportedError(f"shape={shape} for {x.type}")
+    return b.broadcast(x, shape=[new or old for new, old in zip(shape, x.shape, strict=True)])
+
+
+@moves("_npi_broadcast_to", operands=1)
+def np_broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """To a shape of the same or a higher rank, as in NumPy."""
+    return b.broadcast(inputs[0], shape=attrs.ints("shape"))
+
+
+@moves("broadcast_axis", operands=1)
+def broadcast_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Axes of size 1 to given sizes."""
+    axes, sizes = attrs.ints("axis", ()), attrs.ints("size", ())
+    if len(axes) != len(sizes):
+        raise UnsupportedError(f"axis={axes} and size={sizes} differ in length")
+    return _stretched(b, inputs[0], axes, sizes)
+
+
+@moves("broadcast_like", operands=2)
+def broadcast_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """To the shape of the second input; with axes, `lhs_axes` to the sizes of `rhs_axes` there."""
+    x, like = inputs
+    axes, others = attrs.ints("lhs_axes", None), attrs.ints("rhs_axes", None)
+    if axes is None or others is None:
+        if len(x.shape) != len(like.shape):
+            raise UnsupportedError(f"{x.type} and {like.type} differ in rank")
+        return b.broadcast(x, shape=like.shape)
+    if len(axes) != len(others):
+        raise UnsupportedError(f"lhs_axes={axes} and rhs_axes={others} differ in length")
+    return _stretched(b, x, axes, [like.shape[normal_axis(axis, len(like.shape))] for axis in others])
+
+
+def _stretched(b: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int]) -> Value:
+    shape = list(x.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[normal_axis(axis, len(shape))] = size
+    return b.broadcast(x, shape=shape)
+
+
+# ---- padding ---------------------------------------------------------------------------------------------------
+
+
+@moves("Pad", operands=1)
+def pad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """constant, edge and reflect; `pad_width` has a begin and an end for each axis."""
+    widths = attrs.ints("pad_width")
+    mode = attrs.choice("mode", "constant", ("constant", "edge", "reflect"))
+    return b.pad(inputs[0], pads_begin=widths[::2], pads_end=widths[1::2], mode=mode,
+                 value=attrs.float("constant_value", 0.0))
+
+
+@rule("_npi_pad", operands=1, types=NUMBERS)
+def np_pad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """NumPy's constant, edge, reflect, symmetric, maximum and minimum; `reflect_type` even only."""
+    (x,), widths = inputs, attrs.pairs("pad_width")
+    mode = attrs.choice("mode", "constant", ("constant", "edge", "reflect", "symmetric", "maximum", "minimum"))
+    attrs.choice("reflect_type", "even", ("even",))
+    value = attrs.float("constant_value", 0.0)
+    if len(widths) == 1:
+        widths *= len(x.shape)
+    if len(widths) != len(x.shape) or min(min(pair) for pair in widths) < 0:
+        raise UnsupportedError(f"pad_width={widths} for {x.type}")
+    begins, ends = zip(*widths, strict=True)
+    if mode == "constant":
+        return b.pad(x, pads_begin=begins, pads_end=ends, value=value)
+    for axis, (begin, end) in enumerate(widths):
+        if not begin and not end:
+            continue
+        if mode in ("maximum", "minimum"):
+            extreme = b.apply("reduce_max" if mode == "maximum" else "reduce_min", x, axes=(axis,), keep_dims=True)
+            sides = [b.broadcast(extreme, shape=(*x.shape[:axis], count, *x.shape[axis + 1:]))
+                     for count in (begin, end)]
+            x = b.concat(*([sides[0]] if begin else []), x, *([sides[1]] if end else []), axis=axis)
+        else:
+            places = np.pad(np.arange(x.shape[axis]), (begin, end), mode)  # type: ignore[call-overload]
+            x = b.gather(x, b.constant(places), axis=axis)
+    return x if any(map(any, widths)) else b.identity(x)

@@ -1,0 +1,15 @@
+"""The rules of the ONNX operators, one family a module; importing this registers them all."""
+
+from ngraph_mxnet.frontends.onnx.rules import (  # noqa: F401
+    contrib,
+    elementwise,
+    features,
+    images,
+    indexing,
+    linear,
+    movement,
+    recurrent,
+    reduction,
+)
+
+

@@ -1,0 +1,358 @@
+"""Arithmetic and other elementwise operators."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.model import element_of
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
+from ngraph_mxnet.frontends.onnx.values import Item
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import boolean, f32, f64
+from ngraph_mxnet.ops.compositions import along_axis, converted, iota, reshaped, scalar
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not", "Ceil": "ceiling", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "Floor": "floor", "Log": "log", "Neg": "negative", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh",
+    "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}
+
+
+def _unary(ir_op: str) -> Callable[[Builder, Call], Value]:
+    def lower(b: Builder, call: Call) -> Value:
+        return b.apply(ir_op, call.input(0))
+
+    return lower
+
+
+for _name, _ir_op in _UNARY.items():
+    rule(_name)(_unary(_ir_op))
+
+
+@rule("Identity")
+def identity(b: Builder, call: Call) -> Item:
+    item = call.item(0)
+    return b.identity(item) if isinstance(item, Value) else item
+
+
+@rule("Relu")
+def relu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.relu(x) if x.type.element.is_float else b.clamp(x, lower=0, upper=math.inf)
+
+
+@rule("LeakyRelu")
+def leaky_relu(b: Builder, call: Call) -> Value:
+    return b.leaky_relu(call.input(0), slope=call.attrs.float("alpha", 0.01))
+
+
+@rule("Elu")
+def elu(b: Builder, call: Call) -> Value:
+    return b.elu(call.input(0), alpha=call.attrs.float("alpha", 1.0))
+
+
+@rule("Selu")
+def selu(b: Builder, call: Call) -> Value:
+    """gamma elu(x); the defaults are ONNX's."""
+    alpha = call.attrs.float("alpha", 1.67326319217681884765625)
+    gamma = call.attrs.float("gamma", 1.05070102214813232421875)
+    x = b.elu(call.input(0), alpha=alpha)
+    return b.multiply(x, scalar(b, gamma, x))
+
+
+@rule("Celu")
+def celu(b: Builder, call: Call) -> Value:
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
+    x, alpha = call.input(0), call.attrs.float("alpha", 1.0)
+    if alpha > 0:  # then both arms are those of alpha elu(x / alpha)
+        return b.multiply(b.elu(b.multiply(x, scalar(b, 1 / alpha, x)), alpha=1.0), scalar(b, alpha, x))
+    negative = b.multiply(b.expm1(b.multiply(x, scalar(b, 1 / alpha, x))), scalar(b, alpha, x))
+    return b.add(b.relu(x), b.minimum(negative, scalar(b, 0, x)))
+
+
+@rule("ThresholdedRelu")
+def thresholded_relu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.select(b.greater(x, scalar(b, call.attrs.float("alpha", 1.0), x)), x, scalar(b, 0, x))
+
+
+@rule("HardSigmoid")
+def hard_sigmoid(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return hard_sigmoid_of(b, x, call.attrs.float("alpha", 0.2), call.attrs.float("beta", 0.5))
+
+
+def hard_sigmoid_of(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+
+
+@rule("HardSwish")
+def hard_swish(b: Builder, call: Call) -> Value:
+    """x hard_sigmoid(x) with a slope of 1/6."""
+    x = call.input(0)
+    return b.multiply(x, hard_sigmoid_of(b, x, 1 / 6, 0.5))
+
+
+@rule("Gelu")
+def gelu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    if call.attrs.choice("approximate", "none", ("none", "tanh")) == "none":
+        return b.gelu(x)
+    return tanh_gelu(b, x)
+
+
+def tanh_gelu(b: Builder, x: Value) -> Value:
+    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    cubic = b.add(x, b.multiply(b.multiply(b.square(x), x), scalar(b, 0.044715, x)))
+    bend = b.add(b.tanh(b.multiply(cubic, scalar(b, math.sqrt(2 / math.pi), x))), scalar(b, 1, x))
+    return b.multiply(b.multiply(x, scalar(b, 0.5, x)), bend)
+
+
+@rule("Mish")
+def mish(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.multiply(x, b.tanh(b.softplus(x)))
+
+
+@rule("Shrink")
+def shrink(b: Builder, call: Call) -> Value:
+    """x + bias below -lambd, x - bias above lambd, else 0. Integers are computed as real numbers, and cut off."""
+    given, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
+    x = given if given.type.element.is_float else b.convert(given, element=f64)
+    zero = scalar(b, 0, x)
+    high = b.select(b.greater(x, scalar(b, limit, x)), b.subtract(x, scalar(b, bias, x)), zero)
+    shrunk = b.select(b.less(x, scalar(b, -limit, x)), b.add(x, scalar(b, bias, x)), high)
+    return shrunk if x is given else b.convert(shrunk, element=given.type.element)
+
+
+@rule("IsNaN")
+def is_nan(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.not_equal(x, x)
+
+
+@rule("IsInf")
+def is_inf(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    found = [b.equal(x, scalar(b, sign * math.inf, x))
+             for name, sign in (("detect_positive", 1), ("detect_negative", -1)) if call.attrs.bool(name, True)]
+    if not found:
+        return b.broadcast(b.constant(False, "bool"), shape=x.shape)
+    return found[0] if len(found) == 1 else b.logical_or(*found)
+
+
+@rule("Cast")
+def cast(b: Builder, call: Call) -> Value:
+    """Between the IR's element types; `saturate` and `round_mode` are about types that it has not."""
+    call.attrs.ignore("saturate", "round_mode")
+    element = element_of(call.attrs.int("to"))
+    x = call.input(0)
+    return x if x.type.element == element else b.convert(x, element=element)
+
+
+@rule("BitCast")
+def bit_cast(b: Builder, call: Call) -> Value:
+    """bool is a byte of 0 or 1."""
+    x, element = call.input(0), element_of(call.attrs.int("to"))
+    if boolean in (x.type.element, element) and x.type.element.size == element.size:
+        return b.convert(x, element=element)
+    return b.bitcast(x, element=element)
+
+
+@rule("CastLike")
+def cast_like(b: Builder, call: Call) -> Value:
+    call.attrs.ignore("saturate", "round_mode")
+    return converted(b, call.input(0), call.input(1))
+
+
+@rule("Dropout")
+def dropout(b: Builder, call: Call) -> list[Value]:
+    """At inference, or with a ratio of 0: the operand, and a mask that keeps everything."""
+    x, training = call.input(0), call.optional(2)
+    call.attrs.ignore("seed", "ratio", "is_test")
+    if training is not None:
+        known, ratio = call.static_value(training), 0.5
+        if call.optional(1) is not None:
+            ratio = float(call.static(1, "ratio").reshape(()))
+        if ratio and (known is None or bool(known)):
+            raise UnsupportedError("training_mode is on, or depends on the data; only inference is supported")
+    mask = b.broadcast(b.constant(True, boolean), shape=x.shape) if call.outputs > 1 else x
+    return [b.identity(x), mask]
+
+
+def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
+    """Before opset 13 softmax and its like treat all axes from `axis` on as one."""
+    if call.opset >= 13:
+        return x, normal_axis(call.attrs.int("axis", -1), x.type.rank)
+    axis = normal_axis(call.attrs.int("axis", 1), x.type.rank)
+    if axis == x.type.rank - 1 or all(size == 1 for size in x.shape[axis + 1:]):
+        return x, axis
+    return reshaped(b, x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))), 1
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(b: Builder, call: Call) -> Value:
+    return softmax_of(b, call)
+
+
+def softmax_of(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    rows, axis = _rows(b, call, x)
+    return reshaped(b, b.apply("softmax" if call.op == "Softmax" else "log_softmax", rows, axis=axis), x.shape)
+
+
+@rule("Hardmax")
+def hardmax(b: Builder, call: Call) -> Value:
+    """1 at the first greatest element along the axis, else 0."""
+    x = call.input(0)
+    rows, axis = _rows(b, call, x)
+    best = b.argmax(rows, axis=axis, keep_dims=True)
+    places = iota(b, rows.shape[axis], axis, rows.type.rank, best.type.element.name)
+    return reshaped(b, converted(b, b.equal(places, best), x), x.shape)
+
+
+_BINARY = {
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less",
+    "LessOrEqual": "less_equal", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+    "Div": "divide",
+}
+_VARIADIC = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
+
+
+def _binary(ir_op: str) -> Callable[[Builder, Call], Value]:
+    def lower(b: Builder, call: Call) -> Value:
+        return b.apply(ir_op, call.input(0), _aligned(b, call))
+
+    return lower
+
+
+def _aligned(b: Builder, call: Call) -> Value:
+    """The second operand; before opset 7 `axis` says where its dimensions lie in the first one's."""
+    left, right = call.input(0), call.input(1)
+    if call.opset >= 7:
+        return right
+    axis = call.attrs.int("axis", None)
+    if call.attrs.bool("broadcast") and axis is not None and right.type.rank:
+        behind = left.type.rank - normal_axis(axis, left.type.rank) - right.type.rank
+        return b.reshape(right, shape=(*right.shape, *(1,) * behind))
+    return right
+
+
+for _name, _ir_op in _BINARY.items():
+    rule(_name)(_binary(_ir_op))
+
+
+@rule("Sum", "Max", "Min")
+def variadic(b: Builder, call: Call) -> Value:
+    """Sum, Max and Min take one operand or more."""
+    values = call.all_inputs()
+    if not values:
+        raise ModelError("no inputs")
+    return functools.reduce(lambda left, right: b.apply(_VARIADIC[call.op], left, right), values)
+
+
+@rule("Mean")
+def mean(b: Builder, call: Call) -> Value:
+    values = call.all_inputs()
+    total = functools.reduce(lambda left, right: b.add(left, right), values)
+    return b.multiply(total, scalar(b, 1 / len(values), total)) if len(values) > 1 else total
+
+
+@rule("Pow")
+def power(b: Builder, call: Call) -> Value:
+    """A power in the element type of the base, whatever the exponent's; exponents 2 and 1/2: a square and a root."""
+    base, exponent = call.input(0), call.input(1)
+    known = call.static_value(exponent)
+    if known is not None and known.size == 1 and exponent.type.rank <= base.type.rank:
+        if known.item() == 2:
+            return b.square(base)
+        if known.item() == 0.5 and base.type.element.is_float:
+            return b.sqrt(base)
+    if base.type.element.is_float or not exponent.type.element.is_float:
+        return b.power(base, converted(b, exponent, base))
+    return converted(b, b.power(converted(b, base, exponent), exponent), base)
+
+
+@rule("Mod")
+def modulo(b: Builder, call: Call) -> Value:
+    """A rest with the sign of the divisor, or with `fmod` of the dividend (exact as long as the quotient is)."""
+    left, right = call.input(0), call.input(1)
+    if not call.attrs.bool("fmod"):
+        rest = b.mod(left, right)
+        if not left.type.element.is_float:
+            return rest
+        return b.select(b.equal(right, scalar(b, 0, right)), scalar(b, np.nan, rest), rest)
+    quotient = b.divide(left, right)
+    whole = b.trunc(quotient) if quotient.type.element.is_float else quotient
+    return b.subtract(left, b.multiply(whole, right))
+
+
+@rule("BitShift")
+def bit_shift(b: Builder, call: Call) -> Value:
+    """A product with a power of two, or a quotient by one, rounded down.
+
+    A shift by as many bits as there are, or more, leaves 0, or to the right -1 of a negative number.
+    """
+    x, count = call.input(0), call.input(1)
+    bits = 8 * x.type.element.size
+    powers = b.constant(np.left_shift(1, np.arange(bits, dtype=np.uint64)), x.type.element)
+    inside = b.minimum(count, scalar(b, bits - 1, count))
+    factor = b.gather(powers, b.convert(inside, element="i64"))
+    beyond, zero = b.greater_equal(count, scalar(b, bits, count)), scalar(b, 0, x)
+    if call.attrs.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT":
+        return b.select(beyond, zero, b.multiply(x, factor))
+    if x.type.element.numpy.kind == "u":
+        return b.select(beyond, zero, b.divide(x, factor))
+    sign = b.select(b.less(x, zero), scalar(b, -1, x), zero)
+    # The power for the highest bit is negative as a signed number, and can't divide; that shift leaves the sign only.
+    below = b.divide(b.subtract(x, b.mod(x, b.maximum(factor, scalar(b, 1, x)))), b.maximum(factor, scalar(b, 1, x)))
+    return b.select(b.less(count, scalar(b, bits - 1, count)), below, sign)
+
+
+@rule("PRelu")
+def prelu(b: Builder, call: Call) -> Value:
+    """The slope broadcasts to the data (opset 7 and 8 too: along axis 1 for a vector of channels)."""
+    x, slope = call.input(0), call.input(1)
+    if call.opset < 9 and slope.type.rank == 1 and slope.type.size > 1 and x.type.rank > 1:
+        slope = along_axis(b, slope, 1, x.type.rank)
+    known = call.static_value(slope)
+    if known is not None and known.size == 1 and x.type.element == f32:
+        return b.leaky_relu(x, slope=float(known.item()))
+    if x.type.element.is_float:
+        return b.prelu(x, slope)
+    return b.select(b.less(x, scalar(b, 0, x)), b.multiply(x, slope), x)
+
+
+@rule("Where")
+def where(b: Builder, call: Call) -> Value:
+    return b.select(call.input(0), call.input(1), call.input(2))
+
+
+@rule("Clip")
+def clip(b: Builder, call: Call) -> Value:
+    """Bounds that are known become a clamp; a lower bound above the upper one gives the upper."""
+    x = call.input(0)
+    if call.opset < 11:
+        limits = np.finfo(np.float32)
+        lower, upper = call.attrs.float("min", float(limits.min)), call.attrs.float("max", float(limits.max))
+        return b.clamp(x, lower=-np.inf if lower == float(limits.min) else lower,
+                       upper=np.inf if upper == float(limits.max) else upper)
+    bounds = [call.optional(1), call.optional(2)]
+    known = [None if bound is None else call.static_value(bound) for bound in bounds]
+    pairs = zip(bounds, known, strict=True)
+    if all(bound is None or (found is not None and found.size == 1) for bound, found in pairs):
+        below, above = (None if found is None else float(found.item()) for found in known)
+        lowest, highest = -np.inf if below is None else below, np.inf if above is None else above
+        if lowest <= highest:
+            return x if bounds == [None, None] else b.clamp(x, lower=lowest, upper=highest)
+    low, high = bounds
+    x = x if low is None else b.maximum(x, low)
+    return x if high is None else b.minimum(x, high)

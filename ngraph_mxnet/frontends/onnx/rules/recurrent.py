@@ -1,0 +1,531 @@
+"""RNN, LSTM and GRU, and control flow.
+
+Layers are the IR's `rnn` where it can do what is asked for, else the cell is repeated for each step. A choice that
+depends on data computes both sides and selects. A loop whose course is not known at compile time, or that is long, is
+run between programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
+from ngraph_mxnet.frontends.onnx.values import (
+    Attributes,
+    BetweenError,
+    DataDependentError,
+    Item,
+    TakenError,
+    TensorSequence,
+    parts_of,
+)
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.ir.sizes import number as number_of
+from ngraph_mxnet.ops.compositions import flipped, scalar, slice_axis
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class ScanAxes:
+    """Along which axis each scanned input is read and each scanned output written, and where that is backwards.
+
+    `is_batched`: opset 8, where all axes are those of one element of a batch.
+    """
+
+    in_axes: tuple[int, ...]
+    in_back: tuple[int, ...]
+    out_axes: tuple[int, ...]
+    out_back: tuple[int, ...]
+    is_batched: bool
+
+
+def scan_axes(attrs: Attributes, scanned: int, outputs: int, opset: int) -> ScanAxes:
+    """Read the axes of a Scan with `scanned` scanned inputs and `outputs` scan outputs.
+
+    Raises:
+        ModelError: an attribute has another number of entries.
+    """
+    def entries(name: str, count: int) -> tuple[int, ...]:
+        found: tuple[int, ...] = attrs.ints(name, (0,) * count)
+        if len(found) != count:
+            raise ModelError(f"{name}={found}: expected {count} numbers")
+        return found
+
+    if opset < 9:
+        return ScanAxes((0,) * scanned, entries("directions", scanned), (0,) * outputs, (0,) * outputs, is_batched=True)
+    return ScanAxes(entries("scan_input_axes", scanned), entries("scan_input_directions", scanned),
+                    entries("scan_output_axes", outputs), entries("scan_output_directions", outputs), is_batched=False)
+
+
+Function = Callable[[Builder, Value], Value]
+
+_USUAL = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
+# The order of the IR's gates (input, forget, cell, output; reset, update, new) among ONNX's (iofc; zrh).
+_ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
+# Default alpha and beta of activations that have them.
+_PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
+               "hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0)}
+
+
+def _activation(name: str, alpha: float, beta: float) -> Function:
+    if name in ("sigmoid", "tanh", "relu", "softsign", "softplus"):
+        return lambda b, x: b.apply(name, x)
+    if name == "affine":
+        return lambda b, x: b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x))
+    if name == "leakyrelu":
+        return lambda b, x: b.leaky_relu(x, slope=alpha)
+    if name == "thresholdedrelu":
+        return lambda b, x: b.select(b.greater(x, scalar(b, alpha, x)), x, scalar(b, 0, x))
+    if name == "scaledtanh":
+        return lambda b, x: b.multiply(b.tanh(b.multiply(x, scalar(b, beta, x))), scalar(b, alpha, x))
+    if name == "hardsigmoid":
+        return lambda b, x: b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+    if name == "elu":
+        return lambda b, x: b.elu(x, alpha=alpha)
+    raise UnsupportedError(f"activation {name}")
+
+
+@dataclass(frozen=True)
+class Products:
+    """How the rows of inputs, and the hidden state before each step, are multiplied where it is not just by weights;
+    both get the direction's number, and the rows."""
+
+    of_inputs: Callable[[int, Value], Value]
+    of_state: Callable[[int, Value], Value]
+
+
+@dataclass
+class _Layer:
+    """One direction. Arrays as ONNX has them, without the axis of directions."""
+
+    op: str
+    x: Value
+    """[S, N, I]"""
+    weights: Value
+    recurrent: Value
+    bias: Value | None
+    """[2 G H]: of the inputs, then of the state."""
+    hidden: Value
+    cell: Value | None
+    peepholes: Value | None
+    lengths: Value | None
+    names: list[str]
+    functions: list[Function]
+    reverse: bool
+    clip: float | None
+    before_reset: bool
+    coupled: bool
+    products: Products | None
+    number: int
+
+    @property
+    def units(self) -> int:
+        return self.recurrent.shape[-1]
+
+
+@rule("RNN", "LSTM", "GRU")
+def recurrent(b: Builder, call: Call) -> list[Value]:
+    """All attributes and inputs; states and lengths are optional. Up to 1000 steps where the IR's op does not serve."""
+    return recurrent_of(b, call, None)
+
+
+def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Value]:
+    """`recurrent`, with products of another kind; then each step is repeated in the graph."""
+    attrs, op = call.attrs, call.op
+    x, batch_first = call.input(0), call.attrs.bool("layout")
+    direction = attrs.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
+    count = 2 if direction == "bidirectional" else 1
+    names = [name.lower() for name in attrs.strings("activations", None) or _USUAL[op] * count]
+    functions = _functions(names, attrs.floats("activation_alpha", ()), attrs.floats("activation_beta", ()))
+    clip, coupled = attrs.float("clip", None), attrs.bool("input_forget") if op == "LSTM" else False
+    before_reset = attrs.bool("linear_before_reset") if op == "GRU" else False
+    attrs.ignore("hidden_size", "output_sequence")
+    if x.type.rank != 3:
+        raise ModelError(f"input 0: found {x.type}, expected steps, batch and features")
+    if batch_first:
+        x = b.transpose(x, order=(1, 0, 2))
+    steps, batch = x.shape[:2]
+    each = len(_USUAL[op])
+    if len(names) != each * count or call.input(1).shape[0] != count or not steps:
+        raise ModelError(f"{len(names)} activations, weights {call.input(1).type}, {steps} steps: expected "
+                         f"{each * count} activations, weights of {count} directions, and a step")
+    units = call.input(2).shape[-1]
+    results = []
+    for number in range(count):
+        def part(position: int, number: int = number) -> Value | None:
+            value = call.optional(position)
+            if value is None:
+                return None
+            return b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
+
+        def state(position: int, number: int = number) -> Value:
+            value = call.optional(position)
+            if value is None:
+                return b.constant(np.zeros((batch, units)), x.type.element)
+            axis = 1 if batch_first else 0
+            return b.reshape(slice_axis(b, value, axis, number, number + 1), shape=(batch, units))
+
+        weights, recurrent_weights = part(1), part(2)
+        assert weights is not None and recurrent_weights is not None
+        layer = _Layer(
+            op, x, weights, recurrent_weights, part(3), state(5), state(6) if op == "LSTM" else None,
+            part(7) if op == "LSTM" else None, _lengths(call, steps), names[each * number : each * (number + 1)],
+            functions[each * number : each * (number + 1)], direction == "reverse" or number == 1, clip, before_reset,
+            coupled, products, number)
+        results.append(_fused(b, layer) if _is_fused(layer) else _unrolled(b, layer))
+    stacked = [b.concat(*(_with_axis(b, result[0], 1) for result in results), axis=1)]
+    stacked += [b.concat(*(_with_axis(b, result[i], 0) for result in results), axis=0)
+                for i in range(1, len(results[0]))]
+    if batch_first:
+        stacked = [b.transpose(stacked[0], order=(2, 0, 1, 3)), *(b.transpose(s, order=(1, 0, 2)) for s in stacked[1:])]
+    return stacked
+
+
+def _functions(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
+    """`alphas` and `betas` belong to the activations that have such, in their order."""
+    found = []
+    left = [list(alphas), list(betas)]
+    for name in names:
+        defaults = _PARAMETERS.get(name)
+        values = [given.pop(0) if defaults and given else default
+                  for given, default in zip(left, defaults or (0.0, 0.0), strict=True)]
+        found.append(_activation(name, *values))
+    return found
+
+
+def _lengths(call: Call, steps: int) -> Value | None:
+    lengths = call.optional(4)
+    if lengths is None:
+        return None
+    known = call.static_value(lengths)
+    return None if known is not None and (known >= steps).all() else lengths
+
+
+def _with_axis(b: Builder, x: Value, axis: int) -> Value:
+    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def _inputs_product(b: Builder, layer: _Layer, weights: Value, bias: Value | None) -> Value:
+    """[S, N, G H]: one product for all steps."""
+    steps, batch, size = layer.x.shape
+    rows = b.reshape(layer.x, shape=(steps * batch, size))
+    if layer.products is None:
+        rows = b.matmul(rows, weights, transpose_b=True)
+    else:
+        rows = layer.products.of_inputs(layer.number, rows)
+    return b.reshape(rows if bias is None else b.add(rows, bias), shape=(steps, batch, weights.shape[0]))
+
+
+def _biases(b: Builder, layer: _Layer) -> tuple[Value | None, Value | None]:
+    if layer.bias is None:
+        return None, None
+    half = layer.bias.shape[0] // 2
+    return slice_axis(b, layer.bias, 0, 0, half), slice_axis(b, layer.bias, 0, half, 2 * half)
+
+
+def _is_fused(layer: _Layer) -> bool:
+    """True if the IR's `rnn` computes the same as the layer."""
+    if layer.coupled or layer.products is not None:
+        return False
+    plain = layer.lengths is None and layer.peepholes is None and layer.clip is None
+    if layer.op == "RNN":
+        return plain and layer.names[0] in ("tanh", "relu")
+    return plain and layer.names == _USUAL[layer.op]
+
+
+def _fused(b: Builder, layer: _Layer) -> list[Value]:
+    def ordered(value: Value) -> Value:
+        order = _ORDER[layer.op]
+        if len(order) == 1:
+            return value
+        return b.concat(*(slice_axis(b, value, 0, g * layer.units, (g + 1) * layer.units) for g in order), axis=0)
+
+    of_inputs, of_state = _biases(b, layer)
+    weights = ordered(layer.weights)
+    x = _inputs_product(b, layer, weights, None if of_inputs is None else ordered(of_inputs))
+    bias = b.constant(np.zeros(weights.shape[0]), x.type.element) if of_state is None else ordered(of_state)
+    if layer.op == "GRU" and not layer.before_reset:
+        gates, own = ([slice_axis(b, value, 0, *part) for value in (ordered(layer.recurrent), bias)]
+                      for part in ((0, 2 * layer.units), (2 * layer.units, 3 * layer.units)))
+        return list(b.node("gru_reset_first", [x, *gates, *own, layer.hidden], {"reverse": layer.reverse}).outputs)
+    cell = {"LSTM": "lstm", "GRU": "gru"}.get(layer.op, layer.names[0])
+    operands = [x, ordered(layer.recurrent), bias, layer.hidden, *([layer.cell] if layer.cell is not None else [])]
+    return list(b.node("rnn", operands, {"cell": cell, "reverse": layer.reverse}).outputs)
+
+
+def _unrolled(b: Builder, layer: _Layer) -> list[Value]:
+    """Hidden states [S, N, H], the last one, and LSTM's last cell state. Beyond its length a row keeps its state."""
+    steps, batch = layer.x.shape[:2]
+    if steps > MOST_TRIPS:
+        raise UnsupportedError(f"{steps} steps with lengths, peepholes or other activations; supported: {MOST_TRIPS}")
+    of_inputs, of_state = _biases(b, layer)
+    x = _inputs_product(b, layer, layer.weights, of_inputs)
+    hidden, cell = layer.hidden, layer.cell
+    rows: list[Value] = [hidden] * steps
+    for step in reversed(range(steps)) if layer.reverse else range(steps):
+        gates = b.reshape(slice_axis(b, x, 0, step, step + 1), shape=x.shape[1:])
+        after, cell_after = _step(b, layer, gates, of_state, hidden, cell)
+        if layer.lengths is None:
+            rows[step], hidden, cell = after, after, cell_after
+            continue
+        lengths = b.reshape(layer.lengths, shape=(batch, 1))
+        valid = b.less(scalar(b, step, lengths), lengths)
+        rows[step] = b.select(valid, after, scalar(b, 0, after))
+        hidden = b.select(valid, after, hidden)
+        cell = None if cell is None or cell_after is None else b.select(valid, cell_after, cell)
+    states = b.concat(*(_with_axis(b, row, 0) for row in rows), axis=0)
+    return [states, hidden, *([] if cell is None else [cell])]
+
+
+def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value,
+          cell: Value | None) -> tuple[Value, Value | None]:
+    units, f, g = layer.units, layer.functions[0], layer.functions[min(1, len(layer.functions) - 1)]
+
+    def gate(of: Value, number: int) -> Value:
+        return slice_axis(b, of, 1, number * units, (number + 1) * units)
+
+    def clipped(value: Value) -> Value:
+        return value if layer.clip is None else b.clamp(value, lower=-layer.clip, upper=layer.clip)
+
+    if layer.products is None:
+        product = b.matmul(hidden, layer.recurrent, transpose_b=True)
+    else:
+        product = layer.products.of_state(layer.number, hidden)
+    state = product if bias is None else b.add(product, bias)
+    if layer.op == "RNN":
+        return f(b, clipped(b.add(x, state))), None
+    if layer.op == "GRU":
+        update, reset = (f(b, clipped(b.add(gate(x, i), gate(state, i)))) for i in range(2))
+        if layer.before_reset:
+            inner = b.multiply(reset, gate(state, 2))
+        else:
+            own = slice_axis(b, layer.recurrent, 0, 2 * units, 3 * units)
+            inner = b.matmul(b.multiply(reset, hidden), own, transpose_b=True)
+            if bias is not None:
+                inner = b.add(inner, slice_axis(b, bias, 0, 2 * units, 3 * units))
+        new = g(b, clipped(b.add(gate(x, 2), inner)))
+        return b.add(b.multiply(b.subtract(scalar(b, 1, update), update), new), b.multiply(update, hidden)), None
+    assert cell is not None
+    total = b.add(x, state)
+    into, out, forget, content = (gate(total, i) for i in range(4))
+
+    def seen(value: Value, number: int, of: Value) -> Value:
+        if layer.peepholes is None:
+            return value
+        return b.add(value, b.multiply(of, slice_axis(b, layer.peepholes, 0, number * units, (number + 1) * units)))
+
+    taken = f(b, clipped(seen(into, 0, cell)))
+    kept = b.subtract(scalar(b, 1, taken), taken) if layer.coupled else f(b, clipped(seen(forget, 2, cell)))
+    after = b.add(b.multiply(kept, cell), b.multiply(taken, g(b, clipped(content))))
+    return b.multiply(f(b, clipped(seen(out, 1, after))), layer.functions[2](b, after)), after
+
+
+MOST_TRIPS = 1000
+"""The most turns of a loop whose body is repeated in the graph because it can't be run between programs."""
+MOST_UNROLLED = 1024
+"""The most nodes of the IR that all trips come to, if the body is repeated though the loop could be run. A node takes
+0.18 ms to compile, a trip that is run 5 us more than one that is repeated: up to here a model waits 0.2 s once,
+which 36 calls for each node of the body make good (AMD Zen 5, one thread)."""
+
+
+@rule("If")
+def if_(b: Builder, call: Call) -> list[Item]:
+    """The branch that is taken. Where that depends on the data, a selection of the results of both, if both can be
+    lowered and have equal types."""
+    condition = call.input(0)
+    yes, no = call.attrs.graph("then_branch"), call.attrs.graph("else_branch")
+    known, undo = call.static_value(condition), call.mark()
+    if known is None:
+        taken, other = (_lowered(call, name) for name in ("then_branch", "else_branch"))
+        misfit = _misfit(taken, other)
+        if not misfit:
+            flag = b.reshape(condition, shape=())
+            return [_selected(b, flag, left, right) for left, right in zip(taken.results, other.results, strict=True)]
+        undo()
+        known = call.decision(condition)
+        if known is None:
+            advice = "" if call.may_end else "; within a loop or function both must fit, or the condition be known"
+            raise DataDependentError(f"which branch is taken depends on the data, and {misfit}{advice}")
+    branch, undo = yes if bool(known.reshape(-1)[0]) else no, call.mark()
+    try:
+        return call.lower_body(branch, [])
+    except DataDependentError as error:
+        undo()
+        raise TakenError(str(error), branch) from None
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The result of lowering a branch; there are no results where there is an error."""
+
+    name: str
+    results: list[Item]
+    error: NGraphError | None = None
+
+
+def _lowered(call: Call, name: str) -> _Branch:
+    try:
+        return _Branch(name, call.lower_body(call.attrs.graph(name), []))
+    except (ModelError, UnsupportedError) as error:
+        return _Branch(name, [], error)
+
+
+def _misfit(*branches: _Branch) -> str:
+    """Why there is nothing to select between; empty if there is.
+
+    Raises:
+        ModelError, UnsupportedError: no branch can be lowered, whatever the data.
+    """
+    errors = {branch.name: branch.error for branch in branches if branch.error is not None}
+    if len(errors) == len(branches) and not any(isinstance(error, DataDependentError) for error in errors.values()):
+        raise type(next(iter(errors.values())))("; ".join(f"{name}: {error}" for name, error in errors.items()))
+    if errors:
+        return "; ".join(f"{name} can't be lowered for these inputs: {error}" for name, error in errors.items())
+    types = [[_type(item) for item in branch.results] for branch in branches]
+    return f"the branches' results differ in type: {types[0]} and {types[1]}" if types[0] != types[1] else ""
+
+
+def _type(item: Item) -> tuple[str, ...]:
+    return type(item).__name__, *(str(value.type) for value in parts_of(item))
+
+
+def _selected(b: Builder, flag: Value, left: Item, right: Item) -> Item:
+    if isinstance(left, Value):
+        return b.select(flag, left, right)
+    pairs = zip(parts_of(left), parts_of(right), strict=True)
+    return TensorSequence(tuple(b.select(flag, *pair) for pair in pairs)) if isinstance(left, TensorSequence) else left
+
+
+def _tensor(item: Item) -> Value:
+    if not isinstance(item, Value):
+        raise ModelError("its subgraph gives a sequence or optional where a tensor belongs")
+    return item
+
+
+@rule("Loop")
+def loop(b: Builder, call: Call) -> list[Item]:
+    """The body is repeated in the graph, where the trip count and the condition after each trip are known when it is
+    compiled and it does not get long; else it is run between programs, if it can be."""
+    body = call.attrs.graph("body")
+    trips = None
+    if call.optional(0) is not None:
+        trips = number_of(_known(call, call.input(0), "the trip count (input 0)").reshape(-1)[0])
+    going = call.optional(1) is None or bool(_known(call, call.input(1), "the condition (input 1)").all())
+    state: list[Item] = [call.item(i) for i in range(2, len(call.inputs))]
+    count = len(state)
+    rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - count)]
+    if call.runs_between and is_symbolic(trips):
+        raise BetweenError("its trip count changes")
+    trip, begin = 0, len(b.graph.nodes)
+    while (trips is None or trip < trips) and going:
+        if trip == MOST_TRIPS:
+            raise (BetweenError if call.runs_between else UnsupportedError)(f"more than {MOST_TRIPS} trips")
+        results = _trip(call, body, [b.constant(trip, "i64"), b.constant(True, "bool"), *state])
+        going = bool(_known(call, _tensor(results[0]), "whether it goes on after a trip").all())
+        state, trip = results[1 : 1 + count], trip + 1
+        for row, item in zip(rows, results[1 + count :], strict=True):
+            value = _tensor(item)
+            row.append(b.reshape(value, shape=(1, *value.shape)))
+        _require_short(b, call, begin, trip, trip if trips is None else trips)
+    if rows and not trip:
+        raise (BetweenError if call.runs_between else UnsupportedError)("no trip: the shapes of its rows are unknown")
+    return [*state, *(b.concat(*row, axis=0) for row in rows)]
+
+
+def _require_short(b: Builder, call: Call, begin: int, done: int, trips: int) -> None:
+    """Raise BetweenError if a loop that may run between programs would unroll to more than MOST_UNROLLED nodes. `done`
+    of `trips` trips are lowered; their nodes begin at `begin`."""
+    nodes = (len(b.graph.nodes) - begin) * trips // done
+    if call.runs_between and nodes > MOST_UNROLLED:
+        raise BetweenError(f"its trips come to {nodes} nodes, more than {MOST_UNROLLED}")
+
+
+def _known(call: Call, value: Value, what: str) -> np.ndarray:
+    """The elements of what decides about the course of a loop."""
+    found = call.static_value(value) if call.runs_between else call.required_value(value)
+    if found is None:
+        error = BetweenError if call.runs_between else DataDependentError
+        raise error(f"{what} depends on the data; it must be known at compile time")
+    return found
+
+
+def _trip(call: Call, body: onnx.GraphProto, values: list[Item]) -> list[Item]:
+    try:
+        return call.lower_body(body, values)
+    except DataDependentError as error:
+        raise (BetweenError(str(error)) if call.runs_between else error) from None
+
+
+@rule("Scan")
+def scan(b: Builder, call: Call) -> list[Value]:
+    """The body is repeated in the graph for each place along the scanned axes, in opset 8 for each element of a batch,
+    too, where that does not get long; else it is run between programs, if it can be."""
+    body, scanned = call.attrs.graph("body"), call.attrs.int("num_scan_inputs")
+    first = 1 if call.opset < 9 else 0
+    values = [call.input(i) for i in range(first, len(call.inputs))]
+    count = len(values) - scanned
+    axes = scan_axes(call.attrs, scanned, len(body.output) - count, call.opset)
+    if not 0 < scanned <= len(values):
+        raise ModelError(f"num_scan_inputs={scanned} of {len(values)} inputs")
+    if not first:
+        _require_trips(call, values[count].shape[normal_axis(axes.in_axes[0], values[count].type.rank)])
+        return _scanned(b, call, body, values, count, axes)
+    if call.optional(0) is not None:
+        raise (BetweenError if call.runs_between else UnsupportedError)("sequence_lens of opset 8")
+    for trips in (values[count].shape[1], prod(values[count].shape[:2])):
+        _require_trips(call, trips)
+    batches = [_scanned(b, call, body, [_element(b, value, i) for value in values], count, axes)
+               for i in range(values[0].shape[0])]
+    return [b.concat(*(b.reshape(part, shape=(1, *part.shape)) for part in parts), axis=0)
+            for parts in zip(*batches, strict=True)]
+
+
+def _require_trips(call: Call, trips: int) -> None:
+    if call.runs_between and is_symbolic(trips):
+        raise BetweenError("the number of its steps changes")
+    if not 0 < trips <= MOST_TRIPS:
+        raise (BetweenError if call.runs_between else UnsupportedError)(f"{trips} steps; supported: 1 to {MOST_TRIPS}")
+
+
+def _element(b: Builder, x: Value, place: int) -> Value:
+    """x[place]"""
+    return b.reshape(slice_axis(b, x, 0, place, place + 1), shape=x.shape[1:])
+
+
+def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value], count: int,
+             axes: ScanAxes) -> list[Value]:
+    """The results of a Scan: the first `count` of the values are the state, the others are scanned."""
+    state, inputs = values[:count], values[count:]
+    places = [normal_axis(axis, value.type.rank) for axis, value in zip(axes.in_axes, inputs, strict=True)]
+    inputs = [flipped(b, value, axis) if back else value
+              for value, axis, back in zip(inputs, places, axes.in_back, strict=True)]
+    rows: list[list[Value]] = [[] for _ in axes.out_axes]
+    trips, begin = inputs[0].shape[places[0]], len(b.graph.nodes)
+    for trip in range(trips):
+        slices = [b.reshape(slice_axis(b, value, axis, trip, trip + 1),
+                            shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
+                  for value, axis in zip(inputs, places, strict=True)]
+        results = [_tensor(item) for item in _trip(call, body, [*state, *slices])]
+        state = results[:count]
+        for row, value in zip(rows, results[count:], strict=True):
+            row.append(value)
+        _require_short(b, call, begin, trip + 1, trips)
+    stacked = [_stacked(b, row, axis, bool(back))
+               for row, axis, back in zip(rows, axes.out_axes, axes.out_back, strict=True)]
+    return [*state, *stacked]
+
+
+def _stacked(b: Builder, row: list[Value], axis: int, back: bool) -> Value:
+    shape = row[0].shape
+    place = normal_axis(axis, len(shape) + 1)
+    parts = [b.reshape(value, shape=(*shape[:place], 1, *shape[place:])) for value in (reversed(row) if back else row)]
+    return b.concat(*parts, axis=place)

@@ -1,0 +1,372 @@
+"""Expressions of several ops: slices, einsum, quantised arithmetic, norms, deformable and transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, prod
+from string import ascii_letters
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
+from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i8, i32, u8
+
+
+def scalar(b: Builder, value: float, like: Value) -> Value:
+    """A rank-0 constant of the element type of `like`."""
+    return b.constant(value, like.type.element)
+
+
+def size_as(b: Builder, size: int, like: Value) -> Value:
+    """A size as a rank-0 value of the element type of `like`: one that is a symbol is the sum of so many ones."""
+    if not is_symbolic(size):
+        return scalar(b, size, like)
+    return b.reduce_sum(broadcast_to(b, scalar(b, 1, like), (size,)), axes=[0], keep_dims=False)
+
+
+def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """`x` as `shape`, which it may have already."""
+    return x if are_same_shape(x.shape, shape) else b.reshape(x, shape=tuple(shape))
+
+
+def broadcast_to(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """`x` as `shape`, which it may have already."""
+    return x if are_same_shape(x.shape, shape) else b.broadcast(x, shape=tuple(shape))
+
+
+def converted(b: Builder, x: Value, like: Value) -> Value:
+    """`x` in the element type of `like`, which it may have already."""
+    return x if x.type.element == like.type.element else b.convert(x, element=like.type.element)
+
+
+def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
+    """A vector ready to broadcast along `axis` of a tensor of `rank`."""
+    return b.reshape(vector, shape=[vector.type.size if i == axis else 1 for i in range(rank)])
+
+
+def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
+    """x[..., begin:end, ...] with bounds in range."""
+    rank = len(x.shape)
+    return b.slice(x, begin=[begin if i == axis else 0 for i in range(rank)],
+                   end=[end if i == axis else x.shape[i] for i in range(rank)])
+
+
+def flipped(b: Builder, x: Value, axis: int) -> Value:
+    """x with the order of its elements along `axis` reversed."""
+    rank = len(x.shape)
+    if not x.shape[axis]:
+        return x
+    return b.slice(x, begin=[x.shape[i] - 1 if i == axis else 0 for i in range(rank)],
+                   end=[-1 if i == axis else x.shape[i] for i in range(rank)],
+                   strides=[-1 if i == axis else 1 for i in range(rank)])
+
+
+def iota(b: Builder, size: int, axis: int, rank: int, dtype: str = "i64") -> Value:
+    """0, 1, ... ready to broadcast along `axis` of a tensor of `rank`; of a size that is a symbol the ones before each
+    place are counted."""
+    shape = [size if i == axis else 1 for i in range(rank)]
+    if not is_symbolic(size):
+        return b.constant(np.arange(size).reshape(shape), dtype)
+    ones = broadcast_to(b, b.constant(1, dtype), (size,))
+    return b.reshape(b.subtract(b.cumsum(ones, axis=0), b.constant(1, dtype)), shape=shape)
+
+
+def places_of(b: Builder, shape: Sequence[int], axis: int) -> Value:
+    """The place of each element along `axis`, in i64."""
+    return broadcast_to(b, iota(b, shape[axis], axis, len(shape)), shape)
+
+
+Term = tuple[Value, str]
+"""A tensor and the names of its axes."""
+
+
+def einsum(b: Builder, inputs: Sequence[Value], subscripts: str) -> Value:
+    """From left to right, two operands at a time, with the subscripts of NumPy's `einsum`.
+
+    An axis that is named twice in one operand is its diagonal; `...` stands for equal leading axes.
+
+    Raises:
+        UnsupportedError: the subscripts do not fit the operands.
+    """
+    subscripts = _without_ellipsis(inputs, subscripts.replace(" ", ""))
+    left, arrow, result = subscripts.partition("->")
+    names = left.split(",")
+    if not arrow:
+        result = "".join(sorted(name for name in {*left} - {","} if left.count(name) == 1))
+    if len(names) != len(inputs) or len({*result}) != len(result) or not {*result} <= {*left}:
+        raise UnsupportedError(f"subscripts={subscripts} do not fit {len(inputs)} operands")
+    terms = [_diagonal(b, term, subscripts) for term in zip(inputs, names, strict=True)]
+    sizes: dict[str, int] = {}
+    for value, axes in terms:
+        for name, size in zip(axes, value.shape, strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise UnsupportedError(f"subscripts={subscripts}: {name} is {sizes[name]} and {size}")
+    term = terms.pop(0)
+    while terms:
+        needed = {*result}.union(*(axes for _, axes in terms[1:]))
+        term = _product(b, term, terms.pop(0), needed)
+    value, axes = _summed(b, term, {*result})
+    order = [axes.index(name) for name in result]
+    return b.identity(value) if order == sorted(order) and value in inputs else b.transpose(value, order=order)
+
+
+def _without_ellipsis(inputs: Sequence[Value], subscripts: str) -> str:
+    """The subscripts with names of their own for the axes of `...`."""
+    if "..." not in subscripts:
+        return subscripts
+    left, arrow, result = subscripts.partition("->")
+    free = "".join(name for name in ascii_letters if name not in subscripts)
+    counts = {value.type.rank - len(axes) + 3 for value, axes in zip(inputs, left.split(","), strict=False)
+              if "..." in axes}
+    if len(counts) != 1 or min(counts) < 0:
+        raise UnsupportedError(f"subscripts={subscripts}: `...` stands for different numbers of axes")
+    batch = free[: counts.pop()]
+    if not arrow:
+        result = batch + "".join(sorted(name for name in {*left} - {*",."} if left.count(name) == 1))
+    return f"{left.replace('...', batch)}->{result.replace('...', batch)}"
+
+
+def _diagonal(b: Builder, term: Term, subscripts: str) -> Term:
+    """The term with each axis named once."""
+    value, axes = term
+    if len(axes) != value.type.rank:
+        raise UnsupportedError(f"subscripts={subscripts}: {axes} for {value.type}, expected a name for each axis")
+    while len({*axes}) != len(axes):
+        name = next(name for name in axes if axes.count(name) > 1)
+        first, second = [i for i, other in enumerate(axes) if other == name][:2]
+        size = value.shape[first]
+        if value.shape[second] != size:
+            raise UnsupportedError(f"subscripts={subscripts}: {name} is {size} and {value.shape[second]}")
+        rest = [i for i in range(len(axes)) if i not in (first, second)]
+        shape = [value.shape[i] for i in rest]
+        flat = b.reshape(b.transpose(value, order=[*rest, first, second]), shape=[*shape, size * size])
+        value = b.slice(flat, begin=[0] * len(flat.shape), end=flat.shape, strides=[*(1 for _ in rest), size + 1])
+        axes = "".join(axes[i] for i in rest) + name
+    return value, axes
+
+
+def _summed(b: Builder, term: Term, needed: set[str]) -> Term:
+    """The term, summed over the axes that are not `needed`."""
+    value, axes = term
+    gone = tuple(i for i, name in enumerate(axes) if name not in needed)
+    if not gone:
+        return term
+    return b.reduce_sum(value, axes=gone), "".join(name for name in axes if name in needed)
+
+
+def _product(b: Builder, left: Term, right: Term, needed: set[str]) -> Term:
+    """The product of two terms, summed over the axes that are not `needed`: a batch of matrix products, one for each
+    index of the needed axes that both have."""
+    left, right = _summed(b, left, needed | {*right[1]}), _summed(b, right, needed | {*left[1]})
+    common = [name for name in left[1] if name in right[1]]
+    batch = "".join(name for name in common if name in needed)
+    inner = "".join(name for name in common if name not in needed)
+    rows = "".join(name for name in left[1] if name not in common)
+    columns = "".join(name for name in right[1] if name not in common)
+    a, c = _matrices(b, left, batch, rows, inner), _matrices(b, right, batch, inner, columns)
+    sizes = {**dict(zip(left[1], left[0].shape, strict=True)), **dict(zip(right[1], right[0].shape, strict=True))}
+    out = batch + rows + columns
+    return reshaped(b, b.matmul(a, c), [sizes[name] for name in out]), out
+
+
+def _matrices(b: Builder, term: Term, batch: str, rows: str, columns: str) -> Value:
+    """[batch][rows][columns], each of which is several axes as one."""
+    value, axes = term
+    sizes = dict(zip(axes, value.shape, strict=True))
+    moved = b.transpose(value, order=[axes.index(name) for name in batch + rows + columns])
+    return reshaped(b, moved, [prod(sizes[name] for name in names) for names in (batch, rows, columns)])
+
+
+_BYTES = (u8, i8)
+_LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
+
+
+def widened(b: Builder, x: Value) -> Value:
+    """Integers in float32."""
+    if x.type.element in _BYTES:
+        return b.dequantize(x, b.constant(np.float32(1)), b.constant(0, x.type.element))
+    return b.convert(x, element=f32)
+
+
+def limits(element: ElementType) -> tuple[float, float]:
+    """The least and greatest number of an integer type, as float32 holds them within its range; 0 and 1 of bool."""
+    if element is boolean:
+        return 0.0, 1.0
+    bounds = np.iinfo(element.numpy)
+    return float(bounds.min), _LARGEST_I32 if element is i32 else float(bounds.max)
+
+
+def saturated(b: Builder, whole: Value, element: ElementType) -> Value:
+    """Whole float numbers as integers; those outside the type's range become its limits."""
+    lower, upper = limits(element)
+    return b.convert(b.clamp(whole, lower=lower, upper=upper), element=element)
+
+
+def rounded(b: Builder, x: Value, element: ElementType) -> Value:
+    """The nearest integers, halves to even, within the type's range.
+
+    But for bytes they are bounded before they are rounded: so the bounds become those of the contraction that x is of.
+    """
+    if element in _BYTES:
+        return b.quantize(x, b.constant(np.float32(1)), b.constant(0, element))
+    lower, upper = limits(element)
+    return b.convert(b.round(b.clamp(x, lower=lower, upper=upper)), element=element)
+
+
+# Powers of 2, of f32 and of f64: below the first and above the second there is a scale, the third and the fourth. The
+# squares of whatever is scaled so, and the sums of 2^24 of them, have all their digits.
+_RANGES = {False: (2.0**-40, 2.0**48, 2.0**-90, 2.0**80), True: (2.0**-300, 2.0**480, 2.0**-700, 2.0**640)}
+
+
+def square_scale(b: Builder, largest: Value) -> Value:
+    """A power of 2 for numbers up to `largest`, which is not negative: their squares over it are within range. 1 for
+    most, and for NaN."""
+    low, high, tiny, huge = _RANGES[largest.type.element is f64]
+    up = b.select(b.greater(largest, scalar(b, high, largest)), scalar(b, huge, largest), scalar(b, 1, largest))
+    return b.stop_gradient(b.select(b.less(largest, scalar(b, low, largest)), scalar(b, tiny, largest), up))
+
+
+def euclidean_norm(b: Builder, x: Value, axes: Sequence[int], *, keep: bool) -> Value:
+    """The root of the sum of squares over `axes`."""
+    if not x.type.size:
+        return b.sqrt(b.reduce_sum(b.square(x), axes=axes, keep_dims=keep))
+    scale = square_scale(b, b.reduce_max(b.abs(x), axes=axes, keep_dims=True))
+    root = b.sqrt(b.reduce_sum(b.square(b.divide(x, scale)), axes=axes, keep_dims=keep))
+    return b.multiply(root, reshaped(b, scale, root.shape))
+
+
+def power_norm(b: Builder, x: Value, order: float, axes: Sequence[int], *, keep: bool) -> Value:
+    """The sum of |x|^order over `axes`, to the power of 1 / order, which is neither 0 nor infinite.
+
+    Of positive orders the scale is the largest number, of negative ones the least.
+    """
+    size = b.abs(x)
+    most = b.apply("reduce_max" if order > 0 else "reduce_min", size, axes=axes, keep_dims=True)
+    within = b.logical_and(b.greater(most, scalar(b, 0, x)), b.less(most, scalar(b, inf, x)))
+    scale = b.stop_gradient(b.select(within, most, scalar(b, 1, x)))
+    total = b.reduce_sum(b.power(b.divide(size, scale), scalar(b, order, x)), axes=axes, keep_dims=keep)
+    root = b.power(total, scalar(b, 1 / order, x))
+    return b.multiply(root, reshaped(b, scale, root.shape))
+
+
+def hypotenuse(b: Builder, x: Value, y: Value) -> Value:
+    """sqrt(x^2 + y^2); infinite where either is, whatever the other."""
+    sizes = b.abs(x), b.abs(y)
+    scale = square_scale(b, b.maximum(*sizes))
+    root = b.sqrt(b.add(b.square(b.divide(x, scale)), b.square(b.divide(y, scale))))
+    endless = b.logical_or(*(b.equal(size, scalar(b, inf, x)) for size in sizes))
+    return b.select(endless, scalar(b, inf, x), b.multiply(root, scale))
+
+
+def root_or_flat(b: Builder, op: str, x: Value) -> Value:
+    """`sqrt` or `cbrt`, through which nothing goes back at 0, where it has no derivative."""
+    flat = b.equal(x, scalar(b, 0, x))
+    return b.select(flat, scalar(b, 0, x), b.apply(op, b.select(flat, scalar(b, 1, x), x)))
+
+
+Ints = tuple[int, ...]
+
+
+def deformable_convolution(b: Builder, x: Value, offset: Value, mask: Value | None, weight: Value, *, groups: int,
+                           offset_groups: int, stride: Ints, dilate: Ints, pad: Ints) -> Value:
+    """Tap k of the filter reads the data, linear between pixels, at its place plus an offset, times a mask; the columns
+    so read are multiplied with the weight.
+
+    x [N, C, H, W], offset [N, 2 G taps, P, Q] (row, column), mask [N, G taps, P, Q], weight [F, C / groups, *kernel].
+    (Zhu et al., "Deformable ConvNets v2", 2018; MXNet's src/operator/contrib/nn/modulated_deformable_im2col.h.)
+    """
+    batch, channels, height, width = x.shape
+    filters, per_group, *kernel = weight.shape
+    if min(height, width) < 2:
+        raise UnsupportedError(f"found {x.type}, expected at least 2 rows and 2 columns")
+    taps, sizes = kernel[0] * kernel[1], offset.shape[2:]
+    if (per_group * groups != channels or filters % groups or channels % offset_groups
+            or offset.shape[1] != 2 * offset_groups * taps):
+        raise UnsupportedError(f"{groups} groups and {offset_groups} of offsets {offset.type} do not fit the weight "
+                               f"{weight.type} and {x.type}")
+    places = sizes[0] * sizes[1]
+    grid = _grid(b, b.reshape(offset, shape=(batch * offset_groups, taps, 2, places)),
+                 _taps(tuple(kernel), sizes, stride, dilate, pad), (height, width))
+    found = b.bilinear_sample(
+        b.reshape(x, shape=(batch * offset_groups, channels // offset_groups, height, width)), grid)
+    if mask is not None:
+        found = b.multiply(found, b.reshape(mask, shape=(batch * offset_groups, 1, taps, places)))
+    rows = channels // groups * taps
+    found = b.matmul(b.reshape(weight, shape=(1, groups, filters // groups, rows)),
+                     b.reshape(found, shape=(batch, groups, rows, places)))
+    return b.reshape(found, shape=(batch, filters, *sizes))
+
+
+def _taps(kernel: Ints, sizes: Ints, *axes: Ints) -> np.ndarray:
+    """Return where an ordinary convolution's taps read the data: (row, column), f32 [taps, 2, places]."""
+    at = [np.arange(size)[None, :] * stride + np.arange(span)[:, None] * dilate - pad
+          for size, span, stride, dilate, pad in zip(sizes, kernel, *axes, strict=True)]
+    rows, columns = np.broadcast_arrays(at[0][:, None, :, None], at[1][None, :, None, :])
+    return np.stack([rows, columns], axis=2).reshape(-1, 2, sizes[0] * sizes[1]).astype(np.float32)
+
+
+def _grid(b: Builder, offset: Value, taps: np.ndarray, sizes: Ints) -> Value:
+    """[N, taps, 2, places] -> (x, y) [N, 2, taps, places], from -1 to 1 over the image."""
+    element = offset.type.element
+    scale = np.array([2 / (size - 1) for size in sizes], np.float32).reshape(2, 1)
+    scaled = b.add(b.multiply(offset, b.constant(scale, element)), b.constant(taps * scale - np.float32(1), element))
+    y, x = (b.transpose(slice_axis(b, scaled, 2, place, place + 1), order=(0, 2, 1, 3)) for place in range(2))
+    return b.concat(x, y, axis=1)
+
+
+def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, stride: Ints, dilate: Ints, pad: Ints,
+                           adjust: Ints) -> Value:
+    """A weight [C, O / groups, *K] over x [N, C, *S]: stride (S - 1) + dilate (K - 1) + 1 - 2 pad + adjust places.
+
+    A convolution of the data with zeros between its elements and of the kernel turned round.
+    """
+    count, kernel = len(stride), weight.shape[2:]
+    flipped = _turned(b, weight, groups)
+    # What padding would have to remove is cut off behind.
+    full = [step * (size - 1) for step, size in zip(dilate, kernel, strict=True)]
+    begin = [reach - cut for reach, cut in zip(full, pad, strict=True)]
+    end = [first + extra for first, extra in zip(begin, adjust, strict=True)]
+    steps: Ints = stride
+    if not _meets_kernel(kernel, stride, dilate):
+        x, steps = _spread(b, x, stride), (1,) * count
+    out = b.convolution(x, flipped, dilations=dilate, pads_begin=tuple(max(0, p) for p in begin),
+                        pads_end=tuple(max(0, p) for p in end), groups=groups, data_dilations=steps)
+    if min(*begin, *end) >= 0:
+        return out
+    first = (0, 0, *(max(0, -p) for p in begin))
+    last = tuple(size - max(0, -p) for size, p in zip(out.shape, (0, 0, *end), strict=True))
+    return b.slice(out, begin=first, end=last)
+
+
+def _meets_kernel(kernel: Ints, stride: Ints, dilate: Ints) -> bool:
+    """True if each output reads an element of the data, so that the convolution can be cut into phases."""
+    return all(len({tap * far % step for tap in range(size)}) == step
+               for size, step, far in zip(kernel, stride, dilate, strict=True))
+
+
+def _turned(b: Builder, weight: Value, groups: int) -> Value:
+    """[C, O / groups, *K] as [O, C / groups, *K] with the kernel turned round."""
+    channels, outputs, *kernel = weight.shape
+    rank = len(weight.shape)
+    grouped = b.reshape(weight, shape=(groups, channels // groups, outputs, *kernel))
+    order = (0, 2, 1, *range(3, rank + 1))
+    swapped = b.reshape(b.transpose(grouped, order=order), shape=(groups * outputs, channels // groups, *kernel))
+    spatial = range(2, rank)
+    return b.slice(swapped, begin=[weight.shape[i] - 1 if i in spatial else 0 for i in range(rank)],
+                   end=[-1 if i in spatial else swapped.shape[i] for i in range(rank)],
+                   strides=[-1 if i in spatial else 1 for i in range(rank)])
+
+
+def _spread(b: Builder, x: Value, stride: Ints) -> Value:
+    """x with zeros between its elements."""
+    if prod(stride) == 1:
+        return x
+    sizes = x.shape[2:]
+    apart = b.reshape(x, shape=(*x.shape[:2], *(d for size in sizes for d in (size, 1))))
+    none = (0,) * (2 + 2 * len(sizes))
+    wide = b.pad(apart, pads_begin=none, pads_end=(0, 0, *(d for step in stride for d in (0, step - 1))))
+    whole = b.reshape(wide, shape=(*x.shape[:2], *(size * step for size, step in zip(sizes, stride, strict=True))))
+    return b.slice(whole, begin=(0,) * len(x.shape),
+                   end=(*x.shape[:2], *((size - 1) * step + 1 for size, step in zip(sizes, stride, strict=True))))

@@ -1,0 +1,318 @@
+"""Which models in int8 stay with MXNet: those that the user leaves to it."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ngraph_mxnet.base import config
+from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.base.forks import Recent
+from ngraph_mxnet.frontends.mxnet.importer import lower_graph
+from ngraph_mxnet.frontends.mxnet.rules.quantization import QUANTIZED
+from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, unread_output
+from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
+from ngraph_mxnet.frontends.verdicts import ALONE, Verdict, backend_reason, grow_regions, not_worth_it, too_small_alone
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.graph import Cost, graph_cost
+from ngraph_mxnet.ir.types import boolean, i8, u8
+from ngraph_mxnet.program.backend import Backend
+
+
+def why_left(symbol: SymbolGraph, node: SymbolNode) -> str | None:
+    """Why an operator on quantised data stays with MXNet; None for others, and where int8 is compiled."""
+    return "NGRAPH_INT8=0" if _on_quantised_data(symbol, node) and not config.get("NGRAPH_INT8") else None
+
+
+def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:
+    rule = find_rule(node.op)
+    if rule is None or rule.types is not QUANTIZED:
+        return False
+    read = [(symbol.nodes[edge.node].types or (), edge.output) for edge in node.inputs]
+    types = [*(node.types or ()), *(types[output] for types, output in read if output < len(types))]
+    return any(type_ is not None and type_.element in (i8, u8) for type_ in types)
+
+
+logger = config.logger("ngraph_mxnet")
+
+found_supported = Recent(1024)
+"""Operators that are supported, by everything that this depends on: a model has many that are alike."""
+
+BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
+
+
+Check = Callable[[SymbolNode, Builder, Sequence[Value]], "str | None"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The purpose that operators are judged for.
+
+    Attributes:
+        rules: those that they lower by.
+        unfit: why an operator stays although it lowered, to the builder's graph and these outputs; else None.
+        too_small: why an operator alone between MXNet's is no region, of its graph.
+    """
+
+    name: str
+    rules: FindRule
+    unfit: Check
+    too_small: Callable[[Graph], str | None]
+
+
+INFERENCE = Mode("inference", find_rule, lambda node, b, outputs: None, too_small_alone)
+
+
+def judge(symbol: SymbolGraph, backend: Backend, mode: Mode = INFERENCE) -> dict[int, Verdict]:
+    """The verdict on each operator by its number, from lowering it alone."""
+    highest: dict[int, int] = {}
+    for edge in [*symbol.readers(), *symbol.heads]:
+        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+    settings = config.compile_settings()
+    return {
+        node.index: Verdict(node.name, node.op,
+                            _reason(symbol, node, highest.get(node.index, 0), backend, settings, mode))
+        for node in symbol.operators()
+    }
+
+
+def judge_graph(symbol: SymbolGraph, backend: Backend,
+                mode: Mode = INFERENCE, left: Mapping[int, str] | None = None) -> tuple[list[str | None], list[int]]:
+    """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
+
+    Nodes that hand each other bools must belong to one region, or none does. Beside others that stay, a lone operator
+    must be worth a call.
+
+    Args:
+        left: why further operators stay, by their numbers.
+    """
+    verdicts = judge(symbol, backend, mode)
+    reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+    for index, reason in (left or {}).items():
+        reasons[index] = reason
+    inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
+    together = _joined_by_bools(symbol)
+    for head in symbol.heads:
+        if _is_bool(symbol, head) and head.node in verdicts:
+            reasons[head.node] = reasons[head.node] or BOOL_CROSSES
+    while True:
+        supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
+        numbers = grow_regions(inputs, supported)
+        apart = [nodes for nodes in together if len({numbers[node] for node in nodes}) > 1]
+        small = {} if apart else _too_small(symbol, numbers, mode)
+        if not apart and not small:
+            return reasons, numbers
+        for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
+            reasons[node] = BOOL_CROSSES
+        for node, reason in small.items():
+            reasons[node] = reason
+
+
+def regions_of(numbers: Sequence[int]) -> list[list[int]]:
+    """The nodes of each region, from the number of each node's."""
+    members: dict[int, list[int]] = {}
+    for index, number in enumerate(numbers):
+        if number != ALONE:
+            members.setdefault(number, []).append(index)
+    return list(members.values())
+
+
+def _joined_by_bools(symbol: SymbolGraph) -> list[list[int]]:
+    """The numbers of nodes that write and read the same bools, directly or through others; variables too."""
+    groups: dict[int, set[int]] = {}
+    for edge, readers in symbol.readers().items():
+        if _is_bool(symbol, edge):
+            nodes = {edge.node, *(reader.index for reader, _ in readers)}
+            whole = nodes.union(*(groups.get(node, ()) for node in nodes))
+            groups.update(dict.fromkeys(whole, whole))
+    return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+
+
+def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
+    type_ = type_of(symbol, edge)
+    return type_ is not None and type_.element is boolean
+
+
+def _too_small(symbol: SymbolGraph, numbers: Sequence[int], mode: Mode) -> dict[int, str]:
+    """The operators that are regions by themselves and not worth it, and why; none unless others stay with MXNet."""
+    sizes = Counter(numbers[node.index] for node in symbol.operators())
+    if ALONE not in sizes:
+        return {}
+    lone = [node for node in symbol.operators() if numbers[node.index] != ALONE and sizes[numbers[node.index]] == 1]
+    reasons = {node.index: mode.too_small(_lowered(symbol, node, mode)[0].graph) for node in lone}
+    return {node: reason for node, reason in reasons.items() if reason is not None}
+
+
+def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend, settings: str,
+            mode: Mode) -> str | None:
+    """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
+    try:
+        if (left := why_left(symbol, node)) is not None:
+            return left
+        key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
+               tuple(type_of(symbol, edge) for edge in node.inputs))
+        if not node.bodies and found_supported.get(key):
+            return None
+        b, outputs = _lowered(symbol, node, mode)
+        if highest >= len(outputs):
+            return unread_output(node, highest)
+        reason = (_type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+                  or mode.unfit(node, b, outputs))
+        if reason is None:
+            found_supported.put(key, True)
+        return reason
+    except (UnsupportedError, ModelError) as error:
+        return str(error)
+    except ConfigError:
+        raise  # a setting, which would be told anew of each node
+    except Exception as error:
+        # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
+        logger.warning("the rule for %s failed: %s", node.op, error, exc_info=True)
+        return f"its rule failed: {error!r}"
+
+
+def _lowered(symbol: SymbolGraph, node: SymbolNode, mode: Mode) -> tuple[Builder, Sequence[Value]]:
+    """The node alone, over parameters of its inputs' types."""
+    b = Builder()
+    inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
+    return b, lower_node(b, node, inputs, rules=mode.rules)
+
+
+def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
+    """A parameter of the type of `edge`."""
+    type_ = type_of(symbol, edge)
+    if type_ is None:
+        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
+    return b.parameter(f"input{slot}", type_.shape, type_.element)
+
+
+def type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
+    """None when MXNet has not told it, and of what no output depends on."""
+    types = symbol.nodes[edge.node].types
+    return types[edge.output] if types is not None and edge.output < len(types) else None
+
+
+def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
+    """The output for which MXNet has another type than what the rule made, if there is one: then the rule is wrong."""
+    for position, (found, expected) in enumerate(zip(outputs, node.types or (), strict=False)):
+        if expected is not None and found.type != expected:
+            return f"output {position} would be {found.type}, for MXNet it is {expected}"
+    return None
+
+
+def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
+    """The type of each argument in order; None when MXNet has not told one of them."""
+    types = [node.types[0] if node.types else None for node in symbol.arguments()]
+    return [type_ for type_ in types if type_ is not None] if None not in types else None
+
+
+def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend,
+                 data: Collection[int] = ()) -> tuple[Cost, str | None, Graph | None]:
+    """The region's work, why it is rejected, and what it is lowered to, with `data` as in `lower_graph`."""
+    try:
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
+    except (UnsupportedError, ModelError) as error:
+        return Cost(), str(error), None
+    cost = graph_cost(graph)
+    return cost, crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(cost), graph
+
+
+def crossing_bool(graph: Graph) -> str | None:
+    """Why MXNet can't call a region that is lowered to `graph`, if an input or output is bool; else None."""
+    border = [*graph.parameters, *graph.results]
+    return BOOL_CROSSES if any(value.type.element is boolean for value in border) else None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A region: the numbers of its nodes, its own graph, and what its arguments and outputs are in the whole one."""
+
+    members: tuple[int, ...]
+    graph: SymbolGraph
+    sources: tuple[Edge, ...]
+    outputs: tuple[Edge, ...]
+
+
+def cut_region(graph: SymbolGraph, members: Sequence[int]) -> Cut:
+    """The nodes numbered `members` as a graph of their own; what they read from outside become variables, what is
+    read outside its outputs. Nodes stand as MXNet orders them when it loads the graph."""
+    inside = set(members)
+    read_outside = [edge for edge, readers in graph.readers().items()
+                    if edge.node in inside and any(reader.index not in inside for reader, _ in readers)]
+    outputs = tuple(dict.fromkeys(read_outside + [head for head in graph.heads if head.node in inside]))
+    nodes: list[SymbolNode] = []
+    at: dict[int | Edge, int] = {}
+
+    def key(edge: Edge) -> int | Edge:
+        """A node of the region by its number, what is read from outside by its edge."""
+        return edge.node if edge.node in inside else edge
+
+    def own(edge: Edge) -> Edge:
+        return Edge(at[key(edge)], edge.output if edge.node in inside else 0, edge.version)
+
+    for of in in_order(map(key, outputs), lambda of: () if isinstance(of, Edge) else map(key, graph.nodes[of].inputs)):
+        at[of] = index = len(nodes)
+        if isinstance(of, Edge):
+            nodes.append(_outer_variable(graph.nodes[of.node], of.output, index))
+        else:
+            nodes.append(graph.nodes[of].placed(index, map(own, graph.nodes[of].inputs)))
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    sources = tuple(of for of in at if isinstance(of, Edge))
+    return Cut(tuple(members), SymbolGraph(tuple(nodes), arguments, tuple(map(own, outputs))), sources, outputs)
+
+
+def _outer_variable(producer: SymbolNode, output: int, index: int) -> SymbolNode:
+    attrs = {} if producer.is_variable else {"isArg": "False", "isAux": "False"}
+    types = producer.types[output:output + 1] if producer.types else None
+    name = producer.name if producer.is_variable else f"{producer.name}_output{output}"
+    return SymbolNode(index, VARIABLE, name, attrs, (), types or None)
+
+
+def contracted(graph: SymbolGraph, cuts: Sequence[Cut], one_node: Callable[[Cut], SymbolNode]) -> SymbolGraph:
+    """The graph with each region as the node that `one_node` makes of it; index and inputs are set here.
+
+    Nodes stand as MXNet orders them when it loads the graph.
+    """
+    region = {member: number for number, cut in enumerate(cuts) for member in cut.members}
+    exported = {edge: place for cut in cuts for place, edge in enumerate(cut.outputs)}
+    nodes: list[SymbolNode] = []
+    placed: dict[tuple[str, int], int] = {}
+
+    def unit(index: int) -> tuple[str, int]:
+        return ("region", region[index]) if index in region else ("node", index)
+
+    def reads(of: tuple[str, int]) -> Sequence[Edge]:
+        kind, number = of
+        return cuts[number].sources if kind == "region" else graph.nodes[number].inputs
+
+    def moved(edge: Edge) -> Edge:
+        at = placed[unit(edge.node)]
+        return Edge(at, exported[edge] if edge.node in region else edge.output, edge.version)
+
+    heads = [unit(head.node) for head in graph.heads]
+    for of in in_order(heads, lambda of: [unit(edge.node) for edge in reads(of)]):
+        kind, number = of
+        node = one_node(cuts[number]) if kind == "region" else graph.nodes[number]
+        placed[of] = len(nodes)
+        nodes.append(node.placed(len(nodes), map(moved, reads(of))))
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    return SymbolGraph(tuple(nodes), arguments, tuple(map(moved, graph.heads)))
+
+
+DEVICE = "__ngraph_device__"
+_GROUP = "__ctx_group__"
+
+
+def pins_of(symbol: SymbolGraph, devices: Collection[str]) -> dict[str, str]:
+    """The device of each operator that has one, by its origin as a pattern. `devices` are what groups may mean."""
+    known = {device.upper() for device in devices}
+    found = {}
+    for node in symbol.operators():
+        device, group = node.attrs.get(DEVICE), node.attrs.get(_GROUP, "")
+        if device is None and group.upper() in known:
+            device = group
+        if device is not None:
+            found[glob.escape(node.origin)] = device
+    return found

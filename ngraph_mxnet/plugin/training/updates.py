@@ -1,0 +1,444 @@
+"""Compiled updates: the formula of each optimizer, MXNet's optimizers with their numbers, and programs of both.
+
+A formula is for one parameter, in ops of the IR. It is what MXNet 1.9.1 computes, operation by operation and in its
+order (src/operator/optimizer_op-inl.h and its neighbours, or the optimizer's own Python), so that float32 gives the
+same bits but where a sum is taken (LAMB's norms). What a step may change is no constant but a *number*, a value of
+shape (1,), by its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mxnet import optimizer as mx_optimizer
+from mxnet.ndarray import NDArray
+from mxnet.optimizer import Optimizer
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.program.program_cache import Made, get_or_make, program_key
+
+Values = Mapping[str, Value]
+Flags = Collection[str]
+"""The facts that hold at every step: names of branches of a formula."""
+Formula = Callable[[Builder, Value, Value, Sequence[Value], Values, Flags], list[Value]]
+"""A function of (builder, weight, gradient, states, numbers, flags). It returns the new weight, and the new states in
+their order."""
+
+
+def _clipped(b: Any, x: Value, n: Values, limit: str = "clip") -> Value:
+    return b.minimum(b.maximum(x, n[f"-{limit}"]), n[limit])
+
+
+def _rescaled(b: Any, gradient: Value, n: Values, flags: Flags) -> Value:
+    scaled = b.multiply(gradient, n["rescale"])
+    return _clipped(b, scaled, n) if "clip" in flags else scaled
+
+
+def _decayed(b: Any, weight: Value, gradient: Value, n: Values, flags: Flags) -> Value:
+    """Clipped behind the decay, as Adam's and RMSProp's is."""
+    total = b.add(b.multiply(gradient, n["rescale"]), b.multiply(weight, n["wd"]))
+    return _clipped(b, total, n) if "clip" in flags else total
+
+
+def _moving(b: Any, state: Value, new: Value, n: Values, rate: str) -> Value:
+    return b.add(b.multiply(state, n[rate]), b.multiply(new, n[f"1-{rate}"]))
+
+
+def sgd(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """multi_sgd_update and multi_sgd_mom_update."""
+    step = _sgd_step(b, gradient, n, flags)
+    decay = b.multiply(weight, n["lr*wd"])
+    if "momentum" not in flags:
+        return [b.subtract(weight, b.add(decay, step))]
+    momentum = b.subtract(b.subtract(b.multiply(states[0], n["momentum"]), decay), step)
+    return [b.add(weight, momentum), momentum]
+
+
+def nag(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """nag_mom_update and sgd_update. The former writes the weight first and then reads it again for the momentum."""
+    if "momentum" not in flags:
+        return [b.subtract(b.multiply(weight, n["1-lr*wd"]), _sgd_step(b, gradient, n, flags))]
+    scaled = _rescaled(b, gradient, n, flags)
+    slowed = b.multiply(states[0], n["momentum"])
+
+    def moved(decayed: Value) -> Value:
+        return b.subtract(slowed, b.multiply(b.add(scaled, b.multiply(decayed, n["wd"])), n["lr"]))
+
+    new = b.add(b.subtract(weight, slowed), b.multiply(moved(weight), n["momentum+1"]))
+    return [new, moved(new)]
+
+
+def _sgd_step(b: Any, gradient: Value, n: Values, flags: Flags) -> Value:
+    """Without `clip`, the rate is multiplied by the rescaling first."""
+    if "clip" in flags:
+        return b.multiply(_rescaled(b, gradient, n, flags), n["lr"])
+    return b.multiply(gradient, n["lr*rescale"])
+
+
+def adam(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """adam_update; the correction of the bias is in the rate."""
+    g = _decayed(b, weight, gradient, n, flags)
+    mean = _moving(b, states[0], g, n, "beta1")
+    variance = _moving(b, states[1], b.square(g), n, "beta2")
+    step = b.divide(b.multiply(mean, n["lr"]), b.add(b.sqrt(variance), n["epsilon"]))
+    return [b.subtract(weight, step), mean, variance]
+
+
+def rmsprop(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """rmsprop_update, and rmspropalex_update where it is `centered`."""
+    g = _decayed(b, weight, gradient, n, flags)
+    if "centered" not in flags:
+        variance = _moving(b, states[0], b.square(g), n, "gamma1")
+        step = b.multiply(b.divide(g, b.sqrt(b.add(variance, n["epsilon"]))), n["lr"])
+        made, new = [variance], b.subtract(weight, step)
+    else:
+        variance = b.add(b.multiply(b.multiply(g, n["1-gamma1"]), g), b.multiply(states[0], n["gamma1"]))
+        mean = _moving(b, states[1], g, n, "gamma1")
+        spread = b.add(b.subtract(variance, b.square(mean)), n["epsilon"])
+        delta = b.subtract(b.multiply(states[2], n["gamma2"]), b.divide(b.multiply(g, n["lr"]), b.sqrt(spread)))
+        made, new = [variance, mean, delta], b.add(weight, delta)
+    return [_clipped(b, new, n, "clip_weights") if "clip_weights" in flags else new, *made]
+
+
+def adagrad(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """The operators of `mxnet.optimizer.AdaGrad.update`."""
+    g = _rescaled(b, gradient, n, flags)
+    history = b.add(states[0], b.square(g))
+    step = b.divide(g, b.sqrt(b.add(history, n["epsilon"])))
+    return [b.add(weight, b.multiply(b.add(step, b.multiply(weight, n["wd"])), n["-lr"])), history]
+
+
+def ftrl(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """ftrl_update. Its (sign(z) * lamda1 - z) * (abs(z) > lamda1) is -sign(z) * max(abs(z) - lamda1, 0)."""
+    g = _rescaled(b, gradient, n, flags)
+    total = b.add(states[1], b.square(g))
+    root = b.sqrt(total)
+    change = b.divide(b.multiply(b.subtract(root, b.sqrt(states[1])), weight), n["lr"])
+    z = b.add(states[0], b.subtract(g, change))
+    shrunk = b.multiply(b.sign(z), b.maximum(b.subtract(b.abs(z), n["lamda1"]), n["zero"]))
+    scale = b.add(b.divide(b.add(root, n["beta"]), n["lr"]), n["wd"])
+    return [b.negative(b.divide(shrunk, scale)), z, total]
+
+
+def lamb(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
+    """multi_lamb_update: Adam's direction, as long as the weight."""
+    g = _rescaled(b, gradient, n, flags)
+    mean = _moving(b, states[0], g, n, "beta1")
+    variance = _moving(b, states[1], b.square(g), n, "beta2")
+    if "corrected" in flags:
+        unbiased = b.divide(mean, n["1-beta1**t"]), b.divide(variance, n["1-beta2**t"])
+    else:
+        unbiased = mean, variance
+    direction = b.divide(unbiased[0], b.add(b.sqrt(unbiased[1]), n["epsilon"]))
+    direction = b.add(direction, b.multiply(weight, n["wd"]))
+    length, own = _norm(b, weight), _norm(b, direction)
+    if "lower" in flags:
+        length = b.maximum(length, n["lower"])
+    if "upper" in flags:
+        length = b.minimum(length, n["upper"])
+    none = b.logical_or(b.equal(length, n["zero"]), b.equal(own, n["zero"]))
+    ratio = b.multiply(b.select(none, n["one"], b.divide(length, own)), n["lr"])
+    return [b.subtract(weight, b.multiply(direction, ratio)), mean, variance]
+
+
+def _norm(b: Any, x: Value) -> Value:
+    """Return the Euclidean norm of `x`, of shape (1,)."""
+    total = b.reduce_sum(b.square(x), axes=tuple(range(x.type.rank)))
+    return b.sqrt(b.reshape(total, shape=(1,)))
+
+
+F = np.float32
+Numbers = Mapping[str, Any]
+"""The numbers of one step, by name: Python's numbers and NumPy's float32."""
+
+_METHODS = ("_get_lr", "_get_lrs", "_get_wd", "_get_wds", "_set_current_context", "_update_count", "create_state",
+            "create_state_multi_precision", "update", "update_multi_precision")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One class of MXNet's.
+
+    formula: what it computes.
+    flags: gives what is so at every step of this optimizer, in order.
+    states: gives the number of states of these flags.
+    shared: gives the numbers that all parameters have in common.
+    own: gives those of one parameter of (optimizer, flags, its rate, its weight decay, how often it was updated).
+    grouped: whether MXNet counts and asks its schedule for `aggregate_num` parameters at a time, not for each.
+    """
+
+    formula: Formula
+    flags: Callable[[Any], tuple[str, ...]]
+    states: Callable[[tuple[str, ...]], int]
+    shared: Callable[[Any, tuple[str, ...]], Numbers]
+    own: Callable[[Any, tuple[str, ...], float, float, int], Numbers]
+    grouped: bool = False
+
+
+def rule_of(optimizer: Any) -> Rule:
+    """
+    Raises:
+        UnsupportedError: it is none of MXNet's own, or another one than is known here; the text says so.
+    """
+    kind = type(optimizer)
+    rule = _RULES.get(kind)
+    if rule is None:
+        whose = "MXNet's" if kind.__module__.startswith("mxnet.") else "no class of MXNet's"
+        raise UnsupportedError(f"the optimizer {kind.__name__}, {whose}, has no compiled update")
+    changed = next((name for name, function in _stock[kind] if name in vars(optimizer) or
+                    getattr(kind, name) is not function), None)
+    if changed is not None:
+        raise UnsupportedError(f"the method {changed} of the optimizer {kind.__name__} was replaced")
+    return rule
+
+
+def compiled_optimizers() -> list[str]:
+    """The names of the classes that have a compiled update."""
+    return sorted(kind.__name__ for kind in _RULES)
+
+
+def flags_of(rule: Rule, optimizer: Any) -> tuple[str, ...]:
+    """
+    Raises:
+        UnsupportedError: for what no formula stands, such as a negative bound.
+    """
+    clip = optimizer.clip_gradient
+    if clip and clip < 0:
+        raise UnsupportedError(f"clip_gradient is {clip}")
+    return rule.flags(optimizer)
+
+
+def _flag(name: str, value: Any) -> tuple[str, ...]:
+    return (name,) if value else ()
+
+
+def _clip(optimizer: Any) -> tuple[str, ...]:
+    return _flag("clip", optimizer.clip_gradient)
+
+
+def _bound(name: str, limit: float) -> Numbers:
+    return {name: limit, f"-{name}": -F(limit)}
+
+
+def _shared(optimizer: Any, flags: tuple[str, ...]) -> dict[str, Any]:
+    bounds = _bound("clip", optimizer.clip_gradient) if "clip" in flags else {}
+    return {"rescale": optimizer.rescale_grad, **bounds}
+
+
+def _rate(name: str, value: float) -> Numbers:
+    """A rate of decay, and what it leaves, which MXNet computes in float32."""
+    return {name: value, f"1-{name}": F(1) - F(value)}
+
+
+def _momentum(optimizer: Any) -> tuple[str, ...]:
+    """
+    Raises:
+        UnsupportedError: it is negative, which MXNet takes as none and keeps a state for.
+    """
+    if optimizer.momentum < 0:
+        raise UnsupportedError(f"momentum is {optimizer.momentum}")
+    return _flag("momentum", optimizer.momentum)
+
+
+def _sgd_flags(optimizer: Any) -> tuple[str, ...]:
+    return (*_clip(optimizer), *_momentum(optimizer))
+
+
+def _sgd_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    shared = _shared(optimizer, flags) if "clip" in flags else {}
+    return {**shared, "momentum": optimizer.momentum} if "momentum" in flags else shared
+
+
+def _sgd_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    rate = {"lr": lr} if "clip" in flags else {"lr*rescale": F(lr) * F(optimizer.rescale_grad)}
+    return {**rate, "lr*wd": F(lr) * F(wd)}
+
+
+def _nag_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    if "momentum" not in flags:
+        return _sgd_shared(optimizer, flags)
+    return {**_shared(optimizer, flags), "momentum": optimizer.momentum, "momentum+1": F(optimizer.momentum) + F(1)}
+
+
+def _nag_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    if "momentum" in flags:
+        return {"lr": lr, "wd": wd}
+    rate = {"lr": lr} if "clip" in flags else {"lr*rescale": F(lr) * F(optimizer.rescale_grad)}
+    return {**rate, "1-lr*wd": F(1) - F(lr) * F(wd)}
+
+
+def _plain_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    return {"lr": lr, "wd": wd}
+
+
+def _adam_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    return {**_shared(optimizer, flags), **_rate("beta1", optimizer.beta1), **_rate("beta2", optimizer.beta2),
+            "epsilon": optimizer.epsilon}
+
+
+def _adam_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    first, second = 1. - optimizer.beta1**t, 1. - optimizer.beta2**t
+    return {"lr": lr * (math.sqrt(second) / first), "wd": wd}
+
+
+def _rmsprop_flags(optimizer: Any) -> tuple[str, ...]:
+    if optimizer.clip_weights and optimizer.clip_weights < 0:
+        raise UnsupportedError(f"clip_weights is {optimizer.clip_weights}")
+    return (*_clip(optimizer), *_flag("centered", optimizer.centered), *_flag("clip_weights", optimizer.clip_weights))
+
+
+def _rmsprop_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    return {**_shared(optimizer, flags), **_rate("gamma1", optimizer.gamma1), "epsilon": optimizer.epsilon,
+            **({"gamma2": optimizer.gamma2} if "centered" in flags else {}),
+            **(_bound("clip_weights", optimizer.clip_weights) if "clip_weights" in flags else {})}
+
+
+def _adagrad_flags(optimizer: Any) -> tuple[str, ...]:
+    return _flag("clip", optimizer.clip_gradient is not None)
+
+
+def _adagrad_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    return {**_shared(optimizer, flags), "epsilon": optimizer.float_stable_eps}
+
+
+def _adagrad_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    return {"-lr": -lr, "wd": wd}
+
+
+def _ftrl_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    return {**_shared(optimizer, flags), "lamda1": optimizer.lamda1, "beta": optimizer.beta, "zero": 0.0}
+
+
+def _lamb_flags(optimizer: Any) -> tuple[str, ...]:
+    for name in ("lower_bound", "upper_bound"):
+        if getattr(optimizer, name) and getattr(optimizer, name) < 0:
+            raise UnsupportedError(f"{name} is {getattr(optimizer, name)}")
+    return (*_clip(optimizer), *_flag("corrected", optimizer.bias_correction), *_flag("lower", optimizer.lower_bound),
+            *_flag("upper", optimizer.upper_bound))
+
+
+def _lamb_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
+    bounds: Numbers = {name: getattr(optimizer, f"{name}_bound") for name in ("lower", "upper") if name in flags}
+    return {**_adam_shared(optimizer, flags), **bounds, "zero": 0.0, "one": 1.0}
+
+
+def _lamb_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
+    if "corrected" not in flags:
+        return {"lr": lr, "wd": wd}
+    return {"lr": lr, "wd": wd, **{f"1-{name}**t": F(1) - F(getattr(optimizer, name)) ** F(t)
+                                   for name in ("beta1", "beta2")}}
+
+
+def _momentum_states(flags: tuple[str, ...]) -> int:
+    return int("momentum" in flags)
+
+
+_RULES: dict[type, Rule] = {
+    mx_optimizer.SGD: Rule(sgd, _sgd_flags, _momentum_states, _sgd_shared, _sgd_own, grouped=True),
+    mx_optimizer.NAG: Rule(nag, _sgd_flags, _momentum_states, _nag_shared, _nag_own),
+    mx_optimizer.Adam: Rule(adam, _clip, lambda flags: 2, _adam_shared, _adam_own),
+    mx_optimizer.RMSProp: Rule(rmsprop, _rmsprop_flags, lambda flags: 3 if "centered" in flags else 1,
+                               _rmsprop_shared, _plain_own),
+    mx_optimizer.AdaGrad: Rule(adagrad, _adagrad_flags, lambda flags: 1, _adagrad_shared, _adagrad_own),
+    mx_optimizer.Ftrl: Rule(ftrl, _clip, lambda flags: 2, _ftrl_shared, _plain_own),
+    mx_optimizer.LAMB: Rule(lamb, _lamb_flags, lambda flags: 2, _lamb_shared, _lamb_own),
+}
+_stock: dict[type, list[tuple[str, Any]]] = {
+    kind: [(name, getattr(kind, name)) for name in _METHODS] for kind in _RULES}
+"""The methods as MXNet has them: this module is imported with MXNet."""
+
+
+def rates(rule: Rule, optimizer: Optimizer, indices: list[Any]) -> tuple[list[float], list[float]]:
+    """Counts an update of each parameter, and gives the learning rates and the weight decays.
+
+    A schedule is asked as MXNet asks it, behind the count of the parameters that it is asked for.
+    """
+    group = max(optimizer.aggregate_num, 1) if rule.grouped else 1
+    if optimizer.lr_scheduler is None or len(indices) <= group:
+        optimizer._update_count(indices)
+        return optimizer._get_lrs(indices), optimizer._get_wds(indices)
+    found: list[float] = []
+    for first in range(0, len(indices), group):
+        part = indices[first:first + group]
+        optimizer._update_count(part)
+        found += optimizer._get_lrs(part)
+    return found, optimizer._get_wds(indices)
+
+
+NUMBERS = "numbers"
+
+
+def update_graph(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
+                 own: Sequence[str]) -> Graph:
+    """The update of parameters of these shapes.
+
+    Its parameters are the numbers, f32 of shape (shared + shapes * own,), those that are `shared` first and then each
+    parameter's `own`; and for each parameter weight, gradient and states. Its results are for each the new weight and
+    states.
+    """
+    b = Builder(name="update")
+    numbers = b.parameter(NUMBERS, (len(shared) + len(shapes) * len(own),))
+
+    def number(place: int) -> Value:
+        found: Value = b.slice(numbers, begin=(place,), end=(place + 1,))
+        return found
+
+    common = {name: number(place) for place, name in enumerate(shared)}
+    results: list[Value] = []
+    for position, shape in enumerate(shapes):
+        first = len(shared) + position * len(own)
+        mine = {name: number(first + place) for place, name in enumerate(own)}
+        weight, gradient, *states = (b.parameter(f"{kind}{position}", shape) for kind in
+                                     ("weight", "gradient", *(f"state{i}_" for i in range(rule.states(flags)))))
+        results += rule.formula(b, weight, gradient, states, {**common, **mine}, flags)
+    return b.results(*results)
+
+
+def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[NDArray]],
+                 shared: Sequence[str], own: Sequence[str]) -> Any:
+    """The `_core.BoundGraph` that updates weights and states in place; its `run` is given the numbers.
+
+    Args:
+        kind: the name of the optimizer's class, which tells one rule from another.
+        arrays: for each parameter weight, gradient and states.
+
+    Raises:
+        UnsupportedError: it can't be on these arrays; the text says why.
+    """
+    from ngraph_mxnet import _core
+
+    shapes = [row[0].shape for row in arrays]
+    (program,) = get_or_make(
+        lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), "CPU", {}),
+        lambda: Made([_compiled(rule, flags, shapes, shared, own)]), small=True).programs
+    rows = [[array.handle.value for array in row] for row in arrays]
+    inputs = [handle for row in rows for handle in row]
+    outputs = [handle for weight, _, *states in rows for handle in (weight, *states)]
+    bound = _core.BoundGraph(program.native, inputs, outputs, in_place=True, given=True)
+    if not bound.possible:
+        raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
+    return bound
+
+
+def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
+              own: Sequence[str]) -> Any:
+    """
+    Raises:
+        UnsupportedError: a result can't be written over the array that it replaces.
+    """
+    from ngraph_mxnet.program.compile import compile as compile_graph
+
+    graph = update_graph(rule, flags, shapes, shared, own)
+    executable: Any = compile_graph(graph, "CPU", chains=1, codegen=0, autotune=0, precision="f32")
+    states = rule.states(flags)
+    replaced = [first + place for first in range(1, len(graph.parameters), 2 + states)  # the numbers are the first
+                for place in (0, *range(2, 2 + states))]
+    reason = executable.in_the_way(dict(enumerate(replaced)))
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return executable

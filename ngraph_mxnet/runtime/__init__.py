@@ -1,1 +1,0 @@
-"""Compiling a graph and running it: the contracts that every backend keeps."""

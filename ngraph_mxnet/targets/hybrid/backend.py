@@ -1,0 +1,354 @@
+"""The backend that places a graph's nodes on others, so that the predicted time is least: see docs/hybrid.md.
+
+Its options come as Python objects, or as text from MXNet. Each region runs on its device; devices run at once where the
+plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import ConfigError, GraphError, PackageError, UnsupportedError
+from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.pipelines import shared_passes
+from ngraph_mxnet.program.backend import (
+    PRECISIONS,
+    Backend,
+    DeviceCosts,
+    canonical_name,
+    get_backend,
+    load,
+    read_samples,
+    read_switch,
+    require_known,
+)
+from ngraph_mxnet.program.compile import compile as compile_graph
+from ngraph_mxnet.program.executable import (
+    MOST_LANES,
+    Executable,
+    InputError,
+    Session,
+    checked_array,
+    input_ports,
+    ports_of,
+)
+from ngraph_mxnet.program.package import Package, count, decode_graph, encode_graph
+from ngraph_mxnet.program.trace import span
+from ngraph_mxnet.targets.hybrid.extraction import (
+    Regions,
+    extract_regions,
+    origins,
+    outline,
+    pin_on,
+    whole_region,
+)
+from ngraph_mxnet.targets.hybrid.plan import Plan, decode_plan, encode_plan
+from ngraph_mxnet.targets.hybrid.search import HOST, place
+
+OPTIONS = {
+    "devices": "the backends, the host's first (default: CPU,NNP)",
+    "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
+    "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
+    "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
+    "costs": "{device: runtime.backend.DeviceCosts}, in place of what the devices state",
+    "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
+    "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """All of them, with their defaults. `passed` are the options of each device."""
+
+    devices: tuple[str, ...]
+    pins: Mapping[str, str] = field(default_factory=dict)
+    overlap: bool = True
+    shared_memory: bool | None = None
+    costs: Mapping[str, DeviceCosts] = field(default_factory=dict)
+    calibration: Sequence[Sequence[np.ndarray]] = ()
+    threads: Any = None
+    passed: tuple[Mapping[str, Any], ...] = ()
+
+
+def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...]) -> Options:
+    """From what a caller gives; an option called `<device>_<name>` is one of that device, such as `nnp_precision`.
+    `devices`: unless others are given. Raises ConfigError: an option is unknown, or its value is not allowed."""
+    if "devices" in given:
+        devices = read_devices(given["devices"])
+    passed: tuple[dict[str, Any], ...] = tuple({} for _ in devices)
+    own = {}
+    for name, value in given.items():
+        of = [device for device, called in enumerate(devices) if name.startswith(_prefix(called))]
+        if name in OPTIONS or not of:
+            own[name] = value
+        else:
+            for device in of:
+                passed[device][name[len(_prefix(devices[device])):]] = value
+    require_known(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
+    overlap, costs = read_switch(own, "overlap"), own.get("costs", {})
+    if not isinstance(costs, Mapping):
+        raise ConfigError(f"option costs: found {type(costs).__name__}, expected "
+                          "{device: runtime.backend.DeviceCosts}")
+    return Options(devices, _pins(own.get("pins", {})), overlap is not False, read_switch(own, "shared_memory"),
+                   costs, read_samples(own), own.get("threads"), passed)
+
+
+def read_devices(devices: Any) -> tuple[str, ...]:
+    """Two or more names of backends, from a sequence or from text. Raises ConfigError: it is something else."""
+    names = devices.split(",") if isinstance(devices, str) else devices
+    found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
+    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_LANES:
+        raise ConfigError(f"option devices: found {devices!r}, expected two backends or more, each once, as CPU,NNP")
+    return found
+
+
+def _pins(pins: Any) -> Mapping[str, str]:
+    if isinstance(pins, Mapping):
+        return dict(pins)
+    if not isinstance(pins, str):
+        raise ConfigError(f"option pins: found {pins!r}, expected {{pattern: device}} or PATTERN=DEVICE,...")
+    found = {}
+    for pin in filter(None, pins.split(",")):
+        pattern, separator, device = pin.strip().rpartition("=")
+        if not separator or not pattern:
+            raise ConfigError(f"option pins: found {pin!r}, expected PATTERN=DEVICE, such as conv*=CPU")
+        found[pattern] = device
+    return found
+
+
+def _prefix(device: str) -> str:
+    return device.split(":")[0].lower() + "_"
+
+
+class HybridExecutable(Executable):
+    """`plan` tells what runs where and why; `module` has the regions, in the order of the plan, `devices` where each of
+    its steps runs, and `session` runs them. `target` is the backend's name."""
+
+    def __init__(self, target: str, regions: Regions, executables: Mapping[str, Executable], plan: Plan) -> None:
+        super().__init__(*ports_of(regions.module.flow))
+        self.target = target
+        self.plan = plan
+        self.module, self.devices = regions.module, regions.devices
+        self.executables = dict(executables)
+        self.session = Session(self.module.flow, self.executables, self.devices, at_once=plan.overlaps)
+
+    @property
+    def native(self) -> Any:
+        """That of the only region where it is the whole graph; None otherwise."""
+        if len(self.session.calls) != 1:
+            return None
+        (call,) = self.session.calls
+        if self.session.results != call.outputs or call.inputs != tuple(range(len(self.inputs))):
+            return None
+        return getattr(call.executable, "native", None)
+
+    def package(self) -> Package:
+        code = {name: {"graph": encode_graph(graph), "package": self.executables[name].package().plain()}
+                for name, graph in self.module.graphs.items()}
+        settings = {"devices": self.devices, "plan": encode_plan(self.plan)}
+        return Package(self.target, self.module.name, self.module.flow, code, settings)
+
+    def simulate(self) -> Plan:
+        """The plan, with the simulated time of each region that is compiled for a simulated device. Raises ConfigError:
+        in precision int8, before the first call."""
+        first = len(self.session.calls) - len(self.plan.regions)  # a step without a region prepares results
+        for number in range(len(self.plan.regions)):
+            seconds = self.session.calls[first + number].executable.simulated_seconds()
+            if seconds is not None:
+                self.plan.simulated[number] = seconds
+        return self.plan
+
+    def listing(self) -> str:
+        """That of each region, in the order of the plan."""
+        return "".join(f"step {number} on {self.plan.devices[call.lane]}\n{call.executable.listing()}"
+                       for number, call in enumerate(self.session.calls, 1))
+
+    def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
+        """Let regions take what must be known of data (`Executable.calibrate`) from `samples`, each an array for each
+        input, weights too.
+
+        What one region gives the next is computed in the graph's types, where the device rounds by the interpreter.
+
+        Raises:
+            InputError: an array of a sample does not fit.
+        """
+        if not samples:
+            return
+        tables = [self.session.table(self.checked(tuple(sample))) for sample in samples]
+        for call, step in zip(self.session.calls, self.module.flow.steps, strict=True):
+            inputs = [[table[place] for place in call.inputs] for table in tables]
+            reference = call.executable
+            reference.calibrate(inputs)
+            if reference.rough:
+                reference = compile_graph(self.module.graphs[step.graph], "INTERPRETER")
+            if call is self.session.calls[-1]:
+                break
+            for table, arrays in zip(tables, inputs, strict=True):
+                for position, result in zip(call.outputs, reference.run(arrays), strict=True):
+                    table[position] = result
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return self.session.run(arrays)
+
+
+Backends = tuple[Backend, ...]
+
+
+class HybridBackend(Backend):
+    """See `Backend`, and docs/hybrid.md. The variant names the devices, the host first, as in
+    `HYBRID:cpu,nnp:nnp-t-1400`; without a comma it is the NNP's, beside the CPU: `HYBRID:nnp-t-1400`."""
+
+    options = OPTIONS
+
+    def __init__(self, variant: str = "") -> None:
+        self.name = f"HYBRID:{variant}" if variant else "HYBRID"
+        self.devices = read_devices(variant) if "," in variant else ("CPU", f"NNP:{variant}" if variant else "NNP")
+        _backends(self.devices)  # are there such devices?
+
+    def supports(self, node: Node) -> str | None:
+        return _reason(_backends(self.devices), node)
+
+    def notices(self) -> list[str]:
+        return [notice for backend in _backends(self.devices) for notice in backend.notices()]
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        wanted, backends = self._wanted(options)
+        for backend, passed in zip(backends, wanted.passed, strict=True):
+            backend.check_options(passed)
+
+    def precision(self, options: Mapping[str, Any]) -> str:
+        wanted, backends = self._wanted(options)
+        found = {backend.precision(passed) for backend, passed in zip(backends, wanted.passed, strict=True)}
+        return max(found, key=PRECISIONS.index)
+
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        """Return the passes that run before placement; the devices' own passes follow."""
+        return [InlineBodies(), *shared_passes()]
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
+        wanted, backends = self._wanted(options)
+        plan = self._planned(graph.clone(), wanted, backends)
+        regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
+        executables = {
+            step.graph: backends[device].compile(regions.module.graphs[step.graph].clone(), wanted.passed[device])
+            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)}
+        found = HybridExecutable(self.name, regions, executables, plan)
+        found.calibrate(wanted.calibration)
+        return found
+
+    def load(self, package: Package) -> HybridExecutable:
+        try:
+            graphs = {name: decode_graph(found["graph"]) for name, found in package.code.items()}
+            parts = {name: Package.from_plain(found["package"]) for name, found in package.code.items()}
+            plan = decode_plan(package.settings["plan"])
+            module, devices = Module(package.name, graphs, package.flow), tuple(map(count, package.settings["devices"]))
+            module.verify()
+            if len(devices) != len(package.flow.steps) or not all(device < len(plan.devices) for device in devices):
+                raise ValueError(f"steps on devices {devices} of {plan.devices}")
+            executables = {name: load(part) for name, part in parts.items()}
+            return HybridExecutable(self.name, Regions(module, devices), executables, plan)
+        except (ArithmeticError, ConfigError, GraphError, LookupError, TypeError, ValueError) as error:
+            raise PackageError(f"package {package.name}: {error}") from error
+
+    def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
+        """Return the plan that says where the nodes of `graph`, a verified graph, would be placed.
+
+        Nothing is compiled, unless the option `simulate` is 1; `graph` may be rewritten. With `simulate`, the plan also
+        has the simulated time of each region of a simulated device.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        options = dict(options)
+        if str(options.pop("simulate", "0")) == "1":
+            return self.compile(graph, options).simulate()
+        return self._planned(graph, *self._wanted(options))
+
+    def _wanted(self, options: Mapping[str, Any]) -> tuple[Options, Backends]:
+        wanted = read_options(self.name, options, self.devices)
+        backends = _backends(wanted.devices)
+        passed = [backend.beside(_with_threads(backend, given, wanted.threads))
+                  for backend, given in zip(backends, wanted.passed, strict=True)]
+        return replace(wanted, passed=tuple(passed)), backends
+
+    def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
+        for node in graph.nodes:
+            reason = _reason(backends, node)
+            if reason is not None:
+                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
+                                       f"{neighbourhood(graph, node)}")
+        InlineBodies().run(graph)
+        graph.remove_dead()
+        graph = _optimized(graph, wanted.pins, self.pipeline())
+        with span("place", "compile"):
+            costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
+            shared = wanted.shared_memory
+            if shared is None:
+                shared = any(device.shares_memory for device in costs)
+            found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
+            placement = place(found.problem, overlap=wanted.overlap)
+        return Plan(found, placement, tuple(device.kind for device in costs))
+
+
+def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:
+    """For each device, the nodes that should not run there although it can, and why; only samples tell."""
+    for sample in wanted.calibration:
+        if len(sample) != len(graph.parameters):
+            raise InputError(f"option calibration: found a sample of {len(sample)} arrays, expected "
+                             f"{len(graph.parameters)}, one for each input, weights too")
+    samples = [[checked_array(port, array) for port, array in zip(input_ports(graph), sample, strict=True)]
+               for sample in wanted.calibration]
+    return [backend.unfit(graph, passed, samples) for backend, passed in zip(backends, wanted.passed, strict=True)]
+
+
+def _with_threads(backend: Backend, options: Mapping[str, Any], threads: Any) -> Mapping[str, Any]:
+    """Return `options` with the threads of HYBRID, if the device has that option and `options` sets no other number."""
+    return {"threads": threads, **options} if threads is not None and "threads" in backend.options else options
+
+
+def _backends(names: tuple[str, ...]) -> Backends:
+    return tuple(map(get_backend, names))
+
+
+def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | FixedPoint]) -> Graph:
+    """A graph with the nodes whose costs tell most of what the devices' own passes will make of them.
+
+    Where a pinned node became part of one that is not pinned alike, the graph stays as it is.
+    """
+    found = graph.clone()
+    with span("passes", "compile"):
+        PassManager(passes).run(found)
+    for node in found.nodes:
+        if len({pins.get(pin_on(origin, pins) or "") for origin in origins(node)}) > 1:
+            return graph
+    return found
+
+
+def _whole(graph: Graph, plan: Plan, backends: Backends) -> Regions | None:
+    """The graph as it was given, if it is one region: the device's own passes know best. None otherwise."""
+    device = plan.regions[0].device if plan.regions else HOST
+    if len(plan.regions) > 1 or any(backends[device].supports(node) for node in graph.nodes):
+        return None
+    return whole_region(graph, device)
+
+
+def _reason(backends: Backends, node: Node) -> str | None:
+    reasons = [backend.supports(node) for backend in backends]
+    if None in reasons:
+        return None
+    return "; ".join(f"{backend.name}: {reason}" for backend, reason in zip(backends, reasons, strict=True))
+
+
+def _costs(backend: Backend, graph: Graph, wanted: Options, device: int) -> DeviceCosts:
+    given = {canonical_name(name): costs for name, costs in wanted.costs.items()}
+    found = given.get(canonical_name(wanted.devices[device])) or backend.costs(graph, wanted.passed[device])
+    if found is None:
+        raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")
+    return found

@@ -1,0 +1,124 @@
+"""`audit`: what NGRAPH_AUDIT recorded, and where two runs part."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngraph_mxnet.base.errors import AuditError
+from ngraph_mxnet.base.rendered import mib, table
+from ngraph_mxnet.program.recorder import Reader, location, phrase
+from ngraph_mxnet.tools.audits import Checkpoint, Difference, Recorded, Run, difference, open_run
+from ngraph_mxnet.tools.cli import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WHERE = "FILE|FOLDER[@RUN]"
+_FAILED = 2
+"""The exit code where nothing could be compared."""
+
+
+@click.group()
+def audit() -> None:
+    """What NGRAPH_AUDIT recorded of runs (docs/audit.md)."""
+
+
+@audit.command()
+@click.argument("where", metavar=_WHERE)
+@click.option("--call", "number", type=click.IntRange(0),
+              help="The tensors of the call of this number of each graph; by default those of the last one.")
+@options.json_option
+def show(where: str, number: int | None, as_json: bool) -> None:
+    """The runs of a file; and of the last one, or of RUN, its checkpoints and the statistics of a call."""
+    run = open_run(where)
+    runs = Reader(location(where if "@" not in where else where.rpartition("@")[0])).runs()
+    shown = _calls(run, number)
+    found = {"runs": runs, "run": run.columns["id"], "lost_calls": run.lost,
+             "checkpoints": [_checkpoint(each) for each in run.checkpoints],
+             "calls": [{"graph": call.graph.name, "number": call.number, "seconds": call.seconds,
+                        "tensors": call.tensors} for call in shown]}
+    options.tell(
+        as_json, found, _runs_table(runs, int(run.columns["id"])),
+        f"{run.lost} calls were lost: they came faster than they were written" if run.lost else None,
+        _checkpoints_table(run),
+        *(_tensors_table(f"call {call.number} of graph {call.graph.name}, {call.seconds * 1e3:.3f} ms", call.tensors)
+          for call in shown))
+
+
+def _calls(run: Run, number: int | None) -> list[Any]:
+    """One of each graph. Raises AuditError: no graph has a call of this number."""
+    found = {call.graph.key: call for call in run.calls if number is None or call.number == number}
+    if not found:
+        numbers = [call.number for call in run.calls]
+        raise AuditError(f"no call {number} was recorded; there are {min(numbers)} to {max(numbers)}" if numbers
+                         else "no call was recorded")
+    return list(found.values())
+
+
+def _checkpoint(of: Checkpoint) -> dict[str, Any]:
+    return {**{name: of.columns[name] for name in ("digest", "bytes", "resident", "peak")}, "tensors": of.tensors}
+
+
+def _runs_table(runs: Sequence[dict[str, Any]], shown: int) -> Table:
+    return table("run", "started", "process", "command", "calls", "tensors", "guard", rows=(
+        (f"{run['id']}{' *' if run['id'] == shown else ''}",
+         datetime.datetime.fromtimestamp(run["started"]).isoformat(" ", "seconds"), run["process"],
+         " ".join(json.loads(run["command"])), *(run["settings"][name] for name in ("calls", "tensors", "guard")))
+        for run in runs))
+
+
+def _checkpoints_table(run: Run) -> Table:
+    graphs = {graph.columns["id"]: graph.columns for graph in run.graphs}
+    pairs = [(each.columns, graphs[each.columns["graph"]]) for each in run.checkpoints]
+    return table("weights of", "graph hash", "weights", "MiB", "their hash", "prepared", "MiB", "peak before, MiB",
+                 "peak, MiB", rows=(
+                     (graph["name"], graph["digest"][:12], of["tensors"], mib(of["bytes"]), of["digest"][:12],
+                      graph["prepared"], mib(graph["prepared_bytes"]), mib(graph["peak_before"]), mib(of["peak"]))
+                     for of, graph in pairs))
+
+
+def _tensors_table(title: str, tensors: Sequence[Recorded]) -> Table:
+    return table("kind", "name", "node", "statistics", "hash", title=title, rows=(
+        (of.kind, of.name, "" if of.name == of.node else of.node, each.statistics, each.hash.hex()[:12])
+        for each in tensors for of in [each.tensor]))
+
+
+@audit.command()
+@click.argument("a", metavar=_WHERE)
+@click.argument("b", metavar=_WHERE)
+@click.option("--tolerance", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
+              help="Tensors whose contents differ count as equal if their statistics differ by at most this share of "
+                   "the largest magnitude.")
+@options.json_option
+def diff(a: str, b: str, tolerance: float, as_json: bool) -> None:
+    """The first tensor, in the order of execution, in which two runs part, with the node that made it.
+
+    The exit code is 1 where they part, 2 where they can't be compared.
+    """
+    try:
+        found = difference(open_run(a), open_run(b), tolerance)
+    except AuditError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(_FAILED)
+    options.tell(as_json, found, *_lines(found))
+    sys.exit(int(found.differs))
+
+
+def _lines(found: Difference) -> Iterator[str]:
+    yield from (f"Note: {sentence}." for sentence in found.unmatched)
+    tensors, calls = found.compared
+    if found.call is None:
+        yield f"No difference in {tensors} tensors of {calls} calls."
+        return
+    graph, number = found.call
+    yield f"The runs part at {found.node}, in call {number} of graph {graph}."
+    for pair in (*found.weights, *filter(None, [found.first])):
+        yield f"  {phrase(pair.a.tensor).rstrip(',')}:"
+        for name, each in (("first", pair.a), ("second", pair.b)):
+            yield f"    {name:6} {each.statistics}, hash {each.hash.hex()[:12]}"

@@ -1,0 +1,191 @@
+"""The graph in Graphviz' dot language and as a picture; and a tensor in one line: its dtype, range and odd elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngraph_mxnet.base.drawing import Box, Edge, Look, picture
+from ngraph_mxnet.ir.graph import Graph, Node, Value, count_ops, print_graph, value_names
+from ngraph_mxnet.ir.types import Role, format_attribute
+from ngraph_mxnet.passes.base import PassRecord
+
+
+def to_dot(graph: Graph, *, highlight: Collection[Node] = ()) -> str:
+    """The text for `dot -Tsvg`. An edge is labelled with its type; nodes in `highlight` are outlined.
+
+    Constants are left out: most are parameters of the node that reads them.
+    """
+    names = value_names(graph)
+    ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
+    lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
+    for parameter in graph.parameters:
+        colour = "lightyellow" if parameter.role is Role.WEIGHT else "khaki"
+        text = _quote(f"{names[parameter]}\n{parameter.type}")
+        lines.append(f"  {ids[parameter]} [label={text}, shape=ellipse, fillcolor={colour}];")
+    for index, node in enumerate(graph.nodes):
+        if node.op.name == "constant":
+            continue
+        outline = ", color=red, penwidth=3" if node in highlight else ""
+        colour = "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
+        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={colour}{outline}];")
+        ids.update(dict.fromkeys(node.outputs, f"n{index}"))
+        lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
+    for index, result in enumerate(graph.results):
+        lines.append(f"  r{index} [label={_quote(f'result {index}')}, shape=ellipse, fillcolor=khaki];")
+        if result in ids:
+            lines.append(f"  {ids[result]} -> r{index} [label={_quote(str(result.type))}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def label(node: Node) -> str:
+    """The op, the attributes that are not as by default, and the origin, a line each."""
+    shown = [f"{key}={_text(value)}" for key, value in node.attrs.items()
+             if not isinstance(value, np.ndarray) and value != node.op.schema[key].default]
+    return "\n".join([node.op.name, *shown, *([node.origin] if node.origin else [])])
+
+
+def _text(value: Any) -> str:
+    """An attribute's; a body is only named, for it would be a drawing of its own."""
+    return f"@{value.name}" if isinstance(value, Graph) else format_attribute(value)
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+class Dump:
+    """An observer for `PassManager`: `optimize(graph, observer=Dump("dumps"))`.
+
+    Files are called `<graph>.<number>.<pass>.ngraph`, in the order of execution; a pass that changed nothing
+    takes a number, but writes no file. `elide` shortens constants; such a text does not parse back.
+    """
+
+    def __init__(self, folder: str | Path, *, elide: bool = True, dot: bool = False) -> None:
+        self.folder = Path(folder)
+        self.elide, self.dot = elide, dot
+        self._number = 0
+
+    def __call__(self, record: PassRecord, graph: Graph) -> None:
+        if record.changed:
+            self.write(graph, record.name)
+        self._number += 1
+
+    def write(self, graph: Graph, stage: str) -> Path:
+        """Write the graph as it is now; `stage` is part of the file's name."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{_file_name(graph.name)}.{self._number:03d}.{_file_name(stage)}"
+        path = self.folder / f"{stem}.ngraph"
+        path.write_text(print_graph(graph, elide=self.elide), encoding="utf-8")
+        if self.dot:
+            (self.folder / f"{stem}.dot").write_text(to_dot(graph), encoding="utf-8")
+        return path
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name) or "graph"
+
+
+_PORT = Look("#dcf0dc", "#3a7a40", "input, result")
+_CONTRACTION = Look("#ffe2c2", "#b1611a", "convolution, matrix product")
+_COMPUTING = Look("#d8e8f9", "#2f6ca8", "other computing")
+_MOVING = Look("#eaedf0", "#77828d", "moves data only")
+
+
+def to_svg(graph: Graph) -> str:
+    """Boxes for inputs, nodes and results; edges carry types. Weights and constants, and what depends on nothing else,
+    are left out: most are parameters of the node that reads them."""
+    boxes: list[Box] = []
+    made: dict[Value, int] = {}
+    edges: list[Edge] = []
+    for parameter in graph.parameters:
+        if not parameter.is_weight:
+            made[parameter] = len(boxes)
+            boxes.append(Box(parameter.name, str(parameter.type), _PORT, is_round=True))
+    drawn = []
+    for node in graph.nodes:
+        read = [value for value in dict.fromkeys(node.inputs) if value in made]
+        if node.op.name != "constant" and (read or not node.inputs):
+            edges += [Edge(made[value], len(boxes), str(value.type)) for value in read]
+            made.update(dict.fromkeys(node.outputs, len(boxes)))
+            look = _CONTRACTION if node.op.contraction else _COMPUTING if node.op.computes else _MOVING
+            boxes.append(Box(node.op.name, node.origin, look, label(node)))
+            drawn.append(node)
+    for number, result in enumerate(graph.results):
+        if result in made:
+            edges.append(Edge(made[result], len(boxes), str(result.type)))
+        boxes.append(Box(f"result {number}", str(result.type), _PORT, is_round=True))
+    return picture(boxes, edges, graph.name, [_line(drawn, len(graph.nodes))])
+
+
+def _line(drawn: list[Node], of: int) -> str:
+    counts = sorted(count_ops(drawn).items(), key=lambda each: -each[1])
+    ops = ", ".join(f"{name} \u00d7{count}" for name, count in counts)
+    left_out = "; weights, constants and what depends on nothing else are left out" if len(drawn) < of else ""
+    return f"{len(drawn)} nodes{': ' if ops else ''}{ops}{left_out}"
+
+
+
+
+class Statistics(NamedTuple):
+    """The statistics of a tensor; `str` gives a line of text.
+
+    Attributes:
+        min, max, mean, norm: figures of the finite elements; None if there are none. `norm` is Euclidean.
+        nan, infinite, zeros, denormals: how many elements are such. A denormal is no zero, and smaller than the
+            smallest normal number of its dtype.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    min: float | int | None
+    max: float | int | None
+    mean: float | None
+    norm: float | None
+    nan: int
+    infinite: int
+    zeros: int
+    denormals: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statistics as a dict for JSON, with the shape as a list."""
+        return {**self._asdict(), "shape": list(self.shape)}
+
+    def __str__(self) -> str:
+        figures = [f"{name} {'-' if figure is None else f'{figure:.6g}'}" for name, figure in (
+            ("min", self.min), ("max", self.max), ("mean", self.mean), ("norm", self.norm))]
+        counts = [f"{what} {count}" for what, count in (("NaN", self.nan), ("infinite", self.infinite),
+                                                        ("zeros", self.zeros), ("denormals", self.denormals)) if count]
+        return ", ".join([f"{self.dtype} {list(self.shape)}", *figures, *counts])
+
+
+def statistics(array: np.ndarray) -> Statistics:
+    """Return the statistics of an array of bool, integers or floats. The array may have any shape, and no elements.
+    Raises TypeError: its elements are none of these."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"found an array of {array.dtype}, expected bool, integers or floats")
+    nan = infinite = denormals = 0
+    finite = array
+    if array.dtype.kind == "f":
+        is_finite = np.isfinite(array)
+        if not is_finite.all():
+            finite = array[is_finite]
+            nan = int(np.isnan(array).sum())
+            infinite = array.size - finite.size - nan
+        denormals = int(((finite != 0) & (np.abs(finite) < np.finfo(array.dtype).smallest_normal)).sum())
+    zeros = finite.size - int(np.count_nonzero(finite))
+    counts = (nan, infinite, zeros, denormals)
+    if finite.size == 0:
+        return Statistics(array.shape, str(array.dtype), None, None, None, None, *counts)
+    numbers = finite.astype(np.uint8) if array.dtype.kind == "b" else finite
+    low, high = numbers.min().item(), numbers.max().item()
+    largest = float(max(-low, high, 0))
+    # Of numbers within [-1, 1] neither sums nor squares overflow.
+    scaled = np.divide(numbers, largest or 1.0, dtype=np.float64)
+    mean, norm = largest * float(scaled.mean()), largest * math.sqrt(float(np.vdot(scaled, scaled)))
+    return Statistics(array.shape, str(array.dtype), low, high, mean, norm, *counts)

@@ -1,0 +1,205 @@
+"""MXNet symbols and Gluon blocks that are verified: against MXNet's own operators, or the interpreter.
+
+A symbol that can't be compiled as a whole is compiled in regions, for MXNet runs some of its operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.frontends.mxnet.importer import check_inputs, import_symbol, inferred_shapes
+from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.plugin.judging.judgement import cut_region
+from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
+from ngraph_mxnet.plugin.whole import (
+    WholeSymbol,
+    data_inputs,
+    draws_of_symbol,
+    graph_of,
+    is_block,
+    load_symbol,
+    random_weights,
+    read_params,
+)
+from ngraph_mxnet.program.executable import Port, as_array
+from ngraph_mxnet.program.feeds import named_shapes
+from ngraph_mxnet.tools.verifying.models import (
+    INTERPRETER,
+    Arrays,
+    GraphModel,
+    Model,
+    Point,
+    PointArrays,
+    Shapes,
+    Traced,
+    TracedGraph,
+    marked_lines,
+    require_common,
+)
+
+
+class TracedSymbol(Traced):
+    """The points of a symbol whose outputs are all of its operators' outputs; a point is an edge of the symbol's
+    graph."""
+
+    def __init__(self, every: Any, output_names: Sequence[str], arrays: Mapping[str, np.ndarray], backend: str,
+                 options: Mapping[str, Any]) -> None:
+        self._graph: SymbolGraph = parse_symbol(every.tojson(remove_amp_cast=False))
+        self._every, self._arrays, self._backend, self._options = every, arrays, backend, options
+        points = {name: Point(name, self._graph.nodes[edge.node].origin, edge)
+                  for name, edge in zip(every.list_outputs(), self._graph.heads, strict=True)}
+        super().__init__(list(points.values()), [points.get(name) for name in output_names])
+
+    def reads(self, value: Any) -> Iterable[Edge]:
+        return self._graph.nodes[value.node].inputs
+
+    def run(self, results: Sequence[Point], given: PointArrays) -> list[np.ndarray]:
+        part, arrays = self._part(results, given)
+        return partitioned_results(symbol_of(part, self._every), arrays, self._backend, self._options)
+
+    def parameters(self, point: Point, given: Collection[Point]) -> list[str]:
+        read = {edge.node for node in self._nodes([point], given) for edge in node.inputs}
+        return [node.name for node in self._graph.nodes if node.index in read and node.is_variable]
+
+    def text(self, point: Point, given: PointArrays) -> str:
+        """The IR, or MXNet's operators where they are not lowered."""
+        part, arrays = self._part([point], given)
+        try:
+            graph = import_symbol(part, {node.name: arrays[node.name].shape for node in part.arguments()},
+                                  {node.name: str(arrays[node.name].dtype) for node in part.arguments()})
+            return marked_lines(graph, graph.nodes)
+        except NGraphError:
+            return "\n".join(f"> {node.name}: {node.op} {dict(node.attrs)}" for node in part.operators())
+
+    def _nodes(self, results: Iterable[Point], given: Iterable[Point]) -> list[SymbolNode]:
+        """The operators that compute the results of what is given."""
+        found = {edge.node for edge in self.way([point.value for point in results], given)}
+        return [self._graph.nodes[index] for index in sorted(found) if not self._graph.nodes[index].is_variable]
+
+    def _part(self, results: Sequence[Point], given: PointArrays) -> tuple[SymbolGraph, dict[str, np.ndarray]]:
+        """A graph of its own, and arrays for its variables."""
+        heads = [point.value for point in results]
+        cut = cut_region(replace(self._graph, heads=tuple(heads)), [node.index for node in self._nodes(results, given)])
+        part = replace(cut.graph, heads=tuple(cut.graph.heads[cut.outputs.index(head)] for head in heads))
+        at = {point.value: array for point, array in given.items()}
+        arrays = {node.name: at[source] if source in at else self._arrays[node.name]
+                  for node, source in zip(part.arguments(), cut.sources, strict=True)
+                  if source in at or node.name in self._arrays}
+        return part, arrays
+
+
+def symbol_model(model: Any, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
+                 arrays: Arrays, seed: int, backend: str) -> SymbolModel:
+    """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
+    compiled in regions. The arguments and errors are those of `verify`."""
+    if is_block(model):
+        if params is not None:
+            raise ConfigError("params: a Gluon block holds its own weights")
+        names = list(shapes) or [name for name in arrays if not name.startswith("#")] or ["data"]
+        arrays = _named(arrays, names)
+        shapes = {**named_shapes(arrays), **shapes}
+        whole = WholeSymbol.of_block(model, shapes, dtypes)
+    else:
+        if params is None and reference_params is not None:
+            raise ConfigError("the reference has weights and the model has none: params= as an argument, --params "
+                              "on the command line")
+        symbol = load_symbol(model)
+        given = _read_params(params)
+        arrays = _named(arrays, data_inputs(symbol, given))
+        shapes = {**named_shapes(arrays), **shapes}
+        check_inputs(symbol, shapes, dtypes)
+        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
+        whole = WholeSymbol(symbol, given if params is not None else random_weights(wanted), dtypes)
+    found = SymbolModel(whole, _read_params(reference_params), shapes, dtypes, arrays, seed, backend)
+    found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
+                     "random, the same in every run")
+    return found
+
+
+def _read_params(params: Any) -> dict[str, np.ndarray]:
+    return {name: as_array(array, f"weight {name!r}") for name, array in read_params(params or {}).items()}
+
+
+def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays, those given by place called as the inputs."""
+    found = {}
+    for name, array in arrays.items():
+        place = int(name[1:]) if name.startswith("#") else -1
+        if place >= len(names):
+            raise ModelError(f"found {len(arrays)} inputs, expected {len(names)}: {listed(names)}")
+        found[names[place] if place >= 0 else name] = array
+    return found
+
+
+class SymbolModel(Model):
+    """An MXNet symbol. One that can't be compiled as a whole is compiled in regions, and MXNet runs the rest."""
+
+    framework = "mxnet"
+
+    def __init__(self, whole: WholeSymbol, others: Arrays, shapes: Shapes, dtypes: Mapping[str, str], arrays: Arrays,
+                 seed: int, backend: str) -> None:
+        """`others`: the reference's weights; `shapes`: of the inputs that are no weights. Raises ModelError or
+        InputError: an input is missing, belongs to none or does not fit, or no weight of the reference's is the
+        model's."""
+        self._symbol, self._shapes, self._dtypes = whole.symbol, shapes, dtypes
+        weights = {name: as_array(array, name) for name, array in whole.weights.items()}
+        self._whole: GraphModel | None = None
+        try:
+            graph, held = whole.graph(backend, shapes)
+            self._whole = GraphModel(graph, held, others, arrays, seed, constant=False)
+            self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
+        except UnsupportedError as error:
+            self._reason = str(error)
+            self.note = f"It is compiled in regions, and MXNet runs the rest: {error}"
+            require_common(weights, others)
+            self.draws = draws_of_symbol(whole.symbol, shapes, dtypes, backend)
+            self.take([Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
+                       for name, shape in shapes.items()], arrays, seed)
+        self.output_names = whole.symbol.list_outputs()
+        self._ours = {**weights, **self.inputs}
+        self._natives = {**self._ours, **others}
+
+    @property
+    def has_halves(self) -> bool:
+        return self._whole.has_halves if self._whole is not None else any(
+            array.dtype == np.float16 for array in self._ours.values())
+
+    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
+        if self._whole is not None:
+            return self._whole.results(backend, options)
+        return partitioned_results(self._symbol, self._ours, backend, options)
+
+    def expected(self, against: str) -> list[np.ndarray]:
+        if against != INTERPRETER:
+            return native_results(self._symbol, self._natives)
+        if self._whole is None:
+            raise ConfigError(f"the interpreter runs whole models only: {self._reason}")
+        return self._whole.expected(against)
+
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
+        if against == INTERPRETER and self._whole is not None:
+            return self._whole.traced(against, backend, options)
+        every = operator_outputs(self._symbol)
+        found: Traced
+        if self._whole is not None:
+            graph, _ = graph_of(every, self._shapes, self._dtypes, self._whole.weight_arrays)
+            named = dict(zip(every.list_outputs(), graph.results, strict=True))
+            found = TracedGraph(graph, named.items(), [named.get(name) for name in self.output_names],
+                                self._whole.runner(backend, options))
+        else:
+            found = TracedSymbol(every, self.output_names, self._ours, backend, options)
+        expected = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
+        return found, [expected[point.name] for point in found.points]
+
+    def reference_title(self, against: str) -> str:
+        return super().reference_title(against) if against == INTERPRETER else title()
+
+    def differing_weights(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in self._natives
+                and not np.array_equal(self._ours[name], self._natives[name], equal_nan=True)]
