@@ -54,8 +54,6 @@ LOOSE = {"__init__", "__main__", "api"}
 """The modules beside the rooms."""
 DISTINCT = ("frontends", "targets")
 """Rooms whose folders import nothing of each other."""
-ASKS_MXNET = "frontends/mxnet/importer.py"
-"""It infers shapes with MXNet still."""
 SUBROOMS = {("quantisation", "session")}
 """Folders on a floor of their own: `session` is what `quantize` does with a model of any kind."""
 
@@ -107,7 +105,7 @@ def test_import_order(module: Path):
         if needed not in (part, "_core"):
             shared = part.startswith(DISTINCT) and needed.partition(".")[0] == part.partition(".")[0] \
                 and not (PACKAGE / needed.replace(".", "/")).is_dir()
-            lower = _floor_of(needed) < _floor_of(part) or _id(module) == ASKS_MXNET
+            lower = _floor_of(needed) < _floor_of(part)
             assert shared or lower, f"{_id(module)} imports {name}"
 
 
@@ -120,7 +118,7 @@ def test_rooms():
 
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 def test_only_the_plugin_imports_mxnet(module: Path):
-    if _part(module) != "plugin" and _id(module) != ASKS_MXNET:
+    if _part(module) != "plugin":
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+RULE_FAILED = "its rule failed"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """On one node of the framework's graph. `reason` is None when it is supported."""
@@ -68,6 +71,11 @@ class Partition:
     backend: str
     verdicts: list[Verdict]
     reviewed: list[Region] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """True if a rule or the backend raised what is no refusal; another time it may not."""
+        return any((verdict.reason or "").startswith(RULE_FAILED) for verdict in self.verdicts)
 
     @property
     def regions(self) -> list[Region]:

@@ -282,7 +282,7 @@ class Graph(Structure):
             table[parameter] = copy.add_parameter(parameter.type, parameter.name, parameter.role,
                                                   origin=parameter.origin)
         for node in self.nodes:
-            copy.nodes.append(_copied(node, table, dict(node.attrs)))
+            copy.nodes.append(copied(node, table, dict(node.attrs)))
         copy.results = [table[v] for v in self.results]
         copy.guards = list(self.guards)
         return copy
@@ -378,12 +378,12 @@ def extract(graph: Graph, results: Sequence[Value], inputs: Iterable[Value], *, 
     read = tuple(table)
     for node in graph.nodes:
         if node in needed:
-            part.nodes.append(_copied(node, table, dict(node.attrs)))
+            part.nodes.append(copied(node, table, dict(node.attrs)))
     part.results = [table[value] for value in results]
     return Extract(part, read)
 
 
-def _copied(node: Node, table: dict[Value, Value], attrs: dict[str, Any]) -> Node:
+def copied(node: Node, table: dict[Value, Value], attrs: dict[str, Any]) -> Node:
     """The node on the values of `table`, which gets its outputs; one of several may be there already, as an input."""
     twin = Node(node.op, [table[value] for value in node.inputs], attrs, origin=node.origin)
     twin.outputs = [Value(value.type, twin, value.index, value.name) for value in node.outputs]
@@ -619,6 +619,6 @@ def _nameless(graph: Graph, nodes: list[Node], parameters: list[Value]) -> Graph
     for node in nodes:
         attrs = {name: _nameless(value, value.nodes, value.parameters) if isinstance(value, Graph) else value
                  for name, value in node.attrs.items()}
-        copy.nodes.append(_copied(node, table, attrs))
+        copy.nodes.append(copied(node, table, attrs))
     copy.results = [table[value] for value in graph.results]
     return copy

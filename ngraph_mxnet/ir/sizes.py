@@ -609,6 +609,28 @@ def _value(atom: Atom, binding: Binding, known: dict[Atom, int]) -> int:
     return int(FUNCTIONS[atom.op](*(evaluate(arg, binding, known) for arg in atom.args)))
 
 
+def substituted(size: Any, sizes: Mapping[Atom, Any]) -> Any:
+    """A size with these in place of its symbols; other symbols stay."""
+    if not isinstance(size, Dim):
+        return size
+    total: Any = 0
+    for monomial, factor in size.terms.items():
+        product: Any = factor
+        for atom in monomial:
+            product = product * _replaced(atom, sizes)
+        total = total + product
+    return total
+
+
+def _replaced(atom: Atom, sizes: Mapping[Atom, Any]) -> Any:
+    if atom.op == "symbol":
+        return sizes.get(atom, Dim({(atom,): 1}))
+    args = [substituted(arg, sizes) for arg in atom.args]
+    if not any(isinstance(arg, Dim) for arg in args):
+        return FUNCTIONS[atom.op](*args)
+    return _SYMBOLIC[atom.op](*args)
+
+
 def _floor(a: int, b: int) -> int:
     """0 by 0, as of what a `where` does not choose: it is computed, too."""
     return a // b if b else 0
@@ -623,6 +645,16 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "where": lambda condition, yes, no: yes if condition else no,
 }
 """Functions that atoms other than symbols compute, by op."""
+_SYMBOLIC: dict[str, Callable[..., Any]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": lambda a, b: least(a, b),
+    "max": lambda a, b: greatest(a, b),
+    "positive": _is_positive,
+    "zero": _is_zero,
+    "where": lambda condition, yes, no: where(condition, yes, no),
+}
+"""The same for sizes with symbols."""
 
 
 def at_hand(size: Any) -> int:

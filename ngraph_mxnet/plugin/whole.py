@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, require_shapes
-from ngraph_mxnet.frontends.mxnet.importer import (
-    at_hand_shapes,
-    check_inputs,
-    import_symbol,
-    inferred_shapes,
-    shapes_that_change,
-    weights_of,
-)
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol, weights_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import has_ranges
 from ngraph_mxnet.plugin.arrays import brief, settled
 from ngraph_mxnet.plugin.explain import all_dtypes, explain, load_symbol, region_graphs
+from ngraph_mxnet.plugin.inference import at_hand_shapes, check_inputs, inferred_shapes, shapes_that_change
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.feeds import SEED, Draw, draws_of, random_array
 

@@ -226,7 +226,7 @@ def test_results_are_distinct_and_no_parameters() -> None:
 
 def test_a_missing_shape_is_named() -> None:
     with pytest.raises(ModelError, match="no shape for x1"):
-        import_symbol(op("elemwise_add", (2,), (2,)).build().tojson(), {"x0": (2,)})
+        import_symbol(op("dot", (2, 2), (2, 2)).build().tojson(), {"x0": (2, 2)})
 
 
 @pytest.mark.parametrize(("text", "where"), [

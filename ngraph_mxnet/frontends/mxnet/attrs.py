@@ -359,6 +359,15 @@ class Halves:
         """True if there are any such values. Then the graph may have conversions that no node reads."""
         return bool(self._wide)
 
+    def mark(self) -> int:
+        """The present state, for `forget`."""
+        return len(self._wide)
+
+    def forget(self, mark: int) -> None:
+        """Go back to a state: what was added since is not there."""
+        for value in list(self._wide)[mark:]:
+            del self._wide[value]
+
     def has_wide(self, value: Value) -> bool:
         """True if `value` exists in float32 already."""
         return value in self._wide

@@ -5,51 +5,49 @@ that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics)
 parameter. A rule says which element types it takes and computes in (`rules/registry.py: Types`); the conversions
 around it are made here.
 
-Some shapes a symbol leaves open: of the states with which recurrent cells begin (their batch is 0, for unknown), and
-of ranges that are as long as what is added to them. MXNet infers them from those that read them.
+The types of variables that are not given are found on the way, from the operators that read them first
+(`rules/signatures.py`). Some shapes a symbol leaves open: of the states with which recurrent cells begin (their batch
+is 0, for unknown), and of ranges that are as long as what is added to them. The operators that read them tell them.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
-from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inlined
-from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_operators, read
-from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inline, inlined, is_open
+from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
+from ngraph_mxnet.frontends.mxnet.rules.signatures import EQUAL, WANTED, every_axis, output_name
+from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
+from ngraph_mxnet.frontends.verdicts import Verdict, backend_reason
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
-from ngraph_mxnet.ir.sizes import Atom, Dim, at_hand, evaluate, symbols_in
-from ngraph_mxnet.ir.types import Role, Shape
-from ngraph_mxnet.plugin.arrays import brief
-
-if TYPE_CHECKING:
-    from mxnet.symbol import Symbol
-
-
-_VERSION = {"mxnet_version": ["int", 10901]}
+from ngraph_mxnet.ir.ranges import Guards, assuming
+from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, Dim, are_same, are_same_shape, substituted
+from ngraph_mxnet.ir.sizes import symbol as size_symbol
+from ngraph_mxnet.ir.types import ElementType, Role, Shape, f32
+from ngraph_mxnet.program.backend import Backend
 
 
-def with_open_shapes(symbol: SymbolGraph, types: Sequence[TensorType]) -> SymbolGraph:
-    """The graph in which operators that leave their shape open have the type that MXNet infers from those of the
-    arguments, and no type where it infers none. Where sizes are symbols, an open one is linear in them.
+def with_open_shapes(symbol: SymbolGraph, types: Sequence[TensorType | None]) -> SymbolGraph:
+    """The graph in which operators that leave their shape open have the type that its readers give it, and no type
+    where none does. `types`: those of the arguments, None where not known.
 
     Raises:
-        UnsupportedError: an open size is not linear in those that are symbols, or MXNet finds the types inconsistent.
+        UnsupportedError: two readers contradict each other.
     """
     places = [node.index for node in symbol.nodes if _is_open(node)]
     if not places:
         return symbol
-    found = _Inference(symbol, types, places)
+    found = _OpenSizes(symbol, types, places).types()
     nodes = list(symbol.nodes)
-    for place, type_ in found.types().items():
-        nodes[place] = replace(nodes[place], types=(type_,))
+    for place in places:
+        nodes[place] = replace(nodes[place], types=(found[place],))
     return replace(symbol, nodes=tuple(nodes))
 
 
@@ -58,92 +56,106 @@ def _is_open(node: SymbolNode) -> bool:
         return False
     if node.attrs.get("infer_range") in ("True", "1"):
         return True
-    least = 0 if node.op.startswith("_np") else 1  # to NumPy's operators 0 is a size
-    return any(int(size) < least for size in re.findall(r"-?\d+", node.attrs.get("shape", "")))
+    return any(size < _least(node) for size in _own_shape(node))
 
 
-class _Inference:
-    """MXNet's, of the outputs of the nodes at `places`."""
+def _least(node: SymbolNode) -> int:
+    return 0 if node.op.startswith("_np") else 1  # to NumPy's operators 0 is a size
 
-    def __init__(self, symbol: SymbolGraph, types: Sequence[TensorType], places: Sequence[int]) -> None:
-        from mxnet import symbol as mx_symbol
 
-        named = tuple(replace(node, name=f"n{node.index}", attrs={} if node.is_variable else node.attrs)
-                      for node in symbol.nodes)
-        text = json.dumps(replace(symbol, nodes=named).to_json() | {"attrs": _VERSION})
-        with _refusals():
-            self._internals = mx_symbol.load_json(text).get_internals()
-        outputs = self._internals.list_outputs()
-        self._outputs = {place: outputs.index(f"n{place}_output") for place in places}
-        self._told = {f"n{node.index}": type_ for node, type_ in zip(symbol.arguments(), types, strict=True)}
-        self._origins = {place: symbol.nodes[place].origin for place in places}
+def _own_shape(node: SymbolNode) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"-?\d+", node.attrs.get("shape", ""))))
+
+
+_ATOM = "open_size_"
+
+
+class _OpenSizes:
+    """The sizes that operators at `places` leave open: symbols, of which readers tell what they are equal to.
+
+    Types are found as lowering finds them, each operator by itself.
+    """
+
+    def __init__(self, symbol: SymbolGraph, types: Sequence[TensorType | None], places: Sequence[int]) -> None:
+        self._symbol, self._places = symbol, places
+        self._sizes: dict[Atom, Any] = {}
+        self._open: set[Atom] = set()
+        self._types: dict[Edge, TensorType] = {
+            Edge(node.index, 0): type_ for node, type_ in zip(symbol.arguments(), types, strict=True)
+            if type_ is not None}
+        for place in places:
+            node = symbol.nodes[place]
+            ranges = node.attrs.get("infer_range") in ("True", "1")
+            shape = (self._new(),) if ranges else tuple(
+                size if size >= _least(node) else self._new() for size in _own_shape(node))
+            dtype = Attrs(node.attrs, node.origin).element("dtype", f32)
+            self._types[Edge(place, 0)] = TensorType(dtype, shape)
+
+    def _new(self) -> Dim:
+        size = size_symbol(f"{_ATOM}{len(self._open)}")
+        self._open.update(size.symbols)
+        return size
 
     def types(self) -> dict[int, TensorType | None]:
-        """By place."""
-        told = {name: type_.element.numpy for name, type_ in self._told.items()}
-        with _refusals():
-            dtypes = self._internals.infer_type_partial(**told)[1]
-        return {place: None if shape is None else TensorType(element_type(dtypes[self._outputs[place]]), shape)
-                for place, shape in self._shapes().items()}
+        """By place; None where a size stays open."""
+        guards = IN_FORCE.get() or Guards()
+        with assuming(guards):
+            for node in self._symbol.operators():
+                if self._open <= self._sizes.keys():
+                    break
+                if Edge(node.index, 0) not in self._types:
+                    self._walk(node)
+            return {place: self._known(self._types[Edge(place, 0)]) for place in self._places}
 
-    def _shapes(self) -> dict[int, Shape | None]:
-        symbols = symbols_in(*(type_.shape for type_ in self._told.values()))
-        now = {atom.text: at_hand(Dim({(atom,): 1})) for atom in symbols}
-        found = self._at(now)
-        for atom in symbols:
-            step = _step(atom, now, 1)
-            moved = self._at({**now, atom.text: now[atom.text] + step})
-            for place, shape in found.items():
-                if shape is None:
-                    continue
-                before = _evaluated(shape, now)
-                found[place] = tuple(size + (b - a) // step * (Dim({(atom,): 1}) - now[atom.text])
-                                     for size, a, b in zip(shape, before, moved[place] or before, strict=True))
-        for binding in _others(symbols, now):
-            wanted = self._at(binding)
-            for place, shape in found.items():
-                if shape and _evaluated(shape, binding) != wanted[place]:
-                    raise UnsupportedError(f"{self._origins[place]}: its shape, which the model leaves open, is not "
-                                           "linear in the sizes that change")
-        return found
+    def _walk(self, node: SymbolNode) -> None:
+        types = [self._types[edge] for edge in node.inputs if edge in self._types]
+        if len(types) < len(node.inputs):
+            return
+        self._compare(node, [self._settled(type_.shape) for type_ in types])
+        b = Builder()
+        try:
+            outputs = lower_node(b, node, [
+                b.parameter(f"input{slot}", self._settled(type_.shape), type_.element)
+                for slot, type_ in enumerate(types)])
+        except NGraphError:
+            return  # the lowering itself will say why
+        self._types.update((Edge(node.index, place), value.type) for place, value in enumerate(outputs))
 
-    def _at(self, binding: Mapping[str, int]) -> dict[int, Shape | None]:
-        """The shapes for these sizes; None where MXNet infers none."""
-        from mxnet.util import np_shape
+    def _compare(self, node: SymbolNode, shapes: list[Shape]) -> None:
+        axes = EQUAL.get(canonical(node.op))
+        if axes is None:
+            return
+        for group in axes(Attrs(node.attrs, node.origin), shapes):
+            sizes = [shapes[place][axis] for place, axis in group if axis < len(shapes[place])]
+            for size in sizes[1:]:
+                self._equal(node, sizes[0], size)
 
-        shapes = {name: _evaluated(type_.shape, binding) for name, type_ in self._told.items()}
-        with _refusals(), np_shape(False):
-            found = self._internals.infer_shape_partial(**shapes)[1]
-        return {place: found[at] if found[at] and min(found[at]) > 0 else None for place, at in self._outputs.items()}
+    def _equal(self, node: SymbolNode, a: Any, b: Any) -> None:
+        a, b = self._settled((a,))[0], self._settled((b,))[0]
+        for size, other in ((a, b), (b, a)):
+            atom = next(iter(size.symbols), None) if isinstance(size, Dim) else None
+            if atom in self._open and are_same(size, Dim({(atom,): 1})):
+                if not are_same(size, other):
+                    self._sizes[atom] = other
+                return
+        if self._is_told(a) and self._is_told(b) and not isinstance(a, Dim) and not isinstance(b, Dim) and a != b:
+            raise UnsupportedError(f"{node.origin}: shapes that are left open would be {a} and {b} at once")
 
+    def _is_told(self, size: Any) -> bool:
+        return not isinstance(size, Dim) or not self._open & set(size.symbols)
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn MXNet's error about a graph into an UnsupportedError."""
-    from mxnet.base import MXNetError
+    def _settled(self, shape: Sequence[Any]) -> Shape:
+        """The shape with the sizes that are known by now."""
+        found = list(shape)
+        for axis, size in enumerate(found):
+            while isinstance(size, Dim) and self._sizes.keys() & set(size.symbols):
+                size = substituted(size, self._sizes)
+            found[axis] = size
+        return tuple(found)
 
-    try:
-        yield
-    except MXNetError as error:
-        raise UnsupportedError(f"MXNet can't infer shapes that are left open: {brief(error)}") from None
-
-
-def _evaluated(shape: Sequence[int], binding: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate(size, binding) for size in shape)
-
-
-def _others(symbols: Sequence[Atom], now: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes at which what was found must hold."""
-    for atom in symbols:
-        yield {**now, atom.text: now[atom.text] + _step(atom, now, 5)}
-    if symbols:
-        yield {atom.text: now[atom.text] + _step(atom, now, 2) for atom in symbols}
-
-
-def _step(atom: Atom, now: Mapping[str, int], step: int) -> int:
-    """That far up, or down where that leaves the symbol's bounds."""
-    size = now[atom.text]
-    return -step if size + step > atom.high and size - step >= atom.low else step
+    def _known(self, type_: TensorType) -> TensorType | None:
+        shape = self._settled(type_.shape)
+        return TensorType(type_.element, shape) if all(map(self._is_told, shape)) else None
 
 
 # Between a weight and the operator that it is a parameter of: elements only move.
@@ -155,31 +167,68 @@ _REARRANGING = frozenset({
 
 def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]],
                   dtypes: Mapping[str, str] | None = None, *, name: str = "main") -> Graph:
-    """The graph of a whole symbol; parameters in the order of its arguments.
+    """The graph of a whole symbol: parameters in the order of its arguments, results by MXNet's names.
 
     Args:
         symbol: parsed, or JSON text.
-        shapes: of every variable, by name.
-        dtypes: by name, as NumPy calls them; float32 where not given.
+        shapes: of variables, by name. Those of weights, states and labels may be missing: operators that read them
+            tell them.
+        dtypes: by name, as NumPy calls them. Where not given, it is the variable's own, a weight's that of its data, or
+            float32.
 
     Raises:
-        ModelError: the JSON is corrupt, or a shape is missing.
+        ModelError: the JSON is corrupt, or a shape is missing, or a weight's does not fit its operator.
         UnsupportedError: a node can't be lowered; the text names it and the reason.
     """
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    symbol = inlined(symbol)
-    missing = [node.name for node in symbol.arguments() if node.name not in shapes]
-    if missing:
-        raise ModelError(f"no shape for {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")
-    types = [TensorType(element_type((dtypes or {}).get(node.name, "float32")), tuple(shapes[node.name]))
-             for node in symbol.arguments()]
-    return lower_graph(symbol, types, name=name)
+    closed = inlined(symbol)
+    types = [_told(node, shapes, dtypes or {}) for node in closed.arguments()]
+    graph, outputs = _lowered(closed, types, name, ())
+    for value, head, lowered in zip(graph.results, symbol.heads, closed.heads, strict=True):
+        node = symbol.nodes[head.node]
+        count = next(number for number in itertools.count() if Edge(lowered.node, number) not in outputs)
+        value.name = output_name(node, head.output, int(node.attrs["num_outputs"]) if is_open(node) else count)
+    return graph
 
 
-def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str = "main",
+def refusals(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],
+             backend: Backend) -> list[Verdict]:
+    """The operators that can't be lowered, or that the backend does not run, and why, as far as types are known.
+
+    Raises:
+        ModelError: as `import_symbol`.
+    """
+    b, whole = Builder(), inline(symbol)
+    found = [Verdict(symbol.nodes[index].name, symbol.nodes[index].op, reason)
+             for index, reason in whole.reasons.items()]
+    arguments = _Arguments(b, whole.graph, [_told(node, shapes, dtypes) for node in whole.graph.arguments()], ())
+    lower_operators(b, whole.graph, arguments.values, Halves(), before=arguments.complete,
+                    refused=lambda node, reason: found.append(Verdict(node.name, node.op, reason)))
+    for node in b.graph.nodes:
+        if (reason := backend_reason(backend, [node])) is not None:
+            name, _, op = node.origin.removeprefix("mx:").rpartition(" ")
+            found.append(Verdict(name, op, reason))
+    return list(dict.fromkeys(found))
+
+
+def _told(node: SymbolNode, shapes: Mapping[str, Sequence[int]],
+          dtypes: Mapping[str, str]) -> TensorType | ElementType | None:
+    """The type of a variable, or its element where its shape is not known."""
+    element = element_type(dtypes[node.name]) if node.name in dtypes else None
+    own = node.attrs.get("__dtype__", "-1")
+    if element is None and own.isdigit():
+        element = mxnet_element(int(own))
+    shape = shapes.get(node.name)
+    if shape is None:
+        shape = _own_shape(replace(node, attrs={"shape": node.attrs.get("__shape__", "")}))
+        shape = shape if shape and min(shape) > 0 else None
+    return element if shape is None else TensorType(element or f32, tuple(shape))
+
+
+def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None], *, name: str = "main",
                 data: Collection[int] = ()) -> Graph:
-    """The graph, given the type of each argument in order.
+    """The graph, given what is known of each argument's type in order: all, its element, or nothing.
 
     `data`: the places of arguments that are no weights, whatever slot they are read in.
 
@@ -189,31 +238,102 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     Raises:
         UnsupportedError, ModelError: as `import_symbol`.
     """
+    return _lowered(symbol, types, name, data)[0]
+
+
+def _lowered(symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None], name: str,
+             data: Collection[int]) -> tuple[Graph, Collection[Edge]]:
+    """The graph, and the outputs of operators that were lowered."""
     config.logger(__name__).debug("lowered a graph of %d nodes", len(symbol.nodes))
     b, halves = Builder(name=name), Halves()
     values = lower_values(b, symbol, types, halves, data=data)
     graph = b.results(*own_results(b, [read(symbol, values, head) for head in symbol.heads]))
     if halves.used:
         graph.remove_dead()
-    return graph
+    return graph, values.keys()
 
 
-def lower_values(b: Builder, symbol: SymbolGraph, types: Sequence[TensorType], halves: Halves, *,
+def lower_values(b: Builder, symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None], halves: Halves, *,
                  data: Collection[int] = (), rules: FindRule = find_rule) -> dict[Edge, Value]:
     """Append the IR of all operators, by these rules, and return all values. Errors and `data` as in `lower_graph`."""
-    arguments = symbol.arguments()
-    if len(types) != len(arguments):
-        raise ModelError(f"found {len(types)} input types, expected {len(arguments)}: one for each argument")
-    symbol, weights = with_open_shapes(symbol, types), weights_of(symbol)
-    values: dict[Edge, Value] = {}
-    names = _distinct([node.argument for node in arguments])
-    for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
-        b.origin = node.origin
-        is_weight = node.index in weights and not node.is_computed and position not in data
-        values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element,
-                                                  Role.WEIGHT if is_weight else Role.INPUT)
-    lower_operators(b, symbol, values, halves, rules)
-    return values
+    if len(types) != len(symbol.arg_nodes):
+        raise ModelError(f"found {len(types)} input types, expected {len(symbol.arg_nodes)}: one for each argument")
+    symbol = with_open_shapes(symbol, [type_ if isinstance(type_, TensorType) else None for type_ in types])
+    arguments = _Arguments(b, symbol, types, data)
+    lower_operators(b, symbol, arguments.values, halves, rules, before=arguments.complete)
+    arguments.finish()
+    return arguments.values
+
+
+class _Arguments:
+    """The parameters of a graph. A variable of unknown type gets it from the first operator that reads it."""
+
+    def __init__(self, b: Builder, symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None],
+                 data: Collection[int]) -> None:
+        self._b, self._weights, variables = b, weights_of(symbol), symbol.arguments()
+        self.values: dict[Edge, Value] = {}
+        self._names = dict(zip(symbol.arg_nodes, distinct([node.argument for node in variables]), strict=True))
+        self._inputs = {node.index for place, node in enumerate(variables) if node.is_computed or place in data}
+        self._open = {node.index: (node, type_) for node, type_ in zip(variables, types, strict=True)
+                      if not isinstance(type_, TensorType)}
+        self._order = [Edge(index, 0) for index in symbol.arg_nodes]
+        for node, type_ in zip(variables, types, strict=True):
+            if isinstance(type_, TensorType):
+                self._add(node, type_)
+
+    def _add(self, node: SymbolNode, type_: TensorType) -> None:
+        self._b.origin = node.origin
+        role = Role.WEIGHT if node.index in self._weights - self._inputs else Role.INPUT
+        self.values[Edge(node.index, 0)] = self._b.parameter(self._names[node.index], type_.shape, type_.element, role)
+
+    def complete(self, node: SymbolNode) -> None:
+        """Add the variables that the operator reads, with the shapes that it gives them.
+
+        Raises:
+            ModelError: one has no shape, or a weight has another.
+        """
+        wanted = self._wanted(node)
+        for slot, edge in enumerate(node.inputs):
+            if edge.node in self._open:
+                if slot not in wanted:
+                    raise ModelError(self._missing())
+                variable, element = self._open.pop(edge.node)
+                self._add(variable, TensorType(element or self._element(node), wanted[slot]))
+            elif edge.node in self._weights and slot in wanted and not are_same_shape(
+                    self.values[edge].shape, wanted[slot]):
+                raise ModelError(f"{self._names[edge.node]} has shape {self.values[edge].shape}, {node.origin} expects "
+                                 f"{wanted[slot]}")
+
+    def _wanted(self, node: SymbolNode) -> Mapping[int, Shape]:
+        known = [self.values.get(edge) for edge in node.inputs]
+        name, attrs = canonical(node.op), Attrs(node.attrs, node.origin)
+        if EQUAL.get(name) is every_axis:
+            shape = next((value.shape for value in known if value is not None), None)
+            return {} if shape is None else dict.fromkeys(range(len(known)), shape)
+        if name not in WANTED or not known or known[0] is None:
+            return {}
+        try:
+            return WANTED[name](attrs, known[0].shape)
+        except (IndexError, KeyError, ZeroDivisionError):
+            return {}  # the rule says what does not fit
+
+    def _element(self, node: SymbolNode) -> ElementType:
+        own = Attrs(node.attrs, node.origin).element("dtype", None)
+        data = self.values.get(node.inputs[0])
+        return own or (data.type.element if data is not None and data.type.element.is_float else f32)
+
+    def _missing(self) -> str:
+        names = {node.name: node.index in self._weights for node, _ in self._open.values()}
+        wanted = ([name for name, is_weight in names.items() if not is_weight and not name.endswith("label")]
+                  or list(names))
+        return (f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
+                f"--shape {wanted[0]}=1,3,224,224")
+
+    def finish(self) -> None:
+        """Put the parameters in the order of the arguments. Raises ModelError: one has no shape."""
+        if self._open:
+            raise ModelError(self._missing())
+        self._b.graph.parameters[:] = [self.values[edge] for edge in self._order]
 
 
 def weights_of(symbol: SymbolGraph) -> set[int]:
@@ -234,6 +354,12 @@ def weights_of(symbol: SymbolGraph) -> set[int]:
     return {index for index in found if symbol.nodes[index].is_variable}
 
 
+def data_variables(symbol: SymbolGraph) -> list[str]:
+    """The names of the variables that are read as data, in order, without labels."""
+    weights = weights_of(symbol)
+    return [node.name for node in symbol.arguments() if node.index not in weights and not node.name.endswith("label")]
+
+
 def _parameter_slots(node: SymbolNode) -> Collection[int]:
     """The inputs that an operator reads as weights."""
     if node.op == FOREACH:
@@ -245,7 +371,7 @@ def _parameter_slots(node: SymbolNode) -> Collection[int]:
     return rule.parameters if rule is not None else ()
 
 
-def _distinct(names: list[str]) -> list[str]:
+def distinct(names: list[str]) -> list[str]:
     """A region that reads one tensor twice may list it twice, under one name."""
     taken, result = set(names), []
     seen: set[str] = set()
@@ -267,81 +393,6 @@ def own_results(b: Builder, results: list[Value]) -> list[Value]:
             results[position] = b.identity(value)
         seen.add(results[position])
     return results
-
-
-def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any] | None = None) -> None:
-    """Refuse names that are no inputs, dtypes that are none, and shapes that leave one of an input open.
-
-    Raises:
-        ModelError: naming the input, and what is there or missing.
-    """
-    import mxnet as mx
-
-    names = symbol.list_inputs()
-    unknown = sorted({*shapes, *(dtypes or {})} - set(names))
-    if unknown:
-        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
-    for name, dtype in (dtypes or {}).items():
-        try:
-            element_type(dtype)
-        except (KeyError, TypeError):
-            raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
-    try:
-        arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
-    except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
-    found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
-                     [*(arguments or []), *(states or [])], strict=False))
-    missing = [name for name in names if not is_whole(found.get(name))]
-    if missing:
-        graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
-        weights = {graph.nodes[index].name for index in weights_of(graph)}
-        wanted = [name for name in missing if name not in weights] or missing
-        raise ModelError(f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
-                         f"--shape {wanted[0]}=1,3,224,224")
-
-
-def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The shape of every input, from those that `check_inputs` found to be enough; where sizes are symbols, those that
-    are not given are for the sizes at hand."""
-    return {**_inferred(symbol, at_hand_shapes(shapes)), **{name: tuple(shape) for name, shape in shapes.items()}}
-
-
-def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The shapes with numbers for symbols: the sizes at hand, which nothing is assumed of."""
-    return {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}
-
-
-def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
-    """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
-    symbols = symbols_in(*shapes.values())
-    now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
-           for atom in size.symbols}
-    found = _inferred(symbol, at_hand_shapes(shapes))
-    names = set[str]()
-    for atom in symbols:
-        other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
-        moved = {name: _evaluated(shape, other) for name, shape in shapes.items()}
-        names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
-    return sorted(names - set(shapes))
-
-
-def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """Infer the shapes of all inputs, by name. The inference is partial, because MXNet infers no shape of outputs
-    behind `while_loop` and `cond`."""
-    arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
-    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
-    return dict(zip(names, [*arguments, *states], strict=True))
-
-
-def is_whole(shape: Sequence[int] | None) -> bool:
-    """True if the whole shape is known. MXNet marks an unknown dimension with 0, or with -1 where 0 is a size
-    (`mx.util.is_np_shape`)."""
-    import mxnet as mx
-
-    if mx.util.is_np_shape():
-        return shape is not None and all(size >= 0 for size in shape)
-    return shape is not None and len(shape) > 0 and all(size > 0 for size in shape)
 
 
 A_SPARSE_GRADIENT = "a gradient is sparse"

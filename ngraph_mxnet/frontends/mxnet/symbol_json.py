@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ngraph_mxnet.base.errors import ModelError
+from ngraph_mxnet.base.errors import ModelError, unreadable
 from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
 
 VARIABLE = "null"
@@ -149,6 +151,52 @@ def parse_symbol(text: str) -> SymbolGraph:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"symbol JSON does not parse: {error}") from None
     return graph_of(root)
+
+
+def read_symbol(source: str | os.PathLike[str]) -> SymbolGraph:
+    """The graph in a file, or in JSON text, of any version since 0.7, as MXNet 1.9.1 has it once it is loaded.
+
+    Raises:
+        ModelError: the file can't be read, or as `parse_symbol`.
+    """
+    text = source if isinstance(source, str) else os.fspath(source)
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise unreadable(source, error) from None
+    graph = parse_symbol(text)
+    told = json.loads(text).get("attrs")
+    version = told.get("mxnet_version") if isinstance(told, dict) else None
+    number = version[1] if isinstance(version, list) and len(version) == 2 and isinstance(version[1], int) else 800
+    return as_loaded(upgraded(graph, number))
+
+
+_STATES = {"BatchNorm": ("moving_mean", "moving_var")}
+"""The last inputs of operators, which files before 0.9 have not: their auxiliary states."""
+_HIDDEN = ("ctx_group", "force_mirroring", "lr_mult", "mirror_stage", "wd_mult")
+"""Attributes that MXNet keeps between underscores, also of an input: `weight_lr_mult`."""
+
+
+def upgraded(graph: SymbolGraph, version: int) -> SymbolGraph:
+    """The graph of a file of this version (10901 is 1.9.1), with what later versions write (`LoadLegacyJSONPass` in
+    MXNet's src/nnvm/legacy_json_util.cc)."""
+    nodes: list[SymbolNode] = []
+    at: list[int] = []
+    for node in graph.nodes:
+        inputs = [replace(edge, node=at[edge.node]) for edge in node.inputs]
+        states = _STATES.get(node.op, ()) if version < 900 else ()
+        for name in states[max(0, len(inputs) - 3):] if len(inputs) >= 3 else ():
+            inputs.append(Edge(len(nodes), 0))
+            nodes.append(SymbolNode(len(nodes), VARIABLE, f"{node.name}_{name}", {}, ()))
+        attrs = {key if not key.endswith(_HIDDEN) or key.startswith("__") else f"__{key}__": value
+                 for key, value in node.attrs.items()}
+        if version < 905 and node.op in ("argmax", "argmin") and attrs.get("axis") == "-1":
+            del attrs["axis"]  # it meant all axes
+        at.append(len(nodes))
+        nodes.append(replace(node, index=len(nodes), attrs=attrs, inputs=tuple(inputs)))
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    return SymbolGraph(tuple(nodes), arguments, tuple(replace(head, node=at[head.node]) for head in graph.heads))
 
 
 def graph_of(root: Any) -> SymbolGraph:

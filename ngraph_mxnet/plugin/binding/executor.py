@@ -40,7 +40,7 @@ from mxnet.symbol import Symbol
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import UnsupportedError
-from ngraph_mxnet.frontends.mxnet.importer import is_whole, why_not_dense
+from ngraph_mxnet.frontends.mxnet.importer import why_not_dense
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import backward_passes, compiled_bind, environment, fallbacks
 
@@ -48,6 +48,7 @@ from ngraph_mxnet.plugin.binding import backward_passes, compiled_bind, environm
 from ngraph_mxnet.plugin.binding.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.plugin.binding.gluon_blocks import Beside
+from ngraph_mxnet.plugin.inference import is_whole
 from ngraph_mxnet.plugin.judging import partitioner
 
 if TYPE_CHECKING:

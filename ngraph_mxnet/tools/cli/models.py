@@ -64,7 +64,7 @@ def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
         return draws_of_model(read_model(found), shapes)
     if kind is not Kind.SYMBOL:
         return {}
-    from ngraph_mxnet.frontends.mxnet.importer import check_inputs
+    from ngraph_mxnet.plugin.inference import check_inputs
     from ngraph_mxnet.plugin.whole import draws_of_symbol, load_symbol
 
     symbol = load_symbol(found)

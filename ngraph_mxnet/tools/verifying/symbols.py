@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
-from ngraph_mxnet.frontends.mxnet.importer import check_inputs, import_symbol, inferred_shapes
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
 from ngraph_mxnet.plugin.judging.judgement import cut_region
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.plugin.whole import (

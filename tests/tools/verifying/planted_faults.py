@@ -84,8 +84,8 @@ class Subject:
 
 
 def of_symbol(name: str, symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Subject:
-    from ngraph_mxnet.frontends.mxnet.importer import inferred_shapes
     from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
+    from ngraph_mxnet.plugin.inference import inferred_shapes
     from ngraph_mxnet.plugin.whole import graph_of
 
     weights = random_weights({key: shape for key, shape in inferred_shapes(symbol, shapes).items()

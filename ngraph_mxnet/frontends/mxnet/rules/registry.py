@@ -275,8 +275,13 @@ FindRule = Callable[[str], "Rule | None"]
 
 
 def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], halves: Halves,
-                    rules: FindRule = find_rule, most: int | None = None) -> None:
+                    rules: FindRule = find_rule, most: int | None = None,
+                    before: Callable[[SymbolNode], None] = lambda node: None,
+                    refused: Callable[[SymbolNode, str], None] | None = None) -> None:
     """Append the IR of all operators of a graph to what `values` has of its variables; their outputs are added to it.
+
+    `before` is called ahead of each operator. `refused` is called with each operator that can't be lowered and the
+    reason; those that read what it gives are left out.
 
     Raises:
         UnsupportedError: a node can't be lowered; the text names it and the reason. Or they come to more than `most`
@@ -285,10 +290,17 @@ def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], 
     """
     begin = len(b.graph.nodes)
     for node in symbol.operators():
+        if refused is not None and any(edge not in values and not symbol.nodes[edge.node].is_variable
+                                       for edge in node.inputs):
+            continue
+        before(node)
         try:
             outputs = lower_node(b, node, [read(symbol, values, edge) for edge in node.inputs], halves, rules)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{node.origin}: {error}") from None
+            if refused is None:
+                raise UnsupportedError(f"{node.origin}: {error}") from None
+            refused(node, str(error))
+            continue
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
         if most is not None and len(b.graph.nodes) - begin > most:
             raise UnsupportedError(f"its operators come to more than {most} nodes")

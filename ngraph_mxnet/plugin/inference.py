@@ -1,0 +1,91 @@
+"""What MXNet's own inference tells of a symbol's inputs: their names, shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngraph_mxnet.base.errors import ModelError, listed
+from ngraph_mxnet.frontends.mxnet.importer import weights_of
+from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
+from ngraph_mxnet.ir.sizes import Dim, at_hand, evaluate, symbols_in
+from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.plugin.arrays import brief
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+
+def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any] | None = None) -> None:
+    """Refuse names that are no inputs, dtypes that are none, and shapes that leave one of an input open.
+
+    Raises:
+        ModelError: naming the input, and what is there or missing.
+    """
+    import mxnet as mx
+
+    names = symbol.list_inputs()
+    unknown = sorted({*shapes, *(dtypes or {})} - set(names))
+    if unknown:
+        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+    for name, dtype in (dtypes or {}).items():
+        try:
+            element_type(dtype)
+        except (KeyError, TypeError):
+            raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
+    try:
+        arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
+    found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
+                     [*(arguments or []), *(states or [])], strict=False))
+    missing = [name for name in names if not is_whole(found.get(name))]
+    if missing:
+        graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
+        weights = {graph.nodes[index].name for index in weights_of(graph)}
+        wanted = [name for name in missing if name not in weights] or missing
+        raise ModelError(f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
+                         f"--shape {wanted[0]}=1,3,224,224")
+
+
+def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shape of every input, from those that `check_inputs` found to be enough; where sizes are symbols, those that
+    are not given are for the sizes at hand."""
+    return {**_inferred(symbol, at_hand_shapes(shapes)), **{name: tuple(shape) for name, shape in shapes.items()}}
+
+
+def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shapes with numbers for symbols: the sizes at hand, which nothing is assumed of."""
+    return {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}
+
+
+def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
+    symbols = symbols_in(*shapes.values())
+    now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
+           for atom in size.symbols}
+    found = _inferred(symbol, at_hand_shapes(shapes))
+    names = set[str]()
+    for atom in symbols:
+        other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
+        moved = {name: tuple(evaluate(size, other) for size in shape) for name, shape in shapes.items()}
+        names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
+    return sorted(names - set(shapes))
+
+
+def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Infer the shapes of all inputs, by name. The inference is partial, because MXNet infers no shape of outputs
+    behind `while_loop` and `cond`."""
+    arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    return dict(zip(names, [*arguments, *states], strict=True))
+
+
+def is_whole(shape: Sequence[int] | None) -> bool:
+    """True if the whole shape is known. MXNet marks an unknown dimension with 0, or with -1 where 0 is a size
+    (`mx.util.is_np_shape`)."""
+    import mxnet as mx
+
+    if mx.util.is_np_shape():
+        return shape is not None and all(size >= 0 for size in shape)
+    return shape is not None and len(shape) > 0 and all(size > 0 for size in shape)
