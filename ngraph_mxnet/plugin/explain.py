@@ -19,8 +19,6 @@ from ngraph_mxnet.base.rendered import Rendered, bold, jsonable, line, notice, t
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.frontends.mxnet.importer import (
     A_SPARSE_GRADIENT,
-    check_inputs,
-    inferred_shapes,
     lower_graph,
     sparse_gradients,
     why_left,
@@ -31,6 +29,7 @@ from ngraph_mxnet.frontends.verdicts import Partition, Verdict, shown
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.plugin.arrays import brief
+from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
 from ngraph_mxnet.plugin.judging.judgement import Cut, argument_types, pins_of
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph
 from ngraph_mxnet.program.backend import Backend, get_backend
@@ -149,7 +148,7 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
 
     nameless = NamelessGraph(partitioner.json_of(symbol))
     found = partition(symbol, nameless, types, backend)
-    regions = [_lowered(nameless, cut, backend) for cut in found.cuts]
+    regions = [(graph, _pins(nameless, cut, backend)) for graph, cut in zip(found.graphs, found.cuts, strict=True)]
     return partitioner.with_names(found.partition, nameless), regions
 
 
@@ -182,16 +181,12 @@ def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     return dict(zip(names, [*(arguments or []), *(states or [])], strict=False))
 
 
-def _lowered(nameless: NamelessGraph, cut: Cut, backend: Backend) -> tuple[Graph, dict[str, Any]]:
-    """A region's graph, its weights unknown, and where its symbol wants nodes to run, as an option."""
-    types = argument_types(cut.graph)
-    assert types is not None  # a node that reads an unknown type is in no region
-    graph = lower_graph(cut.graph, types)
-    nameless.put_names(graph)
+def _pins(nameless: NamelessGraph, cut: Cut, backend: Backend) -> dict[str, Any]:
+    """Where the region's symbol wants nodes to run, as an option."""
     if not backend.devices:
-        return graph, {}
-    pins = {glob.escape(nameless.named(origin)): pin for origin, pin in pins_of(cut.graph, backend.devices).items()}
-    return graph, {"pins": pins}
+        return {}
+    return {"pins": {glob.escape(nameless.named(origin)): pin
+                     for origin, pin in pins_of(cut.graph, backend.devices).items()}}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.plugin.binding import environment
-from ngraph_mxnet.plugin.judging import judgement, partitioner
+from ngraph_mxnet.plugin.judging import partitioner
 from ngraph_mxnet.program import program_cache
 from ngraph_mxnet.program.backend import load, load_template
 from ngraph_mxnet.program.package import Package, unpack
@@ -51,7 +51,6 @@ def forget_graphs() -> None:
 
     partitioner.recent.clear()
     partitioner.latest.clear()
-    judgement.found_supported.clear()
     _core.clear_compile_cache()
 
 

@@ -22,7 +22,7 @@ from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.binding import fallbacks
 from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.judgement import contracted, cut_region, judge_graph
+from ngraph_mxnet.plugin.judging.judgement import WholeGraph, contracted, cut_region, judge_graph
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, Partitioned, partition
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
@@ -83,7 +83,7 @@ def test_a_disagreement_about_shapes_is_a_reason() -> None:
     graph = parse_symbol(sym.relu(sym.var("x"), name="r").tojson())
     types = (TensorType(f32, (2, 3)),), (TensorType(f32, (2, 9)),)
     nodes = tuple(replace(node, types=of) for node, of in zip(graph.nodes, types, strict=True))
-    reasons, _ = judge_graph(replace(graph, nodes=nodes), get_backend("INTERPRETER"))
+    reasons, _ = judge_graph(WholeGraph(replace(graph, nodes=nodes), get_backend("INTERPRETER")))
     assert reasons[1] == "output 0 would be f32[2,3], for MXNet it is f32[2,9]"
 
 
@@ -94,7 +94,7 @@ def test_reading_an_output_that_is_not_computed_is_a_reason() -> None:
     whole, channels = TensorType(f32, (2, 3)), TensorType(f32, (3,))
     types = [(whole,), *[(channels,)] * 4, (whole, channels), (channels,)]
     nodes = tuple(replace(node, types=of) for node, of in zip(graph.nodes, types, strict=True))
-    reasons, _ = judge_graph(replace(graph, nodes=nodes), get_backend("INTERPRETER"))
+    reasons, _ = judge_graph(WholeGraph(replace(graph, nodes=nodes), get_backend("INTERPRETER")))
     assert reasons[5] == "output 1 of mx:bn BatchNorm is read, which is not computed at inference"
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import glob
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.base.forks import Recent
-from ngraph_mxnet.frontends.mxnet.importer import lower_graph
+from ngraph_mxnet.frontends.mxnet.attrs import Halves
+from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, weights_of
 from ngraph_mxnet.frontends.mxnet.rules.quantization import QUANTIZED
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, unread_output
 from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
-from ngraph_mxnet.frontends.verdicts import ALONE, Verdict, backend_reason, grow_regions, not_worth_it, too_small_alone
+from ngraph_mxnet.frontends.verdicts import (
+    ALONE,
+    RULE_FAILED,
+    backend_reason,
+    grow_regions,
+    not_worth_it,
+    too_small_alone,
+)
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.graph import Cost, graph_cost
-from ngraph_mxnet.ir.types import boolean, i8, u8
+from ngraph_mxnet.ir.graph import Cost, Node, copied, extract, graph_cost
+from ngraph_mxnet.ir.types import Role, boolean, i8, u8
 from ngraph_mxnet.program.backend import Backend
 
 
@@ -37,13 +46,10 @@ def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:
 
 logger = config.logger("ngraph_mxnet")
 
-found_supported = Recent(1024)
-"""Operators that are supported, by everything that this depends on: a model has many that are alike."""
-
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
 
 
-Check = Callable[[SymbolNode, Builder, Sequence[Value]], "str | None"]
+Check = Callable[[SymbolNode, Callable[[], Graph]], "str | None"]
 
 
 @dataclass(frozen=True)
@@ -52,34 +58,137 @@ class Mode:
 
     Attributes:
         rules: those that they lower by.
-        unfit: why an operator stays although it lowered, to the builder's graph and these outputs; else None.
+        unfit: why an operator stays although it lowered, to the graph that the function makes; else None.
         too_small: why an operator alone between MXNet's is no region, of its graph.
     """
 
-    name: str
     rules: FindRule
     unfit: Check
     too_small: Callable[[Graph], str | None]
 
 
-INFERENCE = Mode("inference", find_rule, lambda node, b, outputs: None, too_small_alone)
+INFERENCE = Mode(find_rule, lambda node, alone: None, too_small_alone)
 
 
-def judge(symbol: SymbolGraph, backend: Backend, mode: Mode = INFERENCE) -> dict[int, Verdict]:
-    """The verdict on each operator by its number, from lowering it alone."""
-    highest: dict[int, int] = {}
-    for edge in [*symbol.readers(), *symbol.heads]:
-        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
-    settings = config.compile_settings()
-    return {
-        node.index: Verdict(node.name, node.op,
-                            _reason(symbol, node, highest.get(node.index, 0), backend, settings, mode))
-        for node in symbol.operators()
-    }
+class WholeGraph:
+    """A symbol with types, lowered once, operator by operator, to one graph.
+
+    What an operator gives that stays with MXNet is a parameter of it.
+
+    Attributes:
+        reasons: why operators stay, by their numbers.
+    """
+
+    def __init__(self, symbol: SymbolGraph, backend: Backend, mode: Mode = INFERENCE) -> None:
+        self.symbol, self.reasons = symbol, dict[int, str]()
+        self._backend, self.mode = backend, mode
+        self._builder, self._halves = Builder(), Halves()
+        self._values: dict[Edge, Value] = {}
+        self._nodes: dict[int, list[Node]] = {}
+        self._supported: set[Any] = set()
+        read: dict[int, int] = {}
+        for edge in [*symbol.readers(), *symbol.heads]:
+            read[edge.node] = max(edge.output, read.get(edge.node, 0))
+        for node in symbol.nodes:
+            reason = None if node.is_variable else self._lower(node, read.get(node.index, 0))
+            if reason is not None:
+                self.reasons[node.index] = reason
+            if node.is_variable or reason is not None:
+                self._stand_in(node)
+        config.logger(__name__).debug("lowered a graph of %d nodes", len(symbol.nodes))
+
+    def _stand_in(self, node: SymbolNode) -> None:
+        for output, type_ in enumerate(node.types or ()):
+            if type_ is not None:
+                self._values[Edge(node.index, output)] = self._builder.parameter(
+                    f"{node.index} {output}", type_.shape, type_.element)
+
+    def _lower(self, node: SymbolNode, highest: int) -> str | None:
+        """Append the operator, or return why it stays. `highest`: the last of its outputs that someone reads."""
+        nodes, begin, mark = self._builder.graph.nodes, len(self._builder.graph.nodes), self._halves.mark()
+        outputs: Sequence[Value] = ()
+        try:
+            reason = why_left(self.symbol, node)
+            if reason is None:
+                inputs = [self._input(slot, edge) for slot, edge in enumerate(node.inputs)]
+                outputs = lower_node(self._builder, node, inputs, self._halves, self.mode.rules)
+                reason = unread_output(node, highest) if highest >= len(outputs) else self._unfit(node, outputs, begin)
+        except (UnsupportedError, ModelError) as error:
+            reason = str(error)
+        except ConfigError:
+            raise  # a setting, which would be told anew of each node
+        except Exception as error:
+            # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
+            logger.warning("the rule for %s failed: %s", node.op, error, exc_info=True)
+            reason = f"{RULE_FAILED}: {error!r}"
+        if reason is None:
+            self._nodes[node.index] = nodes[begin:]
+            self._values.update((Edge(node.index, place), value) for place, value in enumerate(outputs))
+        else:
+            del nodes[begin:]
+            self._halves.forget(mark)
+        return reason
+
+    def _input(self, slot: int, edge: Edge) -> Value:
+        if edge in self._values and type_of(self.symbol, edge) is not None:
+            return self._values[edge]
+        if edge.node in self._nodes and edge not in self._values:
+            raise UnsupportedError(unread_output(self.symbol.nodes[edge.node], edge.output))
+        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
+
+    def _unfit(self, node: SymbolNode, outputs: Sequence[Value], begin: int) -> str | None:
+        """Why an operator stays although it lowered. A model has many that are alike, of which one is asked."""
+        key = (node.op, tuple(node.attrs.items()), node.types, tuple(self._values[edge].type for edge in node.inputs))
+        if key in self._supported and not node.bodies:
+            return None
+        nodes = self._builder.graph.nodes[begin:]
+        reason = (_type_mismatch(node, outputs) or backend_reason(self._backend, nodes)
+                  or self.mode.unfit(node, lambda: self._alone(node, nodes, outputs)))
+        if reason is None:
+            self._supported.add(key)
+        return reason
+
+    def _alone(self, node: SymbolNode, nodes: Sequence[Node], outputs: Sequence[Value]) -> Graph:
+        """The operator by itself, over its inputs."""
+        inputs = dict.fromkeys(self._values[edge] for edge in node.inputs)
+        made = {value for one in nodes for value in one.outputs}
+        inputs.update(dict.fromkeys(value for one in nodes for value in one.inputs if value not in made))
+        return extract(self._builder.graph, outputs, inputs, name="alone",
+                       label=lambda value, number: f"input{number}").graph
+
+    def alone(self, node: SymbolNode) -> Graph:
+        """The operator by itself, over its inputs."""
+        nodes = self._nodes[node.index]
+        outputs = [self._values[Edge(node.index, place)] for place in itertools.takewhile(
+            lambda place: Edge(node.index, place) in self._values, itertools.count())]
+        return self._alone(node, nodes, outputs)
+
+    def region(self, cut: Cut, data: Collection[int] = ()) -> Graph | None:
+        """The graph of a region, with `data` as in `lower_graph`; None if it is no part of this graph as it is."""
+        sources = [self._values[edge] for edge in cut.sources]
+        if self._halves.used or len(set(sources)) < len(sources):
+            return None
+        own = {node for member in cut.members for node in self._nodes.get(member, ())}
+        read = {value for node in own for value in node.inputs if value.node not in own}
+        results = [self._values[edge] for edge in cut.outputs]
+        reached = {value for value in results if value.node not in own}
+        if not read | reached <= set(sources):
+            return None
+        variables, weights = cut.graph.arguments(), weights_of(cut.graph)
+        names = distinct([variable.argument for variable in variables])
+        b = Builder(name=cut.graph.nodes[cut.graph.heads[0].node].name)
+        table: dict[Value, Value] = {}
+        for place, (variable, name, value) in enumerate(zip(variables, names, sources, strict=True)):
+            b.origin = variable.origin
+            is_weight = variable.index in weights and not variable.is_computed and place not in data
+            table[value] = b.parameter(name, value.shape, value.type.element, Role.WEIGHT if is_weight else Role.INPUT)
+        for node in self._builder.graph.nodes:
+            if node in own:
+                b.graph.nodes.append(copied(node, table, dict(node.attrs)))
+        return b.results(*own_results(b, [table[value] for value in results]))
 
 
-def judge_graph(symbol: SymbolGraph, backend: Backend,
-                mode: Mode = INFERENCE, left: Mapping[int, str] | None = None) -> tuple[list[str | None], list[int]]:
+def judge_graph(whole: WholeGraph, left: Mapping[int, str] | None = None) -> tuple[list[str | None], list[int]]:
     """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
 
     Nodes that hand each other bools must belong to one region, or none does. Beside others that stay, a lone operator
@@ -88,20 +197,20 @@ def judge_graph(symbol: SymbolGraph, backend: Backend,
     Args:
         left: why further operators stay, by their numbers.
     """
-    verdicts = judge(symbol, backend, mode)
-    reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+    symbol = whole.symbol
+    reasons = [whole.reasons.get(node.index) for node in symbol.nodes]
     for index, reason in (left or {}).items():
         reasons[index] = reason
     inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
     together = _joined_by_bools(symbol)
     for head in symbol.heads:
-        if _is_bool(symbol, head) and head.node in verdicts:
+        if _is_bool(symbol, head) and not symbol.nodes[head.node].is_variable:
             reasons[head.node] = reasons[head.node] or BOOL_CROSSES
     while True:
-        supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
+        supported = [not node.is_variable and reasons[node.index] is None for node in symbol.nodes]
         numbers = grow_regions(inputs, supported)
         apart = [nodes for nodes in together if len({numbers[node] for node in nodes}) > 1]
-        small = {} if apart else _too_small(symbol, numbers, mode)
+        small = {} if apart else _too_small(whole, numbers)
         if not apart and not small:
             return reasons, numbers
         for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
@@ -135,57 +244,15 @@ def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
     return type_ is not None and type_.element is boolean
 
 
-def _too_small(symbol: SymbolGraph, numbers: Sequence[int], mode: Mode) -> dict[int, str]:
+def _too_small(whole: WholeGraph, numbers: Sequence[int]) -> dict[int, str]:
     """The operators that are regions by themselves and not worth it, and why; none unless others stay with MXNet."""
-    sizes = Counter(numbers[node.index] for node in symbol.operators())
+    operators = whole.symbol.operators()
+    sizes = Counter(numbers[node.index] for node in operators)
     if ALONE not in sizes:
         return {}
-    lone = [node for node in symbol.operators() if numbers[node.index] != ALONE and sizes[numbers[node.index]] == 1]
-    reasons = {node.index: mode.too_small(_lowered(symbol, node, mode)[0].graph) for node in lone}
+    lone = [node for node in operators if numbers[node.index] != ALONE and sizes[numbers[node.index]] == 1]
+    reasons = {node.index: whole.mode.too_small(whole.alone(node)) for node in lone}
     return {node: reason for node, reason in reasons.items() if reason is not None}
-
-
-def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend, settings: str,
-            mode: Mode) -> str | None:
-    """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
-    try:
-        if (left := why_left(symbol, node)) is not None:
-            return left
-        key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
-               tuple(type_of(symbol, edge) for edge in node.inputs))
-        if not node.bodies and found_supported.get(key):
-            return None
-        b, outputs = _lowered(symbol, node, mode)
-        if highest >= len(outputs):
-            return unread_output(node, highest)
-        reason = (_type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
-                  or mode.unfit(node, b, outputs))
-        if reason is None:
-            found_supported.put(key, True)
-        return reason
-    except (UnsupportedError, ModelError) as error:
-        return str(error)
-    except ConfigError:
-        raise  # a setting, which would be told anew of each node
-    except Exception as error:
-        # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
-        logger.warning("the rule for %s failed: %s", node.op, error, exc_info=True)
-        return f"its rule failed: {error!r}"
-
-
-def _lowered(symbol: SymbolGraph, node: SymbolNode, mode: Mode) -> tuple[Builder, Sequence[Value]]:
-    """The node alone, over parameters of its inputs' types."""
-    b = Builder()
-    inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
-    return b, lower_node(b, node, inputs, rules=mode.rules)
-
-
-def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
-    """A parameter of the type of `edge`."""
-    type_ = type_of(symbol, edge)
-    if type_ is None:
-        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
-    return b.parameter(f"input{slot}", type_.shape, type_.element)
 
 
 def type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
@@ -208,15 +275,21 @@ def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
     return [type_ for type_ in types if type_ is not None] if None not in types else None
 
 
-def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend,
+def judge_region(whole: WholeGraph | None, cut: Cut, backend: Backend,
                  data: Collection[int] = ()) -> tuple[Cost, str | None, Graph | None]:
-    """The region's work, why it is rejected, and what it is lowered to, with `data` as in `lower_graph`."""
-    try:
-        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
-    except (UnsupportedError, ModelError) as error:
-        return Cost(), str(error), None
+    """The region's work, why it is rejected, and its graph, with `data` as in `lower_graph`. `whole`: the graph that it
+    is a part of; without it, or where a part can't be cut out of it, the region is lowered by itself."""
+    graph, unfit = None if whole is None else whole.region(cut, data), None
+    if graph is None:
+        types = argument_types(cut.graph)
+        assert types is not None  # a node that reads an unknown type is in no region
+        try:
+            graph = lower_graph(cut.graph, types, name=cut.graph.nodes[cut.graph.heads[0].node].name, data=data)
+        except (UnsupportedError, ModelError) as error:
+            return Cost(), str(error), None
+        unfit = backend_reason(backend, graph.nodes)
     cost = graph_cost(graph)
-    return cost, crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(cost), graph
+    return cost, crossing_bool(graph) or unfit or not_worth_it(cost), graph
 
 
 def crossing_bool(graph: Graph) -> str | None:

@@ -43,7 +43,7 @@ from ngraph_mxnet.plugin.callbacks import lowered as lowered_regions
 from ngraph_mxnet.plugin.callbacks import region_key
 from ngraph_mxnet.plugin.judging.judgement import (
     Cut,
-    argument_types,
+    WholeGraph,
     contracted,
     cut_region,
     judge_graph,
@@ -177,11 +177,12 @@ _ELEMENTS = {element.numpy: element for element in ELEMENT_TYPES.values()}
 @dataclass(frozen=True)
 class Partitioned:
     """`graph` is the whole, with types and with places for names, as in `partition`; `cuts` are the regions that run
-    on the backend. What MXNet infers no shape of is inlined in it, where it runs on the backend."""
+    on the backend, `graphs` their IR. What MXNet infers no shape of is inlined in it, where it runs on the backend."""
 
     graph: SymbolGraph
     partition: Partition
     cuts: list[Cut]
+    graphs: list[Graph]
 
 
 @collector_paused
@@ -212,17 +213,20 @@ def _judged(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, data: 
     """Partition the graph while the operators numbered `left` stay with MXNet. Return the result, and for each inlined
     operator that has to stay, by number, the reason."""
     graph = typed.whole
-    reasons, numbers = judge_graph(graph, backend, left=left)
+    whole = WholeGraph(graph, backend)
+    reasons, numbers = judge_graph(whole, left)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
-    found = Partitioned(typed.inlined.graph, Partition(backend.name, verdicts), [])
+    found = Partitioned(typed.inlined.graph, Partition(backend.name, verdicts), [], [])
     apart = {index: reasons[index] or "it is in no region" for index in typed.inlined.outputs}
     for region in regions_of(numbers):
         cut = cut_region(typed.inlined.graph, [at for index in region for at in typed.inlined.nodes[index]])
         nodes = tuple((graph.nodes[index].name, graph.nodes[index].op) for index in region)
-        reviewed = _review(nameless, cut, nodes, backend, _places(nameless, cut, data))
+        places = _places(nameless, cut, data)
+        reviewed, lowered = _review(nameless, cut, nodes, backend, places, None if typed.inlined.outputs else whole)
         found.partition.reviewed.append(reviewed)
-        if reviewed.rejected is None:
+        if lowered is not None:
             found.cuts.append(cut)
+            found.graphs.append(lowered)
         for index in apart.keys() & region:
             if reviewed.rejected is None:
                 del apart[index]
@@ -232,18 +236,17 @@ def _judged(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, data: 
 
 
 def _review(nameless: NamelessGraph, cut: Cut, nodes: tuple[tuple[str, str], ...], backend: Backend,
-            data: Sequence[int]) -> Region:
-    """Return the region with its cost, and the reason if the region is rejected. Otherwise the IR that it was lowered
-    to waits for the compilation."""
+            data: Sequence[int], whole: WholeGraph | None) -> tuple[Region, Graph | None]:
+    """Return the region with its cost, and the reason if the region is rejected; otherwise its IR, which is there for
+    the compilation, too."""
     graph = cut.graph
-    types = argument_types(graph)
-    assert types is not None  # a node that reads an unknown type is in no region
-    cost, rejected, lowered = judge_region(graph, types, backend, data)
+    cost, rejected, lowered = judge_region(whole, cut, backend, data)
     if lowered is not None and rejected is None:
         nameless.put_names(lowered)
-        lowered_regions.put(region_key(graph.structure, types, data), lowered)
-    return Region(nodes, tuple(node.name for node in graph.arguments()),
-                  tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
+        lowered_regions.put(region_key(graph.structure, [value.type for value in lowered.parameters], data), lowered)
+    region = Region(nodes, tuple(node.name for node in graph.arguments()),
+                    tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
+    return region, lowered if rejected is None else None
 
 
 def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
@@ -372,18 +375,29 @@ Made = tuple[Partition, str | None]
 """A partitioning, and the partitioned symbol's JSON if it has a region."""
 
 
+class _Unsettled(Exception):  # noqa: N818
+    """A partitioning in which a rule failed, which is not remembered; its argument is the entry."""
+
+
 def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> Made:
-    """Return the result of `make` with this graph's names. The result is made once for such a graph and `facts`.
+    """Return the result of `make` with this graph's names. The result is made once for such a graph and `facts`, unless
+    a rule failed.
 
     `facts` are what the partitioning depends on beside the graph.
     """
     def made() -> bytes:
         partition, symbol = make()
-        return f"{dump(_record(partition))}\n{symbol or ''}".encode()
+        entry = f"{dump(_record(partition))}\n{symbol or ''}"
+        if partition.failed:
+            raise _Unsettled(entry)
+        return entry.encode()
 
     key = f"{facts}\n{graph.text}"
-    content = recent.get_or_make(key, lambda: cache.get_or_make(
-        "partition", key, made, small=is_small(graph.text), of_build=True).decode())
+    try:
+        content = recent.get_or_make(key, lambda: cache.get_or_make(
+            "partition", key, made, small=is_small(graph.text), of_build=True).decode())
+    except _Unsettled as found:
+        content = found.args[0]
     record, _, text = graph.with_names(content).partition("\n")
     return _partition(json.loads(record)), text or None
 
@@ -453,7 +467,8 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
         except UnsupportedError as error:
             fallbacks.add_failure("a whole graph", error)
             return None
-        latest.put(key, found)
+        if not found[0].failed:
+            latest.put(key, found)
     fallbacks.add_partition(found[0])
     return found[1]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,10 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import canonical
 from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.frontends.verdicts import Partition, Region, Verdict
-from ngraph_mxnet.ir import Builder, TensorType, Value
+from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.judgement import Cut, Mode, cut_region, judge_graph, regions_of, type_of
+from ngraph_mxnet.plugin.judging.judgement import Cut, Mode, WholeGraph, cut_region, judge_graph, regions_of, type_of
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, Types, with_types
 from ngraph_mxnet.plugin.training.program import TrainingProgram
 from ngraph_mxnet.plugin.training.rules import find_training_rule
@@ -69,8 +69,8 @@ def judge_training(symbol: Symbol, nameless: NamelessGraph, types: Types, traine
                   for node in typed.nodes)
     graph = replace(typed, nodes=nodes)
     _check(graph)
-    mode = Mode("training", lambda op: find_training_rule(op), _no_way_back, lambda graph: None)
-    reasons, numbers = judge_graph(graph, backend, mode, _kept(graph, left or {}))
+    mode = Mode(lambda op: find_training_rule(op), _no_way_back, lambda graph: None)
+    reasons, numbers = judge_graph(WholeGraph(graph, backend, mode), _kept(graph, left or {}))
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
     return Judged(graph, verdicts, [cut_region(graph, region) for region in regions_of(numbers)],
                   frozenset(_depending(graph, trained)))
@@ -94,9 +94,9 @@ def _kept(graph: SymbolGraph, left: Mapping[str, str]) -> dict[int, str]:
             if (name := graph.nodes[edge.node].name) in left and graph.nodes[edge.node].is_variable}
 
 
-def _no_way_back(node: SymbolNode, b: Builder, outputs: Sequence[Value]) -> str | None:
+def _no_way_back(node: SymbolNode, alone: Callable[[], Graph]) -> str | None:
     """Why no gradient goes back through the operator."""
-    graph = b.results(*outputs)
+    graph = alone()
     wanted = [parameter.name for parameter in graph.parameters if parameter.type.element.is_float]
     try:
         if wanted and any(value.type.element.is_float for value in graph.results):
