@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import ConfigError, GraphError, ModelError, NGraphError, PackageError
-from ngraph_mxnet.frontends.kinds import Kind, kind_of
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.ir import parse_graph
 from ngraph_mxnet.program.executable import InputError
 
@@ -74,20 +74,21 @@ def package_file(folder: Path) -> str:
 
 WITH_WEIGHTS = {"weights": {"w": W}}
 WITH_SHAPES = {"shapes": {"x": (2, 3)}}
-MODELS: dict[str, tuple[Kind, Callable[[Path], Any], dict[str, Any]]] = {
-    "a graph": (Kind.GRAPH, lambda _: parse_graph(TEXT), WITH_WEIGHTS),
-    "its text": (Kind.GRAPH, lambda _: TEXT, WITH_WEIGHTS),
-    "a file of text": (Kind.GRAPH, lambda folder: saved(folder / "small.ngraph", TEXT), WITH_WEIGHTS),
-    "a symbol": (Kind.SYMBOL, lambda _: symbol(), {**WITH_WEIGHTS, **WITH_SHAPES}),
-    "a symbol's file": (Kind.SYMBOL, lambda folder: str(saved(folder / "m-symbol.json", symbol().tojson())),
+MODELS: dict[str, tuple[str, Callable[[Path], Any], dict[str, Any]]] = {
+    "a graph": ("graph", lambda _: parse_graph(TEXT), WITH_WEIGHTS),
+    "its text": ("graph", lambda _: TEXT, WITH_WEIGHTS),
+    "a file of text": ("graph", lambda folder: saved(folder / "small.ngraph", TEXT), WITH_WEIGHTS),
+    "a symbol": ("symbol", lambda _: symbol(), {**WITH_WEIGHTS, **WITH_SHAPES}),
+    "a symbol's file": ("symbol", lambda folder: str(saved(folder / "m-symbol.json", symbol().tojson())),
                         {**WITH_WEIGHTS, **WITH_SHAPES}),
-    "a block": (Kind.BLOCK, lambda _: block(), WITH_SHAPES),
-    "ONNX": (Kind.ONNX, lambda _: onnx_model(), {}),
-    "ONNX as bytes": (Kind.ONNX, lambda _: onnx_model().SerializeToString(), {}),
-    "an ONNX file": (Kind.ONNX, lambda folder: saved(folder / "m.onnx", onnx_model().SerializeToString()), {}),
-    "a package": (Kind.PACKAGE, lambda _: compiled().package(), {}),
-    "a package's file": (Kind.PACKAGE, package_file, {}),
-    "a compiled file": (Kind.COMPILED, compiled_file, {}),
+    "a symbol's JSON": ("symbol", lambda _: symbol().tojson(), {**WITH_WEIGHTS, **WITH_SHAPES}),
+    "a block": ("Gluon block", lambda _: block(), WITH_SHAPES),
+    "ONNX": ("ONNX model", lambda _: onnx_model(), {}),
+    "ONNX as bytes": ("ONNX model", lambda _: onnx_model().SerializeToString(), {}),
+    "an ONNX file": ("ONNX model", lambda folder: saved(folder / "m.onnx", onnx_model().SerializeToString()), {}),
+    "a package": ("package", lambda _: compiled().package(), {}),
+    "a package's file": ("package", package_file, {}),
+    "a compiled file": ("compiled file", compiled_file, {}),
 }
 
 
@@ -95,12 +96,51 @@ MODELS: dict[str, tuple[Kind, Callable[[Path], Any], dict[str, Any]]] = {
 def test_every_kind(name: str, tmp_path: Path) -> None:
     kind, make, arguments = MODELS[name]
     model = make(tmp_path)
-    assert kind_of(model)[0] is kind
+    assert model_of(model).kind == kind
     executable = ngraph_mxnet.compile(model, "CPU", **arguments)
     (result,) = executable(X)
     np.testing.assert_allclose(result, EXPECTED, rtol=1e-5, atol=1e-6)
     shown = repr(executable)
     assert re.fullmatch(r"<\w+ x: (f32\[2,3\]|float32\[2, 3\]) -> \w+: (f32\[2,4\]|float32\[2, 4\])>", shown), shown
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_every_kind(name: str, tmp_path: Path) -> None:
+    kind, make, arguments = MODELS[name]
+    model, sizes = model_of(make(tmp_path), arguments.get("weights")), arguments.get("shapes", {})
+    assert model_of(model) is model
+    assert list(model.inputs()) == ([] if kind == "Gluon block" else ["x"])
+    if kind in ("package", "compiled file"):
+        assert (model.summary() is None) == (kind == "package")
+        with pytest.raises(ConfigError, match=f"found a {kind}, which has none of the model's values"):
+            model.graph({})
+        return
+    assert [array.shape for array in model.weights(sizes).values()] == [(3, 4) if kind == "ONNX model" else (4, 3)]
+    graph, weights, rest = model.first_part(sizes)
+    assert rest is None and model.summary() is None and model.draws(sizes or {"x": (2, 3)}) == {}
+    (result,) = ngraph_mxnet.compile(graph, "INTERPRETER", weights=weights)(X)
+    np.testing.assert_allclose(result, EXPECTED, rtol=1e-5, atol=1e-6)
+
+
+def test_nobody_else_asks_for_the_kind() -> None:
+    package = Path(ngraph_mxnet.__file__).parent
+    asked = re.compile(r"isinstance\([^)]*\b(Graph|Compiled|Package|File|Onnx|Symbol|Block)Model\b|"
+                       r"\.kind [!=]= [\"'](graph|symbol|Gluon block|ONNX model|package|compiled file)\b")
+    assert [path.name for path in package.rglob("*.py") if asked.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("name", ["a graph", "a symbol's file"])
+def test_a_file_of_weights(name: str, tmp_path: Path) -> None:
+    _, make, arguments = MODELS[name]
+    path = str(tmp_path / "m-0000.params")
+    mx.nd.save(path, {"arg:w": mx.nd.array(W)})
+    shapes = arguments.get("shapes")
+    for given in ({"weights": path}, {"params": path}):
+        executable = ngraph_mxnet.compile(make(tmp_path), "CPU", shapes=shapes, **given)
+        np.testing.assert_allclose(executable(X)[0], EXPECTED, rtol=1e-5, atol=1e-6)
+    mx.nd.save(path, [mx.nd.array(W)])
+    with pytest.raises(ModelError, match="can't read parameters by name from "):
+        ngraph_mxnet.compile(make(tmp_path), "CPU", shapes=shapes, params=path)
 
 
 def test_a_block_for_a_range_of_sizes() -> None:
@@ -141,10 +181,12 @@ WRONG: dict[str, tuple[Callable[[Path], Any], dict[str, Any], type[NGraphError],
                                 PackageError, "cut off"),
     "a block without shapes": (lambda _: block(), {}, ModelError, "a Gluon block needs the shapes of its inputs"),
     "a block of another rank": (lambda _: block(), {"shapes": {"x": (2, 4)}}, ModelError, "shapes"),
-    "a block that needs arrays": (lambda _: nn.Lambda(lambda x: x.asnumpy()), WITH_SHAPES, ModelError,
+    "a block that needs arrays": (lambda _: nn.HybridLambda(lambda _, x: x.asnumpy()), WITH_SHAPES, ModelError,
                                   "makes no symbol with weights"),
+    "a block of Python": (lambda _: nn.Lambda(lambda x: x), WITH_SHAPES, ConfigError,
+                          "Lambda is a Block whose Python runs at every call: export a HybridBlock"),
     "a block and weights": (lambda _: block(), {**WITH_SHAPES, **WITH_WEIGHTS}, ConfigError,
-                            "weights= is for graphs, symbols; Gluon blocks hold their own"),
+                            "weights (--params) are for graphs and symbols; Gluon blocks hold their own"),
     "ONNX and weights": (lambda _: onnx_model(), WITH_WEIGHTS, ConfigError, "ONNX models hold their own"),
     "a graph and shapes": (lambda _: parse_graph(TEXT), WITH_SHAPES, ConfigError, "graphs hold their own"),
     "a package and options": (lambda _: compiled().package(), {"threads": 2}, ConfigError, "takes no options"),
@@ -168,9 +210,9 @@ def test_what_was_compiled_for_another_backend(tmp_path: Path) -> None:
 
 
 def test_what_is_compiled_is_not_exported_or_quantised(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is compiled already: export the model itself"):
+    with pytest.raises(ConfigError, match="found a compiled file, which has none of the model's values"):
         ngraph_mxnet.export(compiled_file(tmp_path), tmp_path / "again.ngraph")
-    with pytest.raises(ConfigError, match="is compiled already: quantise the model itself"):
+    with pytest.raises(ConfigError, match="found a package, which has none of the model's values"):
         ngraph_mxnet.quantize(compiled().package(), {"x": X})
 
 
@@ -229,9 +271,9 @@ def test_explain_refuses_others(tmp_path: Path) -> None:
     for model in (parse_graph(TEXT), TEXT, compiled_file(tmp_path)):
         with pytest.raises(ConfigError, match="expected a symbol, a Gluon block or an ONNX model"):
             ngraph_mxnet.explain(model)
-    with pytest.raises(ConfigError, match="dtypes are for symbols and Gluon blocks"):
+    with pytest.raises(ConfigError, match=r"dtypes \(--dtype\) are for symbols and Gluon blocks"):
         ngraph_mxnet.explain(onnx_model(), dtypes={"x": "float32"})
-    with pytest.raises(ConfigError, match="an ONNX model is not trained"):
+    with pytest.raises(ConfigError, match="ONNX models are not trained"):
         ngraph_mxnet.explain_training(onnx_model(), {})
     with pytest.raises(ModelError, match="a Gluon block needs the shapes"):
         ngraph_mxnet.explain(block())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 
 
 class NGraphError(Exception):
@@ -57,21 +56,6 @@ class DistributedError(NGraphError):
 def unreadable(path: object, error: Exception) -> ModelError:
     """The error for a model's file that can't be read, or is no text."""
     return ModelError(f"can't read {path}: {getattr(error, 'strerror', None) or error}")
-
-
-def require_shapes(shapes: Any, what: str = "symbol", option: str = "--shape data=1,3,224,224") -> None:
-    """Raises ModelError: there are none, of a symbol or a Gluon block."""
-    if not shapes:
-        inputs = "data inputs" if what == "symbol" else "inputs, in its order"
-        raise ModelError(f"a {what} needs the shapes of its {inputs}: shapes={{'data': (1, 3, 224, 224)}} as an "
-                         f"argument, {option} on the command line")
-
-
-def require_weights(weights: Any, name: str = "params") -> None:
-    """Raises ModelError: a symbol has none; `name`: the argument that gives them."""
-    if weights is None:
-        raise ModelError(f"a symbol needs its weights: {name}= as an argument, --params MODEL-0000.params on the "
-                         "command line")
 
 
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import glob
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed, unreadable
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.base.rendered import Rendered, bold, jsonable, line, notice, table
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.frontends.mxnet.importer import (
@@ -92,17 +90,13 @@ class Explanation(Rendered):
         yield from map(notice, self.notices)
 
 
-def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
-            backend: str | None = None, kernels: bool = False, options: Mapping[str, Any] | None = None,
-            ) -> Explanation:
-    """Partition a symbol, or that in a file, as a bind for inference would; see `ngraph_mxnet.explain`."""
+def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None, *, kernels: bool,
+            options: Mapping[str, Any]) -> Explanation:
+    """Partition a symbol as a bind for inference would; see `ngraph_mxnet.explain`."""
     from ngraph_mxnet.plugin.judging import partitioner
 
     planner = get_backend(backend)
-    planner.plan(Graph(), options or {})  # refuses options before any node is judged
-    if kernels:
-        planner.explain([])  # refuses, likewise, if there is nothing to tell
-    symbol = _checked(symbol, shapes, dtypes)
+    check_inputs(symbol, shapes, dtypes)
     text = partitioner.json_of(symbol)
     sparse = why_not_dense(text)
     if sparse is not None:
@@ -110,21 +104,14 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         return Explanation(Partition(planner.name, [Verdict(node.name, node.op, sparse) for node in nodes]))
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     with _inferring(shapes):
-        told = all_dtypes(symbol, dtypes or {})
+        told = all_dtypes(symbol, dtypes)
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found, regions = region_graphs(symbol, types, planner)
         precisions = tuple(planner.precision_of(graph.clone(), {}) for graph, _ in regions)
         details = planner.explain([graph for graph, _ in regions]) if kernels else None
-        plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
+        plans = [planner.plan(graph, {**pins, **options}) for graph, pins in regions]
     return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()),
                        precisions)
-
-
-def _checked(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None) -> Symbol:
-    """The symbol, or that in a file. Raises ModelError: the file is corrupt, or an input's name or dtype is wrong."""
-    found = load_symbol(symbol)
-    check_inputs(found, shapes, dtypes)
-    return found
 
 
 @contextmanager
@@ -150,26 +137,6 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
     found = partition(symbol, nameless, types, backend)
     regions = [(graph, _pins(nameless, cut, backend)) for graph, cut in zip(found.graphs, found.cuts, strict=True)]
     return partitioner.with_names(found.partition, nameless), regions
-
-
-def load_symbol(model: Any) -> Symbol:
-    """The symbol, or that in a file. Raises ModelError: the file can't be read, or is corrupt."""
-    import mxnet as mx
-
-    if not isinstance(model, (str, os.PathLike)):
-        return model
-    path = Path(model)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from None
-    try:
-        parse_symbol(text)  # MXNet's own parser crashes on some corrupt files
-        return mx.sym.load_json(text)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
-    except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't load {path}: {brief(error)}") from None
 
 
 def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
@@ -226,17 +193,17 @@ def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[
                  for bucket in plan), seconds
 
 
-def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
-                   dtypes: DTypes | None = None, *, backend: str | None = None) -> RangeExplanation:
+def explain_shapes(symbol: Symbol, shapes: Shapes, axes: Mapping[str, Sequence[int]],
+                   dtypes: DTypes, backend: str | None) -> RangeExplanation:
     """Explain what a bind of the symbol would compile for ranges of sizes; see `ngraph_mxnet.explain_shapes`."""
     from ngraph_mxnet.plugin.judging import partitioner
     from ngraph_mxnet.plugin.judging.partitioner import partition
 
     planner = get_backend(backend)
-    symbol = _checked(symbol, shapes, dtypes)
+    check_inputs(symbol, shapes, dtypes)
     given = {name: tuple(shape) for name, shape in shapes.items()}
     nameless = NamelessGraph(partitioner.json_of(symbol))
-    told = all_dtypes(symbol, dtypes or {})
+    told = all_dtypes(symbol, dtypes)
 
     def regions(sizes: Shapes) -> _Regions:
         types = {name: (sizes.get(name), told.get(name)) for name in {**sizes, **told}}
@@ -393,13 +360,12 @@ class TrainingExplanation(Rendered):
                       f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
 
 
-def explain_training(symbol: Symbol | str | Path, shapes: Shapes,
-                     dtypes: DTypes | None = None) -> TrainingExplanation:
+def explain_training(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> TrainingExplanation:
     """Explain what training would compile of the symbol; see `ngraph_mxnet.explain_training`. The programs are
     compiled, and the backward half of a model that is one program is run on zeros."""
-    symbol = _checked(symbol, shapes, dtypes)
+    check_inputs(symbol, shapes, dtypes)
     with _inferring(shapes):
-        types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes or {})
+        types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes)
     trained = [name for name in symbol.list_arguments()
                if name not in shapes and not name.endswith("label") and np.dtype(types[name][1]).kind == "f"]
     return _explained(symbol, types, trained)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ngraph_mxnet.base.errors import ModelError, listed
 from ngraph_mxnet.frontends.mxnet.importer import weights_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
-from ngraph_mxnet.ir.sizes import Dim, at_hand, evaluate, symbols_in
 from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.plugin.arrays import brief
 
@@ -49,36 +48,12 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
 
 
 def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The shape of every input, from those that `check_inputs` found to be enough; where sizes are symbols, those that
-    are not given are for the sizes at hand."""
-    return {**_inferred(symbol, at_hand_shapes(shapes)), **{name: tuple(shape) for name, shape in shapes.items()}}
-
-
-def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The shapes with numbers for symbols: the sizes at hand, which nothing is assumed of."""
-    return {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}
-
-
-def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
-    """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
-    symbols = symbols_in(*shapes.values())
-    now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
-           for atom in size.symbols}
-    found = _inferred(symbol, at_hand_shapes(shapes))
-    names = set[str]()
-    for atom in symbols:
-        other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
-        moved = {name: tuple(evaluate(size, other) for size in shape) for name, shape in shapes.items()}
-        names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
-    return sorted(names - set(shapes))
-
-
-def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """Infer the shapes of all inputs, by name. The inference is partial, because MXNet infers no shape of outputs
-    behind `while_loop` and `cond`."""
-    arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    """The shape of every input, from those that `check_inputs` found to be enough. The inference is partial, because
+    MXNet infers no shape of outputs behind `while_loop` and `cond`."""
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    arguments, _, states = symbol.infer_shape_partial(**given)
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
-    return dict(zip(names, [*arguments, *states], strict=True))
+    return {**dict(zip(names, [*arguments, *states], strict=True)), **given}
 
 
 def is_whole(shape: Sequence[int] | None) -> bool:

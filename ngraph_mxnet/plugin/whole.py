@@ -1,24 +1,23 @@
-"""A symbol and its weights, from files, from a Gluon block, or random: as one graph, and profiled."""
+"""MXNet's models as its objects: a symbol with its weights, and a Gluon block, which is made one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import prod, sqrt
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, require_shapes
-from ngraph_mxnet.frontends.mxnet.importer import import_symbol, weights_of
-from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
-from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.ranges import has_ranges
-from ngraph_mxnet.plugin.arrays import brief, settled
-from ngraph_mxnet.plugin.explain import all_dtypes, explain, load_symbol, region_graphs
-from ngraph_mxnet.plugin.inference import at_hand_shapes, check_inputs, inferred_shapes, shapes_that_change
+from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, listed
+from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
+from ngraph_mxnet.frontends.mxnet.model import SymbolModel, random_weights
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, parse_symbol, read_symbol
+from ngraph_mxnet.ir.ranges import some_shapes
+from ngraph_mxnet.plugin.arrays import brief
+from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
 from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.feeds import SEED, Draw, draws_of, random_array
 
 if TYPE_CHECKING:
@@ -26,228 +25,189 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
 
-
-_SEED = 7
-
-Shapes = Mapping[str, Sequence[int]]
+    from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
+    from ngraph_mxnet.program.ranges import RangeExplanation
 
 
-def random_weights(shapes: Shapes) -> dict[str, np.ndarray]:
-    """By name, in float32."""
-    rng = np.random.default_rng(_SEED)
-    return {name: _random(rng, name, tuple(shape)).astype(np.float32) for name, shape in shapes.items()}
+class LiveSymbolModel(SymbolModel):
+    """A symbol as MXNet's object. MXNet tells its shapes and dtypes, also behind operators that have no rule, and runs
+    those operators."""
 
+    def symbol(self, sizes: Sizes) -> Symbol:
+        """Return MXNet's object. `sizes`: shapes of the inputs, which a symbol does not need. Raises ModelError: a file
+        can't be read, or is corrupt."""
+        return self._symbol
 
-def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of a scale that keeps activations near one: a value that overflows or dies out may take other time."""
-    if name.endswith(("gamma", "var")):
-        return rng.uniform(0.8, 1.2, shape)
-    if name.endswith(("beta", "mean", "bias")):
-        return rng.uniform(-0.2, 0.2, shape)
-    return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
-
-
-def read_params(params: Any) -> dict[str, Any]:
-    """The arrays of a file or a mapping, by name without `arg:` and `aux:`. Raises ModelError: the file can't be
-    read."""
-    import mxnet as mx
-
-    try:
-        found = mx.nd.load(os.fspath(params)) if isinstance(params, (str, os.PathLike)) else params
-        return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}
-    except (mx.base.MXNetError, AttributeError) as error:
-        raise ModelError(f"can't read parameters by name from {params}: {brief(error)}") from None
-
-
-def read_weights(path: str | os.PathLike[str], wanted: Shapes) -> dict[str, NDArray]:
-    """Read the weights of these names and shapes. A label, which inference does not read, may be missing. Raises
-    ModelError: the file can't be read, or lacks one, or has it in another shape."""
-    found = read_params(path)
-    missing = sorted(name for name in set(wanted) - set(found) if not name.endswith("label"))
-    if missing:
-        raise ModelError(f"{path} has no {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")
-    for name, shape in wanted.items():
-        if name in found and found[name].shape != tuple(shape):
-            raise ModelError(f"{path}: {name} is {found[name].shape}, the model expects {tuple(shape)}")
-    return {name: found[name] for name in wanted if name in found}
-
-
-def graph_of(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, str],
-             weights: Mapping[str, np.ndarray]) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a whole symbol, and its parameters among `weights`. Raises UnsupportedError: a node
-    can't be lowered; the text names it and the reason."""
-    found = inferred_shapes(symbol, shapes)
-    types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
-    types.update({name: str(array.dtype) for name, array in weights.items()})
-    graph = import_symbol(symbol.tojson(remove_amp_cast=False), found, types)
-    held = {parameter.name for parameter in graph.parameters}
-    return graph, {name: array for name, array in weights.items() if name in held}
-
-
-class WholeSymbol:
-    """A symbol and its weights, of which graphs for sets of shapes are made."""
-
-    def __init__(self, symbol: Symbol, weights: Mapping[str, Any], dtypes: Mapping[str, str] | None = None) -> None:
-        self.symbol = symbol
-        self.weights = read_params(weights)
-        self._dtypes = dict(dtypes or {})
-
-    @staticmethod
-    def of_files(model: str | os.PathLike[str], params: str | os.PathLike[str] | None, shapes: Shapes,
-                 dtypes: Mapping[str, str] | None = None, *, random: bool = False) -> WholeSymbol:
-        """Load a WholeSymbol from `model-symbol.json` and `model-0000.params`.
-
-        Args:
-            shapes: of the data inputs, of one set.
-            random: draw the weights that no file holds.
-
-        Raises:
-            ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
-        """
-        symbol = load_symbol(model)
-        check_inputs(symbol, shapes, dtypes)
-        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
-        weights: dict[str, Any] = random_weights(wanted) if random else {}
-        if params is not None:
-            weights.update(read_weights(params, wanted))
-        return WholeSymbol(symbol, weights, dtypes)
-
-    @staticmethod
-    def of_block(block: Any, shapes: Shapes, dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
-        """Build a WholeSymbol from a Gluon block. `shapes` names the block's inputs in order. The shapes of its
-        parameters may still be open. Raises ModelError: it can't be made a symbol, or its parameters have no values."""
+    @cached_property
+    def _symbol(self) -> Symbol:
         import mxnet as mx
 
-        numpy_like = mx.util.is_np_array()
-        dtypes = dtypes or {}
+        if hasattr(self.source, "tojson"):
+            return self.source
+        text = os.fspath(self.path) if self.path else str(self.source)
+        read_symbol(text)  # MXNet's own parser crashes on some corrupt files
         try:
-            inputs = [mx.sym.var(name) for name in shapes]
-            found = block(*(each.as_np_ndarray() for each in inputs) if numpy_like else inputs)
-            if any(parameter._deferred_init for parameter in block.collect_params().values()):
-                zeros = (mx.np if numpy_like else mx.nd).zeros
-                block(*(zeros(shape, dtype=dtypes.get(name, "float32")) for name, shape in shapes.items()))
-            weights = {name: parameter.list_data()[0] for name, parameter in block.collect_params().items()}
-        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-            raise ModelError(f"{type(block).__name__} called with {listed(shapes)} makes no symbol with weights: "
-                             f"{error}") from error
-        flat = _flat(found)
-        return WholeSymbol(flat[0] if len(flat) == 1 else mx.sym.Group(flat), weights, dtypes)
+            return mx.sym.load(text) if self.path else mx.sym.load_json(text)
+        except mx.base.MXNetError as error:
+            raise ModelError(f"MXNet can't load {self.path or 'the symbol'}: {brief(error)}") from None
 
-    def graph(self, backend: str, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
-        """For a set of shapes, and the weights that it reads. Where sizes are symbols, guards are in force, which know
-        sizes at hand.
+    @cached_property
+    def graph_of_symbol(self) -> SymbolGraph:
+        return parse_symbol(self._symbol.tojson(remove_amp_cast=False))
 
-        Raises:
-            ModelError: a shape or a weight is missing or does not fit.
-            UnsupportedError: naming all nodes that can't be lowered, or that `backend` does not run, with the reasons.
-        """
-        require_shapes(shapes)
-        check_inputs(self.symbol, at_hand_shapes(shapes), self._dtypes)
-        wanted = {name for name in inferred_shapes(self.symbol, shapes) if name not in shapes}
-        missing = sorted(name for name in wanted - set(self.weights) if not name.endswith("label"))
-        if missing:
-            raise ModelError(f"no weights for {listed(missing)}")
-        weights = {name: settled(array) if hasattr(array, "asnumpy") else np.asarray(array)
-                   for name, array in self.weights.items() if name in wanted}
+    def in_mxnet(self) -> LiveSymbolModel:
+        return self
+
+    def with_random_weights(self, sizes: Shapes) -> LiveSymbolModel:
+        """Labels are drawn, too, and whatever a file of weights lacks of them."""
+        self.require_sizes(sizes)
+        symbol = self._symbol
+        check_inputs(symbol, sizes, self.dtypes)
+        wanted = {name: shape for name, shape in inferred_shapes(symbol, sizes).items() if name not in sizes}
+        weights = {**random_weights(wanted), **self._fitting(wanted)}
+        return LiveSymbolModel(symbol, weights, self.dtypes, self.path)
+
+    def _fitting(self, wanted: Shapes) -> dict[str, Any]:
+        """The weights of these names and shapes. A label may be missing, and so may all if none were given. Raises
+        ModelError: one is missing, or has another shape."""
+        found, file = self.weights({}), self.given_weights
+        is_file = isinstance(file, (str, os.PathLike))
+        missing = sorted(name for name in wanted.keys() - found.keys() if not name.endswith("label"))
+        if missing and self.has_weights:
+            raise ModelError((f"{file} has no " if is_file else "no weights for ") + listed(missing))
+        held = {name: found[name] for name in wanted if name in found}
+        for name, array in held.items():
+            if is_file and array.shape != tuple(wanted[name]):
+                raise ModelError(f"{file}: {name} is {array.shape}, the model expects {tuple(wanted[name])}")
+        return held
+
+    def reference(self, given: Any) -> Any:
+        return Model.reference(self, given)
+
+    def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
+        """For a symbol that MXNet runs in part, return what the regions say that the backend would run."""
+        from ngraph_mxnet.plugin.explain import all_dtypes, region_graphs
+
+        symbol = self.symbol(sizes)
+        check_inputs(symbol, sizes, self.dtypes)
         try:
-            graph, weights = graph_of(self.symbol, shapes, self._dtypes, weights)
-        except UnsupportedError as error:
-            lines = self._refused(shapes, backend) or [str(error)]
-            from ngraph_mxnet.program.export import listing  # imports the compiler
+            return draws_of(self._imported(sizes, {}))
+        except NGraphError:
+            told = all_dtypes(symbol, self.dtypes)
+        found: dict[str, Draw] = {}
+        for graph, _ in region_graphs(symbol, {name: (tuple(sizes[name]), told.get(name)) for name in sizes},
+                                      get_backend(backend))[1]:
+            found |= {name: draw for name, draw in draws_of(graph).items() if name in sizes}
+        return found
 
-            raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
-        read = {value for node in graph.nodes for value in node.inputs}
-        graph.parameters = [value for value in graph.parameters  # a label is not read
-                            if value.name in shapes or value.name in weights or value in read]
-        if has_ranges(shapes):
-            self._refuse_changing(graph, shapes)
-        for value, name in zip(graph.results, self.symbol.list_outputs(), strict=True):
-            value.name = name
-        return graph, weights
+    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int) -> Any:
+        """In MXNet, with regions of the backend's, with random inputs, and random weights if none are given."""
+        if arrays:
+            raise ConfigError("inputs (--input) are for other models; a symbol is profiled on random inputs")
+        os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
+        backend = get_backend()  # MXNet would run the model alone if there were none
+        executor = self._bound(sizes)
 
-    def _refuse_changing(self, graph: Graph, shapes: Shapes) -> None:
-        """Refuse that MXNet infers from a range the shape of an input: it is for the sizes at hand."""
-        changing = set(shapes_that_change(self.symbol, shapes)) & {value.name for value in graph.parameters}
-        if changing:
-            raise ModelError(f"the shape of {listed(sorted(changing))} changes with sizes that are ranges: give it")
+        def forward() -> None:
+            for output in executor.forward(is_train=False):
+                output.wait_to_read()
 
-    def _refused(self, shapes: Shapes, backend: str) -> list[str]:
-        found = explain(self.symbol, at_hand_shapes(shapes), self._dtypes, backend=backend).partition
-        return [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found.verdicts if not verdict.supported]
+        details = self.verdicts(sizes, None, kernels=True, options={}).details  # the bind may have compiled nothing
+        return backend.profile(forward, rounds, details)
+
+    def _bound(self, sizes: Shapes) -> Executor:
+        """MXNet's executor, which holds the weights and random inputs. Raises ModelError: MXNet refuses the model."""
+        import mxnet as mx
+
+        weights, symbol = self.with_random_weights(sizes).weights(sizes), self._symbol
+        try:
+            executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in sizes.items()})
+        except (mx.base.MXNetError, RuntimeError, ValueError) as error:
+            raise ModelError(f"MXNet can't bind {self.path or 'the symbol'} with {dict(sizes)}: "
+                             f"{brief(error)}") from None
+        arrays = {**executor.arg_dict, **executor.aux_dict}
+        random = np.random.default_rng(SEED)
+        draws = self.draws(sizes)
+        drawn = {name: random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name)) for name in sizes}
+        for name, values in {**weights, **drawn}.items():
+            arrays[name][:] = values
+        return executor
+
+    def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool,
+                 options: Mapping[str, Any]) -> Explanation:
+        from ngraph_mxnet.plugin.explain import explain
+
+        return explain(self.symbol(sizes), sizes, self.dtypes, backend, kernels=kernels, options=options)
+
+    def range_verdicts(self, sizes: Shapes, axes: Mapping[str, Sequence[int]],
+                       backend: str | None) -> RangeExplanation:
+        from ngraph_mxnet.plugin.explain import explain_shapes
+
+        return explain_shapes(self.symbol(sizes), sizes, axes, self.dtypes, backend)
+
+    def training_verdicts(self, sizes: Shapes) -> TrainingExplanation:
+        from ngraph_mxnet.plugin.explain import explain_training
+
+        return explain_training(self.symbol(sizes), sizes, self.dtypes)
 
 
-def data_inputs(symbol: Symbol, weights: Mapping[str, Any]) -> list[str]:
-    """The names of a symbol's inputs that no weights are, in order, without labels, which inference does not read."""
-    graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
-    held = {name.removeprefix("arg:").removeprefix("aux:") for name in weights}
-    held.update(graph.nodes[index].name for index in weights_of(graph))  # one that is missing is an error of its own
-    return [name for name in symbol.list_inputs() if name not in held and not name.endswith("label")]
+class BlockModel(LiveSymbolModel):
+    """A Gluon block, which holds its weights. It is called with symbols when its first shapes are known: these name its
+    inputs in order, and the shapes of its parameters may be open until then."""
+
+    kind = "Gluon block"
+    takes = ("shapes", "dtypes")
+    needs_sizes = "inputs, in its order"
+    has_weights = True
+    with_random_weights = Model.with_random_weights  # type: ignore[assignment]
+    _traced: tuple[Symbol, dict[str, NDArray]] | None = None
+
+    def symbol(self, sizes: Sizes) -> Symbol:
+        """Raises ConfigError: the block is not hybrid. Raises ModelError: there are no shapes, the block can't be made
+        a symbol, or its parameters have no values."""
+        if self._traced is None:
+            self.require_sizes(sizes)
+            self._traced = _trace(self.source, some_shapes([sizes]), self.dtypes)
+        return self._traced[0]
+
+    @property
+    def _symbol(self) -> Symbol:
+        return self.symbol({})
+
+    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+        self.symbol(sizes)
+        return super().graph(sizes, backend)
+
+    def inputs(self) -> Mapping[str, Sequence[Any]]:
+        return {}
+
+    def weights(self, sizes: Sizes) -> Mapping[str, Any]:
+        self.symbol(sizes)
+        assert self._traced is not None
+        return self._traced[1]
 
 
-def is_block(model: Any) -> bool:
-    """True if `model` is a Gluon block that makes symbols."""
-    from mxnet.gluon import HybridBlock
+def _trace(block: Any, shapes: Shapes, dtypes: Mapping[str, Any]) -> tuple[Symbol, dict[str, NDArray]]:
+    """The symbol that the block makes, and its parameters' values, by name."""
+    import mxnet as mx
 
-    if type(model).__mro__[-2].__name__ == "Block" and not isinstance(model, HybridBlock):
-        raise ConfigError(f"{type(model).__name__} is a Block whose Python runs at every call: export a HybridBlock")
-    return isinstance(model, HybridBlock)
+    if type(block).__mro__[-2].__name__ == "Block" and not isinstance(block, mx.gluon.HybridBlock):
+        raise ConfigError(f"{type(block).__name__} is a Block whose Python runs at every call: export a HybridBlock")
+    numpy_like = mx.util.is_np_array()
+    try:
+        inputs = [mx.sym.var(name) for name in shapes]
+        found = block(*(each.as_np_ndarray() for each in inputs) if numpy_like else inputs)
+        if any(parameter._deferred_init for parameter in block.collect_params().values()):
+            zeros = (mx.np if numpy_like else mx.nd).zeros
+            block(*(zeros(shape, dtype=dtypes.get(name, "float32")) for name, shape in shapes.items()))
+        weights = {name: parameter.list_data()[0] for name, parameter in block.collect_params().items()}
+    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f"{type(block).__name__} called with {listed(shapes)} makes no symbol with weights: "
+                         f"{error}") from error
+    flat = _flat(found)
+    return flat[0] if len(flat) == 1 else mx.sym.Group(flat), weights
 
 
 def _flat(found: Any) -> list[Symbol]:
     """The symbols of a block's outputs, which may be nested lists."""
     return [one for each in found for one in _flat(each)] if isinstance(found, (list, tuple)) else [found]
-
-
-def draws_of_symbol(symbol: Symbol, shapes: Shapes, dtypes: Mapping[str, Any],
-                    backend: str | None = None) -> dict[str, Draw]:
-    """Return what `draws_of` says, for the inputs of these shapes. For a symbol that MXNet runs in part, return what
-    the regions say that the backend would run."""
-    try:
-        return draws_of(graph_of(symbol, shapes, dtypes, {})[0])
-    except NGraphError:
-        told = all_dtypes(symbol, dtypes)
-    found: dict[str, Draw] = {}
-    for graph, _ in region_graphs(symbol, {name: (tuple(shapes[name]), told.get(name)) for name in shapes},
-                                  get_backend(backend))[1]:
-        found |= {name: draw for name, draw in draws_of(graph).items() if name in shapes}
-    return found
-
-
-def profile_model(model: str | Path, shapes: Shapes, params: str | Path | None = None, *,
-                  rounds: int = 20) -> Any:
-    """Bind the model for the backend NGRAPH, with the weights in `params` or random ones, and run it `rounds` times.
-
-    MXNET_SUBGRAPH_BACKEND must name NGRAPH.
-
-    Returns:
-        What `Backend.profile` gives.
-
-    Raises:
-        ConfigError: the backend has no kernels to tell of.
-        ModelError: the files are corrupt, don't fit, or MXNet can't infer the model's shapes.
-    """
-    executor = _bind(model, shapes, params)
-
-    def forward() -> None:
-        for output in executor.forward(is_train=False):
-            output.wait_to_read()
-
-    details = explain(model, shapes, kernels=True).details  # the bind may have compiled nothing
-    return get_backend().profile(forward, rounds, details)
-
-
-def _bind(model: str | Path, shapes: Shapes, params: str | Path | None) -> Executor:
-    import mxnet as mx
-
-    whole = WholeSymbol.of_files(model, params, shapes, random=True)
-    try:
-        executor = whole.symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
-    except (mx.base.MXNetError, RuntimeError, ValueError) as error:
-        raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {brief(error)}") from None
-    arrays = {**executor.arg_dict, **executor.aux_dict}
-    random = np.random.default_rng(SEED)
-    draws = draws_of_symbol(whole.symbol, shapes, {})
-    drawn = {name: random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name)) for name in shapes}
-    for name, values in {**whole.weights, **drawn}.items():
-        arrays[name][:] = values
-    return executor

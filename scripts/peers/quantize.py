@@ -60,8 +60,8 @@ def write_onnxruntime(prefix: str, batch: int) -> None:
 def write_ngraph(prefix: str, batch: int) -> None:
     """`PREFIX-bN-recipe.json`."""
     import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
+    from ngraph_mxnet.frontends.model import model_of
     from ngraph_mxnet.passes.base import PassManager
-    from ngraph_mxnet.plugin.whole import WholeSymbol
     from ngraph_mxnet.program.compile import compile as compile_graph
     from ngraph_mxnet.quantisation.apply import Recipe, calibrate, observed, outline_of
     from ngraph_mxnet.quantisation.calibration import Calibration
@@ -69,8 +69,7 @@ def write_ngraph(prefix: str, batch: int) -> None:
 
     samples = _samples(prefix, batch)
     shapes = {"data": samples.shape[1:]}
-    whole = WholeSymbol.of_files(f"{prefix}-symbol.json", f"{prefix}-0000.params", shapes)
-    graph, weights = whole.graph("CPU", shapes)
+    graph, weights, _ = model_of(f"{prefix}-symbol.json", f"{prefix}-0000.params").first_part(shapes)
     PassManager(pipeline()).run(graph)
     watched, names = observed(graph)
     executable = compile_graph(watched, "CPU", weights)

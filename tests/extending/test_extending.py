@@ -256,6 +256,25 @@ def test_nothing_of_this_package_is_from_outside() -> None:
     """)
 
 
+def test_a_kind_of_model(tmp_path: Path) -> None:
+    """An object of the kind is taken in place of a model."""
+    print(run(f"""
+        from toy_model import MatrixModel
+
+        matrix, x = np.arange(12, dtype="f4").reshape(3, 4), np.ones((2, 4), "f4")
+        close(ngraph_mxnet.compile(MatrixModel(matrix), "CPU", shapes={{"x": (2, 4)}})(x)[0], x @ matrix.T)
+        close(ngraph_mxnet.compile(MatrixModel(matrix), "CPU", shapes={{"x": ("1..8", 4)}})(x)[0], x @ matrix.T)
+        assert ngraph_mxnet.verify(MatrixModel(matrix), shapes={{"x": (2, 4)}}).agrees
+        ngraph_mxnet.export(MatrixModel(matrix), {str(tmp_path / "matrix.ngraph")!r}, x=(2, 4))
+        close(ngraph_mxnet.compile({str(tmp_path / "matrix.ngraph")!r}, "CPU")(x)[0], x @ matrix.T)
+        for wrong in (dict(weights={{"w": matrix}}), dict(dtypes={{"x": "f4"}})):
+            try:
+                ngraph_mxnet.compile(MatrixModel(matrix), "CPU", **wrong)
+            except ngraph_mxnet.NGraphError as error:
+                assert "linear maps hold their own" in str(error), error
+    """))
+
+
 # ---- how little it takes ----------------------------------------------------------------------------------
 
 
@@ -318,7 +337,7 @@ def test_toys_use_public_names_only() -> None:
 
 SECTIONS = {"op": "toy_op.py", "pass": "toy_pass.py", "kernel": "toy_kernel.py", "microkernel": "toy_microkernel.py",
             "backend": "toy_target", "device": "toy_devices", "rule for an MXNet operator": "toy_mxnet_rule.py",
-            "rule for an ONNX operator": "toy_onnx_rule.py"}
+            "rule for an ONNX operator": "toy_onnx_rule.py", "kind of model": "toy_model.py"}
 """What the guide says how to add, and the toy that does."""
 
 
@@ -340,7 +359,8 @@ def test_the_guide_shows_the_toys_entry_point() -> None:
 
 WITNESSES = {"op": "adaptive_avg_pool", "pass": "default_bias", "kernel": "element_positions",
              "microkernel": "depthwise3x3_s", "rule for an MXNet operator": "khatri_rao",
-             "rule for an ONNX operator": "MelWeightMatrix", "backend": "HybridBackend", "device": "nnp-i-1150"}
+             "rule for an ONNX operator": "MelWeightMatrix", "backend": "HybridBackend", "device": "nnp-i-1150",
+             "kind of model": "OnnxModel"}
 """One of each that is there, by a word that the files which know of it have."""
 
 

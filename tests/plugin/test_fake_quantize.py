@@ -15,10 +15,10 @@ from mxnet.gluon import nn
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.base.errors import CalibrationError, ConfigError
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.plugin.binding import environment
 from ngraph_mxnet.plugin.binding.gluon_blocks import of_block
-from ngraph_mxnet.plugin.whole import WholeSymbol
 from ngraph_mxnet.program.compile import compile as compile_graph
 from ngraph_mxnet.quantisation.apply import RESIDUAL, Recipe, Scale, calibrate, observed, products
 from ngraph_mxnet.quantisation.calibration import Calibration
@@ -31,7 +31,7 @@ needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str
 
 def graph_of(net: Any, x: np.ndarray) -> Any:
     shapes = {"data": x.shape}
-    return WholeSymbol.of_block(net, shapes).graph("CPU", shapes)
+    return model_of(net).graph(shapes, "CPU")()
 
 
 def recipe_of(net: Any, x: np.ndarray) -> Recipe:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mxnet_helpers import mx, needs_library
 
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.plugin.arrays import settled
-from ngraph_mxnet.plugin.whole import WholeSymbol
 
 pytestmark = needs_library
 
@@ -55,6 +55,6 @@ def test_a_block_is_read_when_its_calls_have_ended(read_slowly) -> None:
     weight = block.weight.data()
     weight.wait_to_read()
     ended = read_slowly(weight)
-    _, weights = WholeSymbol.of_block(block, {"data": (1, 4)}).graph("CPU", {"data": (1, 4)})
+    _, weights = model_of(block).graph({"data": (1, 4)}, "CPU")()
     assert ended
     np.testing.assert_array_equal(weights[block.weight.name], weight.asnumpy())

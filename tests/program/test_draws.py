@@ -8,10 +8,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.plugin.whole import draws_of_symbol
 from ngraph_mxnet.program.executable import Port
 from ngraph_mxnet.program.feeds import MASK, Draw, draws_of, fitting_inputs, random_inputs
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
@@ -100,4 +100,4 @@ def test_two_inputs_together_say_nothing() -> None:
 def test_of_a_symbol_that_mxnet_runs_in_part_the_regions_say() -> None:
     ids = mx.sym.Embedding(DATA, TABLE, input_dim=30, output_dim=4)
     symbol = mx.sym.broadcast_add(mx.sym.relu(ids), mx.sym.random.normal(shape=(1, 1, 4)))
-    assert draws_of_symbol(symbol, {"data": (2, 3)}, {}, "CPU") == {"data": Draw(0, 29)}
+    assert model_of(symbol).draws({"data": (2, 3)}, "CPU") == {"data": Draw(0, 29)}

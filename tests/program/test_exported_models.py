@@ -17,7 +17,7 @@ from onnx_models import network
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.plugin.whole import WholeSymbol
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.artefact import Artefact, load
 
 TEAMS = (1, 2, 5)
@@ -43,7 +43,7 @@ def block_of(name: str) -> tuple[mx.gluon.HybridBlock, tuple[int, ...]]:
 
 
 def compiled(block: mx.gluon.HybridBlock, shapes: Mapping[str, tuple[int, ...]], isa: str) -> Any:
-    graph, weights = WholeSymbol.of_block(block, shapes).graph("CPU", shapes)
+    graph, weights = model_of(block).graph(shapes, "CPU")()
     return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa)
 
 
@@ -154,7 +154,7 @@ def test_all_refusals_of_an_onnx_model_are_listed(tmp_path: Path) -> None:
     ({"data": 3}, ConfigError, "data=3: expected a shape"),
     ({"data": [(1, 3), (1, 3)]}, ConfigError, "two sets of shapes are the same"),
     ({"data": [(1, 3), (2, 3)], "b": [(1,), (2,), (3,)]}, ConfigError, "differ in length: data 2, b 3"),
-    ({"data": (1, 3), "weights": {"w": 1}}, ConfigError, "holds its own weights"),
+    ({"data": (1, 3), "weights": {"w": 1}}, ConfigError, "Gluon blocks hold their own"),
     ({"data": (1, 3), "isas": ["avx9"]}, ConfigError, "no instruction set avx9"),
     ({"data": (1, 3), "more": (1, 3)}, ModelError, "called with data, more makes no symbol"),
 ])

@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.base.errors import ConfigError, PackageError
-from ngraph_mxnet.plugin.whole import WholeSymbol
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.artefact import load
 from ngraph_mxnet.program.backend import unlike
 from ngraph_mxnet.quantisation.apply import Recipe, Scale
@@ -52,7 +52,7 @@ def test_each_instruction_set_gives_what_it_gives_compiled(block: mx.gluon.Hybri
     for isa, ending in zip(every, endings, strict=True):
         products = {name for name in names[isa] if "contraction" in name}
         assert products and all(name.endswith(ending) for name in products)
-    graph, weights = WholeSymbol.of_block(block, {"data": SHAPE}).graph("CPU", {"data": SHAPE})
+    graph, weights = model_of(block).graph({"data": SHAPE}, "CPU")()
     wanted = ngraph_mxnet.compile(graph, "CPU", weights=weights)(data())[0]
     for isa in available(_core.cpu_features()):
         result = run(of(found, isa), [data()])[0]
@@ -99,7 +99,7 @@ def test_without_a_recipe_it_is_no_file_of_int8(block: mx.gluon.HybridBlock, tmp
 
 def test_an_executable_is_for_its_instruction_set(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:
     """Others have other weights, which are no longer there."""
-    graph, weights = WholeSymbol.of_block(block, {"data": SHAPE}).graph("CPU", {"data": SHAPE})
+    graph, weights = model_of(block).graph({"data": SHAPE}, "CPU")()
     compiled = ngraph_mxnet.compile(graph, "CPU", weights=weights, **INT8)
     best = available(_core.cpu_features())[0]
     with pytest.raises(PackageError, match=f"quantised for {best}: save it for this instruction set alone"):

@@ -56,10 +56,10 @@ def model(request: pytest.FixtureRequest,
 
 
 def in_process(block: mx.gluon.HybridBlock, isa: str, x: np.ndarray) -> np.ndarray:
-    from ngraph_mxnet.plugin.whole import WholeSymbol
+    from ngraph_mxnet.frontends.model import model_of
 
     shapes = {"data": x.shape}
-    graph, weights = WholeSymbol.of_block(block, shapes).graph("CPU", shapes)
+    graph, weights = model_of(block).graph(shapes, "CPU")()
     return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa)(x)[0]
 
 

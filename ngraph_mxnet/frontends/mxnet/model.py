@@ -1,106 +1,40 @@
-"""An MXNet model as a symbol and its weights, of which graphs for sets of shapes are made, without MXNet."""
+"""An MXNet model: a symbol and its weights, from files or text, read and lowered without MXNet.
+
+What MXNet itself must do (run the model in part, tell types of operators that have no rule) is in `plugin/whole.py`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from math import prod, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed, require_shapes
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.base.registry import loaded
+from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
 from ngraph_mxnet.frontends.mxnet.importer import data_variables, import_symbol, refusals
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.types import element_type
-from ngraph_mxnet.program.backend import Backend
-from ngraph_mxnet.program.export import listing
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.compile import Ranged, Weighted
+from ngraph_mxnet.program.feeds import Draw, draws_of
 
-Shapes = Mapping[str, Sequence[Any]]
-"""Of the data inputs, by name; sizes may be symbols."""
+LIVE = "ngraph_mxnet.plugin.whole:LiveSymbolModel"
+"""The same model as MXNet's object."""
+SETTLED = "ngraph_mxnet.plugin.arrays:settled"
 _SEED = 7
 
 
-class SymbolModel:
-    """A symbol with its weights, by name; `told` is what messages call the weights."""
-
-    def __init__(self, symbol: SymbolGraph, weights: Mapping[str, Any], dtypes: Mapping[str, Any] | None = None, *,
-                 told: str = "the weights") -> None:
-        self.symbol, self.weights, self._told = symbol, dict(weights), told
-        self._dtypes = {name: _dtype_name(name, dtype) for name, dtype in (dtypes or {}).items()}
-
-    @staticmethod
-    def of_files(model: str | os.PathLike[str], params: str | os.PathLike[str] | Mapping[str, Any] | None,
-                 dtypes: Mapping[str, Any] | None = None) -> SymbolModel:
-        """Read `model-symbol.json` and `model-0000.params`.
-
-        Raises:
-            ModelError: a file can't be read, or a dtype is none.
-        """
-        told = "the weights" if params is None or isinstance(params, Mapping) else os.fspath(params)
-        weights = {} if params is None else read_params(params)
-        return SymbolModel(read_symbol(model), weights, dtypes, told=told)
-
-    def inputs(self) -> list[str]:
-        """The names of the data, in order: no weights, and no labels, which inference does not read."""
-        return [name for name in data_variables(self.symbol) if name not in self.weights]
-
-    def graph(self, shapes: Shapes, backend: Backend, *, random: bool = False) -> tuple[Graph, dict[str, np.ndarray]]:
-        """For a set of shapes, and the weights that it reads. Where sizes are symbols, guards are in force.
-
-        Args:
-            random: draw the weights that there are not.
-
-        Raises:
-            ModelError: a shape or a weight is missing or does not fit.
-            UnsupportedError: naming all nodes that can't be lowered, or that `backend` does not run, with the reasons.
-        """
-        require_shapes(shapes)
-        names = [node.name for node in self.symbol.arguments()]
-        unknown = sorted({*shapes, *self._dtypes} - set(names))
-        if unknown:
-            raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
-        known = {name: array.shape for name, array in self.weights.items() if name in names}
-        types = {name: str(self.weights[name].dtype) for name in known}
-        try:
-            graph = import_symbol(self.symbol, {**known, **shapes}, {**self._dtypes, **types})
-        except UnsupportedError as error:
-            found = refusals(self.symbol, {**known, **shapes}, {**self._dtypes, **types}, backend)
-            lines = [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found] or [str(error)]
-            raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
-        read = {value for node in graph.nodes for value in node.inputs}
-        graph.parameters = [value for value in graph.parameters  # a label is not read
-                            if value.name in shapes or value.name in known or value in read]
-        self._refuse_changing(graph, shapes)
-        return graph, self._weights_of(graph, shapes, random=random)
-
-    def _weights_of(self, graph: Graph, shapes: Shapes, *, random: bool) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng(_SEED)
-        found, missing = {}, []
-        for value in graph.parameters:
-            if value.name in self.weights:
-                found[value.name] = np.asarray(self.weights[value.name])
-            elif value.name not in shapes and random:
-                found[value.name] = _random(rng, value.name, value.shape).astype(value.type.element.numpy)
-            elif value.name not in shapes and not value.name.endswith("label"):
-                missing.append(value.name)
-        if missing:
-            raise ModelError(f"{self._told} lack {listed(missing)}")
-        return found
-
-    def _refuse_changing(self, graph: Graph, shapes: Shapes) -> None:
-        changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
-        if changing:
-            raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
-
-
-def _dtype_name(name: str, dtype: Any) -> str:
-    try:
-        return str(element_type(dtype).numpy)
-    except (KeyError, TypeError):
-        raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
+def random_weights(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Weights of these shapes by name, in float32."""
+    rng = np.random.default_rng(_SEED)
+    return {name: _random(rng, name, tuple(shape)).astype(np.float32) for name, shape in shapes.items()}
 
 
 def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -110,3 +44,141 @@ def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.n
     if name.endswith(("beta", "mean", "bias")):
         return rng.uniform(-0.2, 0.2, shape)
     return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
+
+
+class SymbolModel(Model):
+    """An MXNet symbol: its JSON, or a file of that; with weights by name or in a file."""
+
+    kind = "symbol"
+    takes: ClassVar[tuple[str, ...]] = ("weights", "shapes", "dtypes")
+    needs_sizes = "data inputs"
+    prepares = True
+    verified = "ngraph_mxnet.tools.verifying.symbols:VerifiedSymbol"
+
+    @property
+    def has_weights(self) -> bool:  # type: ignore[override]
+        return self.given_weights is not None
+
+    @cached_property
+    def graph_of_symbol(self) -> SymbolGraph:
+        """Raises ModelError: a file can't be read, or is corrupt."""
+        try:
+            return read_symbol(self.source)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: {error}" if self.path and self.path not in str(error) else str(error)
+                             ) from None
+
+    @cached_property
+    def _weights(self) -> dict[str, Any]:
+        return read_params(self.given_weights or {})
+
+    def weights(self, sizes: Sizes) -> Mapping[str, Any]:
+        return self._weights
+
+    def inputs(self) -> Mapping[str, Sequence[Any]]:
+        """Labels, which inference does not read, are left out."""
+        return {name: () for name in data_variables(self.graph_of_symbol) if name not in self._weights}
+
+    def with_random_weights(self, sizes: Shapes) -> Model:
+        """What a file of weights lacks is drawn, too, in float32."""
+        self.require_sizes(sizes)
+        try:
+            graph = self._imported(sizes, self.weights(sizes))
+        except UnsupportedError:  # the shapes behind an operator that has no rule are MXNet's to tell
+            return self.in_mxnet().with_random_weights(sizes)
+        if self.has_weights:
+            self._require_all(graph, sizes)
+        wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
+        return self.holding({**random_weights(wanted), **self._weights}, None)
+
+    def holding(self, weights: Any, dtypes: Mapping[str, Any] | None) -> Model:
+        return type(self)(self.source, self.given_weights if weights is None else weights, dtypes or self.dtypes,
+                          self.path)
+
+    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+        self.require_sizes(sizes)
+        return self.for_sizes(partial(self._graph, backend), sizes)
+
+    def _graph(self, backend: str | None, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
+        """Where sizes are symbols, guards are in force, which know sizes at hand."""
+        weights = self.weights(shapes)
+        try:
+            graph = self._imported(shapes, weights)
+        except UnsupportedError as error:
+            found = refusals(self.graph_of_symbol, *self._known(shapes, weights), get_backend(backend))
+            lines = [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found] or [str(error)]
+            from ngraph_mxnet.program.export import listing  # imports the compiler
+
+            raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
+        self._require_all(graph, shapes)
+        changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
+        if changing:
+            raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
+        return graph, {value.name: _array(weights[value.name]) for value in graph.parameters if value.name in weights}
+
+    def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
+        """The graph without labels, unless their shapes are told."""
+        names = [node.name for node in self.graph_of_symbol.arguments()]
+        unknown = sorted({*shapes, *self.dtypes} - set(names))
+        if unknown:
+            raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+        graph = import_symbol(self.graph_of_symbol, *self._known(shapes, weights))
+        read = {value for node in graph.nodes for value in node.inputs}
+        graph.parameters = [value for value in graph.parameters
+                            if value.name in shapes or value.name in weights or value in read]
+        return graph
+
+    def _known(self, shapes: Shapes, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The shapes and the dtypes of inputs and weights."""
+        dtypes = {name: _dtype(name, dtype) for name, dtype in self.dtypes.items()}
+        held = {node.name: weights[node.name] for node in self.graph_of_symbol.arguments() if node.name in weights}
+        return ({**{name: tuple(array.shape) for name, array in held.items()}, **shapes},
+                {**dtypes, **{name: str(np.dtype(array.dtype)) for name, array in held.items()}})
+
+    def _require_all(self, graph: Graph, shapes: Shapes) -> None:
+        """Raises ModelError: a weight is missing. A label may be, and so may all if their shapes are given."""
+        missing = [value.name for value in graph.parameters
+                   if value.name not in shapes and value.name not in self.weights(shapes)
+                   and not value.name.endswith("label")]
+        if missing:
+            file = self.given_weights
+            raise ModelError((f"{file} has no " if isinstance(file, (str, os.PathLike)) else "no weights for ")
+                             + listed(missing))
+
+    def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
+        try:
+            return draws_of(self._imported(sizes, self.weights(sizes)))
+        except UnsupportedError:
+            return self.in_mxnet().draws(sizes, backend)
+
+    def in_mxnet(self) -> Model:
+        """The model as an object of MXNet's."""
+        found: Model = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path)
+        return found
+
+    def reference(self, given: Any) -> Any:
+        return self.in_mxnet().reference(given)
+
+    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int) -> Any:
+        return self.in_mxnet().profile(sizes, arrays, rounds)
+
+    def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool, options: Mapping[str, Any]) -> Any:
+        return self.in_mxnet().verdicts(sizes, backend, kernels=kernels, options=options)
+
+    def range_verdicts(self, sizes: Shapes, axes: Mapping[str, Sequence[int]], backend: str | None) -> Any:
+        return self.in_mxnet().range_verdicts(sizes, axes, backend)
+
+    def training_verdicts(self, sizes: Shapes) -> Any:
+        return self.in_mxnet().training_verdicts(sizes)
+
+
+def _array(array: Any) -> np.ndarray:
+    """MXNet's own array, or NumPy's, as NumPy's."""
+    return np.asarray(loaded(SETTLED)(array) if hasattr(array, "asnumpy") else array)
+
+
+def _dtype(name: str, dtype: Any) -> str:
+    try:
+        return str(element_type(dtype).numpy)
+    except (KeyError, TypeError):
+        raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None

@@ -1,10 +1,10 @@
-"""A model that runs on whatever shapes it is called with."""
+"""ONNX models: one as every part of the package takes it, and one that runs on whatever shapes it is called with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
+from ngraph_mxnet.frontends.model import Model as AnyModel
+from ngraph_mxnet.frontends.model import Sizes
 from ngraph_mxnet.frontends.onnx.inputs import (
     ModelPort,
     Shapes,
@@ -23,8 +25,9 @@ from ngraph_mxnet.frontends.onnx.inputs import (
     input_types,
     output_port,
     shape_of,
+    with_models_names,
 )
-from ngraph_mxnet.frontends.onnx.model import MOST_DECLARED_BYTES, Model, require_type
+from ngraph_mxnet.frontends.onnx.model import MOST_DECLARED_BYTES, Model, read_model, require_type, to_array
 from ngraph_mxnet.frontends.onnx.ranges import ModelPrograms, ModelRanges
 from ngraph_mxnet.frontends.onnx.values import (
     Between,
@@ -36,8 +39,10 @@ from ngraph_mxnet.frontends.onnx.values import (
     TensorSequence,
     parts_of,
 )
-from ngraph_mxnet.ir import TensorType, Value
+from ngraph_mxnet.ir import Graph, TensorType, Value
+from ngraph_mxnet.ir.ranges import has_ranges
 from ngraph_mxnet.program.backend import canonical_name, check_options
+from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.compile import compile as compile_graph
 from ngraph_mxnet.program.executable import (
     Executable,
@@ -48,16 +53,71 @@ from ngraph_mxnet.program.executable import (
     described,
     in_order,
 )
+from ngraph_mxnet.program.feeds import Draw
 from ngraph_mxnet.program.program_cache import Made
 
 if TYPE_CHECKING:
+    from ngraph_mxnet.frontends.onnx.explain import OnnxExplanation
     from ngraph_mxnet.frontends.onnx.importer import Imported
     from ngraph_mxnet.frontends.onnx.runners import DividedModel
+    from ngraph_mxnet.program.ranges import RangeExplanation
 
 MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""
 
 Key = tuple[Any, ...]
+
+
+class OnnxModel(AnyModel):
+    """An ONNX model, which holds its weights. A program from the disk runs without the importer: so the methods import
+    it."""
+
+    kind = "ONNX model"
+    verified = "ngraph_mxnet.tools.verifying.onnx_models:VerifiedOnnx"
+
+    @cached_property
+    def model(self) -> Model:
+        """Raises ModelError, UnsupportedError: as `read_model`."""
+        return read_model(self.source)
+
+    def inputs(self) -> Mapping[str, Sequence[Any]]:
+        return {name: type_.dims or () for name, type_ in input_types(self.model).items()}
+
+    def weights(self, sizes: Sizes) -> Mapping[str, Any]:
+        return {tensor.name: to_array(tensor, self.model.folder) for tensor in self.model.proto.graph.initializer}
+
+    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+        from ngraph_mxnet.frontends.onnx.importer import import_whole
+
+        return self.for_sizes(partial(import_whole, self.model), with_models_names(self.model, sizes))
+
+    def first_part(self, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], str | None]:
+        from ngraph_mxnet.frontends.onnx.importer import import_model
+
+        imported = import_model(self.model, sizes, partly=True)
+        return imported.graph, imported.weights, None if imported.rest is None else imported.reason
+
+    def executable(self, sizes: Sizes, backend: str | None, options: Mapping[str, Any]) -> Any:
+        if has_ranges(sizes):
+            return super().executable(sizes, backend, options)
+        return ModelExecutable(self.model, backend, sizes, options)
+
+    def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
+        from ngraph_mxnet.frontends.onnx.importer import draws_of_model
+
+        return draws_of_model(self.model, sizes)
+
+    def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool,
+                 options: Mapping[str, Any]) -> OnnxExplanation:
+        from ngraph_mxnet.frontends.onnx.explain import explain_onnx
+
+        return explain_onnx(self.model, sizes, backend, kernels=kernels, options=options)
+
+    def range_verdicts(self, sizes: Shapes, axes: Mapping[str, Sequence[int]],
+                       backend: str | None) -> RangeExplanation:
+        from ngraph_mxnet.frontends.onnx.explain import explain_onnx_shapes
+
+        return explain_onnx_shapes(self.model, sizes, axes, backend)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.base.rendered import Rendered, bold, counted, facts_table, line, notice, short, table
 from ngraph_mxnet.frontends.onnx.importer import Imported, import_model, unknown_operators
 from ngraph_mxnet.frontends.onnx.inputs import bind_shapes, input_types
-from ngraph_mxnet.frontends.onnx.model import Model, Source, read_model
+from ngraph_mxnet.frontends.onnx.model import Model
 from ngraph_mxnet.frontends.onnx.ranges import named_axes, template_of
 from ngraph_mxnet.frontends.onnx.runners import first_part
 from ngraph_mxnet.frontends.onnx.values import Between, CutError, DataDependentError
@@ -103,13 +103,10 @@ def _counts(title: str, counts: Mapping[str, int]) -> Table:
     return found
 
 
-def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
-                 kernels: bool = False, options: Mapping[str, Any] | None = None) -> OnnxExplanation:
+def explain_onnx(model: Model, shapes: Mapping[str, Sequence[int]], backend: str | None, *, kernels: bool,
+                 options: Mapping[str, Any]) -> OnnxExplanation:
     """Import and optimise the model; see `ngraph_mxnet.explain`."""
     chosen = get_backend(backend)
-    if kernels:
-        chosen.explain([])  # refuses before the model is read, if there is nothing to tell
-    model = read_model(source)
     proto = model.proto.graph
     found = OnnxExplanation(chosen.name, [value.name for value in model.inputs], [v.name for v in proto.output],
                             model.opsets, _descending(node.op_type for node in proto.node),
@@ -120,7 +117,7 @@ def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: s
         found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters])
         if rest is None:
             found = replace(found, outputs=[f"{value.name}: {value.type}" for value in graph.results])
-        plan = chosen.plan(graph.clone(), options or {})
+        plan = chosen.plan(graph.clone(), options)
         details = chosen.explain([graph]) if kernels else None
         chosen.require_support(graph)
         found = replace(found, precision=chosen.precision_of(graph.clone(), {}))
@@ -156,11 +153,10 @@ def _descending(names: Any) -> dict[str, int]:
     return dict(Counter(names).most_common())
 
 
-def explain_onnx_shapes(source: Source, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
-                        backend: str | None = None) -> RangeExplanation:
+def explain_onnx_shapes(model: Model, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
+                        backend: str | None) -> RangeExplanation:
     """Compile the model once for all sizes of these axes of its inputs; see `ngraph_mxnet.explain_shapes`."""
     chosen = get_backend(backend)
-    model = read_model(source)
     types = bind_shapes(model, shapes)
     given = {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}
     if given.keys() != types.keys():

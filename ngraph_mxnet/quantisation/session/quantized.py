@@ -24,8 +24,9 @@ from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, listed
 from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.base.rendered import progress
+from ngraph_mxnet.frontends.model import Model, Sizes, model_of
 from ngraph_mxnet.program.artefact import Summary
-from ngraph_mxnet.program.compile import Ranged, Weighted, compile
+from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.export import compile_to_file
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, calibrate
@@ -48,7 +49,6 @@ from ngraph_mxnet.quantisation.session.samples import (
     Item,
     Measure,
     Metric,
-    Source,
     Stopwatch,
     Subject,
     holds_all,
@@ -56,6 +56,7 @@ from ngraph_mxnet.quantisation.session.samples import (
     items,
     iterated,
     measure_of,
+    names_of,
     relative_error,
     shapes_at_hand,
     usages_of,
@@ -354,10 +355,11 @@ class Quantized:
         shapes: of the inputs, for which it was measured, and is compiled.
     """
 
-    def __init__(self, recipe: Recipe, report: Report, subject: Subject, whole: tuple[Weighted | Ranged, bool],
+    def __init__(self, recipe: Recipe, report: Report, subject: Subject, model: Model, sizes: Sizes,
                  shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """`sizes`: those of `shapes`, or ranges of them, for which `save` compiles."""
         self.recipe, self.report, self.shapes = recipe, report, dict(shapes)
-        self._subject, self._whole = subject, whole
+        self._subject, self._graph, self._prepares = subject, model.graph(sizes, BACKEND), model.prepares
         self._compiled: Executable | None = None
         self._lock = ForkSafeLock()
 
@@ -386,9 +388,9 @@ class Quantized:
         Raises:
             ConfigError, PackageError, OSError, UnsupportedError: as `ngraph_mxnet.export`.
         """
-        graph, prepares = self._whole
-        return compile_to_file(path, [graph], BACKEND, isas=isas, options={"precision": "int8", "recipe": self.recipe},
-                               metadata=metadata, with_references=with_references, prepares=prepares)
+        return compile_to_file(path, [self._graph], BACKEND, isas=isas, options={
+            "precision": "int8", "recipe": self.recipe}, metadata=metadata, with_references=with_references,
+            prepares=self._prepares)
 
     def save_recipe(self, path: str | Path) -> None:
         """Write the recipe as JSON, for NGRAPH_CALIBRATION and `recipe=`. Raises OSError where it can't be written."""
@@ -412,8 +414,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
     """Choose which convolutions and matrix products of a model compute in 8 bits on this CPU, and with which scales.
 
     Args:
-        model: a Gluon HybridBlock; an MXNet symbol, as the object or the path of its `-symbol.json`; an ONNX model, as
-            its path, its bytes or an `onnx.ModelProto`; a `Graph`.
+        model: what `compile` takes, but what is compiled already.
         inputs: samples, all of which are held in memory: a DataLoader, a DataIter or another iterator of arrays, of
             tuples of arrays in the order of the inputs, or of dicts by name; or one array, tuple or dict that holds
             them all along the first axes. One array more than there are inputs is the labels; a dict calls them
@@ -447,23 +448,24 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
     wishes = Wishes(metric, max_drop, method, corrections, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
-    source, found = _read(model, inputs, params, shapes or {}, dtypes)
-    at_hand = shapes_at_hand(found[0], shapes or {}, source.fixed, holds_all(inputs))
-    graph, weights = source.graph(at_hand)[0]()  # type: ignore[operator]
+    source = model_of(model, params, dtypes)
+    source.require_source()
+    source.require_weights()
+    found = _read(source, inputs, shapes or {})
+    at_hand = shapes_at_hand(found[0], shapes or {}, source.inputs(), holds_all(inputs))
+    graph, weights = source.graph(at_hand, BACKEND)()  # type: ignore[operator]
     subject = Subject(graph, weights, threads or config.threads())
     batches = in_batches(found, at_hand, {name: type_.element.numpy for name, type_ in subject.inputs.items()})
     del found  # the batches may be copies
     recipe, report = plan(subject, batches, wishes)
     recipe = replace(recipe, outline=subject.outline())
-    return Quantized(recipe, report, subject, source.graph({**at_hand, **(shapes or {})}), at_hand)
+    return Quantized(recipe, report, subject, source, {**at_hand, **(shapes or {})}, at_hand)
 
 
-def _read(model: Any, inputs: Any, params: Any, shapes: Mapping[str, Any],
-          dtypes: Mapping[str, str] | None) -> tuple[Source, list[Item]]:
-    """The model and the samples, the first of which may tell how the model's inputs are called."""
+def _read(model: Model, inputs: Any, shapes: Mapping[str, Any]) -> list[Item]:
+    """The samples, the first of which may tell how the model's inputs are called."""
     given = iterated(inputs)
     first = list(islice(given, 1))
     if not first:
         raise ConfigError("inputs: found no samples, expected at least one")
-    source = Source.of(model, params, dtypes, shapes, first[0])
-    return source, list(items(chain(first, given), source.inputs))
+    return list(items(chain(first, given), list(model.inputs()) or list(shapes) or names_of(first[0])))

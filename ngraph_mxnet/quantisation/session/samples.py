@@ -13,18 +13,16 @@ import operator
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.api import graphs_of
-from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError, listed, require_weights
-from ngraph_mxnet.frontends.kinds import Kind, kind_of
+from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.program.backend import get_backend
-from ngraph_mxnet.program.compile import Ranged, Weighted, bind_weights, compile
+from ngraph_mxnet.program.compile import bind_weights, compile
 from ngraph_mxnet.program.executable import Executable, InputError, Usage, as_array
 from ngraph_mxnet.quantisation.apply import Numbers, Recipe, observed, outline_of, products
 from ngraph_mxnet.quantisation.calibration import Channels
@@ -317,56 +315,7 @@ def relative_error(outputs: Sequence[Outputs], wanted: Sequence[Outputs]) -> flo
 BACKEND = "CPU"
 
 
-@dataclass(frozen=True)
-class Source:
-    """A model as the caller has it. `inputs`: their names; `fixed`: the sizes that it says of each itself."""
-
-    model: Any
-    params: Any
-    dtypes: Mapping[str, str]
-    inputs: Sequence[str]
-    fixed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(model: Any, params: Any, dtypes: Mapping[str, str] | None, shapes: Mapping[str, Any],
-           example: Any) -> Source:
-        """`example`: an item of the samples, by which the inputs of a Gluon block are counted or named where `shapes`
-        does not. Raises ModelError or ConfigError: the model can't be read, or its weights are missing."""
-        dtypes = dict(dtypes or {})
-        kind, model = kind_of(model)
-        if kind in (Kind.COMPILED, Kind.PACKAGE):
-            raise ConfigError(f"a {kind.value} is compiled already: quantise the model itself")
-        if kind is Kind.GRAPH:
-            held = {name: np.asarray(array) for name, array in (params or {}).items()}
-            own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
-            return Source(model, held, dtypes, list(own), own)
-        if kind is Kind.SYMBOL:
-            from ngraph_mxnet.plugin.whole import data_inputs, load_symbol, read_params
-
-            require_weights(params)
-            symbol = load_symbol(model)
-            weights = read_params(params)
-            return Source(symbol, weights, dtypes, data_inputs(symbol, weights))
-        if kind is Kind.BLOCK:
-            return Source(model, params, dtypes, list(shapes) or _names(example))
-        if params is not None:
-            raise ConfigError("params= is for symbols and graphs; other models hold their weights")
-        from ngraph_mxnet.frontends.onnx.inputs import input_types
-        from ngraph_mxnet.frontends.onnx.model import read_model
-
-        read = read_model(model)
-        types = input_types(read)
-        return Source(model, None, dtypes, list(types), {name: one.dims for name, one in types.items() if one.dims})
-
-    def graph(self, shapes: Mapping[str, Sequence[int | str]]) -> tuple[Weighted | Ranged, bool]:
-        """Return what makes the graph for these shapes, and whether its weights are prepared
-        (`api.graphs_of`)."""
-        one = {} if isinstance(self.model, Graph) else shapes
-        (found,), prepares = graphs_of(self.model, [one], self.params, self.dtypes, BACKEND)
-        return found, prepares
-
-
-def _names(example: Any) -> list[str]:
+def names_of(example: Any) -> list[str]:
     """Return the names of a block's inputs: those of a mapping, or Gluon's names. The last of several arrays is
     labels."""
     if isinstance(example, Mapping):

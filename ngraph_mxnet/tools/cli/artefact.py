@@ -16,7 +16,8 @@ from ngraph_mxnet.api import export_sets
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.base.rendered import progress, table
-from ngraph_mxnet.frontends.kinds import SYMBOL_FILE
+from ngraph_mxnet.frontends import SYMBOL_FILE
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.artefact import ISAS, Summary
 from ngraph_mxnet.program.export import default_isas
 from ngraph_mxnet.program.feeds import SEED
@@ -70,17 +71,16 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
-def compile(model: str, output: Path, params: str | None, sets: _Sets, settings: dict[str, Any], isas: list[str],
-            with_reference: bool, as_json: bool, **given: Any) -> None:
+def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
+            settings: dict[str, Any], isas: list[str], with_reference: bool, as_json: bool, **given: Any) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
     """
-    options.require_symbol(model, params)
     wanted = settings.get("precision") or config.get("NGRAPH_PRECISION")
     try:
         with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
-            summary = export_sets(model, output, sets, weights=params, isas=isas, options=settings,
+            summary = export_sets(model_of(model, params, dtypes), output, sets, isas=isas, options=settings,
                                   with_references=with_reference, on_program=advance, **given)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names

@@ -17,59 +17,27 @@ import numpy as np
 from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.api import explain as explain_model
 from ngraph_mxnet.api import explain_shapes, explain_training
-from ngraph_mxnet.base.errors import ConfigError, require_shapes, require_weights
+from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.base.rendered import table
-from ngraph_mxnet.frontends.kinds import IR_FILE, Kind, is_symbol_file, kind_of
-from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
+from ngraph_mxnet.frontends import IR_FILE
+from ngraph_mxnet.frontends.model import Model, model_of
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
-from ngraph_mxnet.program.artefact import load as load_artefact
 from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.program.compile import compile as compile_graph
-from ngraph_mxnet.program.executable import Executable
-from ngraph_mxnet.program.feeds import Draw, draws_of, fitting_inputs, named_shapes
+from ngraph_mxnet.program.feeds import draws_of, fitting_inputs, named_shapes
 from ngraph_mxnet.tools.cli import options
 from ngraph_mxnet.tools.cli.artefact import show_artefact
 from ngraph_mxnet.tools.cli.options import Shapes, write_whole
 from ngraph_mxnet.tools.debug import Dump, to_dot, to_svg
 
 
-def load_model(model: str, shapes: Shapes, params: str | None, backend: str | None,
-               settings: Mapping[str, Any], *, needs_weights: bool = False) -> Executable | ModelExecutable:
-    """The model, compiled where its shapes are known; a symbol has random weights if it is given none and needs none.
-    Raises NGraphError: as `ngraph_mxnet.compile`; the text names the option that is missing."""
-    options.require_symbol(model, params)
-    if not is_symbol_file(model):
-        return compile_model(model, backend, **settings)
-    require_shapes(shapes, option="--shape data=1,3,224,224 or --input data=FILE.npy")
-    if needs_weights:
-        require_weights(params)
-    from ngraph_mxnet.plugin.whole import WholeSymbol
-
-    whole = WholeSymbol.of_files(model, params, shapes, random=True)
-    return compile_model(whole.symbol, backend, weights=whole.weights, shapes=shapes, **settings)
-
-
-def draws_for(model: str, shapes: Shapes) -> dict[str, Draw]:
-    """What the model in a file does with its inputs, for random ones: nothing of a compiled file, which does not say,
-    and of what MXNet runs in part."""
-    kind, found = kind_of(model)
-    if kind is Kind.GRAPH:
-        return draws_of(found)
-    if kind is Kind.ONNX:
-        from ngraph_mxnet.frontends.onnx.importer import draws_of_model
-        from ngraph_mxnet.frontends.onnx.model import read_model
-
-        return draws_of_model(read_model(found), shapes)
-    if kind is not Kind.SYMBOL:
-        return {}
-    from ngraph_mxnet.plugin.inference import check_inputs
-    from ngraph_mxnet.plugin.whole import draws_of_symbol, load_symbol
-
-    symbol = load_symbol(found)
-    check_inputs(symbol, shapes)
-    return draws_of_symbol(symbol, shapes, {})
+def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: Mapping[str, Any]) -> Any:
+    """Compile the model, with random weights if it needs some and has none. If it says its shapes, it is compiled for
+    those that it is called with. Raises NGraphError: as `ngraph_mxnet.compile`."""
+    return compile_model(model.with_random_weights(shapes), backend, shapes=shapes if model.needs_sizes else None,
+                         **settings)
 
 
 @click.command()
@@ -97,11 +65,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     explanation: Any
     if simulate:
         settings["simulate"] = "1"
-    if dtypes and not is_symbol_file(model):
-        raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
     if train:
-        if not is_symbol_file(model):
-            raise click.UsageError("--train is for symbols: an ONNX model is not trained")
         if backend or kernels or settings or svg or timeline:
             raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
         explanation = explain_training(model, shapes, dtypes)
@@ -141,7 +105,10 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    exe = load_model(model, named_shapes(arrays), params, backend, settings, needs_weights=True)
+    found, shapes = model_of(model, params), named_shapes(arrays)
+    found.require_sizes(shapes)
+    found.require_weights()
+    exe = compiled_model(found, shapes, backend, settings)
     results = exe(fitting_inputs(exe.inputs, arrays, None))
     named = dict(zip((port.name for port in exe.outputs), results, strict=True))
     if output is not None:
@@ -180,21 +147,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     if "threads" in settings:
         os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
-    if is_symbol_file(model):
-        if not shapes:
-            raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
-        if arrays:
-            raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
-        os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-        get_backend()  # MXNet would run the model alone if there were none
-        from ngraph_mxnet.plugin.whole import profile_model
-
-        found = profile_model(model, shapes, params, rounds=rounds)
-    else:
-        exe = load_model(model, shapes, params, None, {})
-        draws = draws_for(model, {**named_shapes(arrays), **shapes})
-        inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
-        found = exe.profile(inputs, rounds=rounds)
+    found = model_of(model, params).profile(shapes, arrays, rounds)
     options.tell(as_json, found)
 
 
@@ -234,15 +187,17 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
             raise click.UsageError(f"{option}, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
-    if kind_of(model)[0] is Kind.COMPILED:
-        show_artefact(load_artefact(model).summary(), Path(model), Path(model).stat().st_size, as_json=False)
+    found = model_of(model, params, dtypes)
+    summary = found.summary()
+    if summary is not None:
+        show_artefact(summary, Path(model), Path(model).stat().st_size, as_json=False)
         return
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
     chosen = get_backend(backend or _USUAL_BACKEND.get(stage))
     passes = _wanted_passes(chosen, after)
-    graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
+    graph, weights, ends_before = found.first_part(shapes)
     if ends_before:
         click.echo(f"the graph ends before {ends_before}", err=True)
     if stage in ("imported", "optimised"):
@@ -267,33 +222,6 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
             write_whole(svg, plan.svg())
         if text or svg is None:
             options.say(plan)
-
-
-def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
-               params: str | None) -> tuple[Graph, Mapping[str, np.ndarray], str | None]:
-    """The graph in a file of any kind, its weights as far as they are known, and of the first part of a model before
-    what it ends. Raises NGraphError: the file is damaged, or an option is missing or not for a file of its kind."""
-    kind, found = kind_of(model)
-    if kind is Kind.SYMBOL:
-        require_shapes(shapes)
-        from ngraph_mxnet.plugin.whole import WholeSymbol, graph_of
-
-        whole = WholeSymbol.of_files(model, params, shapes, dtypes)
-        weights = {name: array.asnumpy() for name, array in whole.weights.items()}
-        return *graph_of(whole.symbol, shapes, dtypes, weights), None
-    if params or dtypes:
-        raise ConfigError("--params and --dtype are for symbols; other models hold their weights and types")
-    if kind is Kind.GRAPH:
-        if shapes:
-            raise ConfigError("--shape is for models; those of a graph are in its types")
-        return found, {}, None
-    if kind is not Kind.ONNX:
-        raise ConfigError(f"{model} is a {kind.value}, expected a model or a graph")
-    from ngraph_mxnet.frontends.onnx.importer import import_model
-    from ngraph_mxnet.frontends.onnx.model import read_model
-
-    imported = import_model(read_model(model), shapes, partly=True)
-    return imported.graph, imported.weights, None if imported.rest is None else imported.reason
 
 
 def _wanted_passes(backend: Backend, after: str | None) -> list[Pass | FixedPoint]:
@@ -351,7 +279,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
 
     chosen = get_backend(backend)
     chosen.check_options(settings)
-    graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
+    graph, weights, ends_before = model_of(model, params, dtypes).first_part(shapes)
     notes = [f"This is the first part of the model, which ends before {ends_before}."] if ends_before else []
     missing = _random_weights(graph, weights)
     if missing:
@@ -368,7 +296,7 @@ def _random_weights(graph: Graph, known: Any) -> dict[str, np.ndarray]:
     missing = [value for value in graph.parameters if value.is_weight and value.name not in known]
     if not missing:
         return {}
-    from ngraph_mxnet.plugin.whole import random_weights
+    from ngraph_mxnet.frontends.mxnet.model import random_weights
 
     made = random_weights({value.name: value.shape for value in missing})
     return {value.name: made[value.name].astype(value.type.element.numpy) for value in missing}

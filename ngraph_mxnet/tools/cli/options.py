@@ -19,7 +19,7 @@ from rich.console import Console
 from ngraph_mxnet.base import variables
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.base.rendered import jsonable
-from ngraph_mxnet.frontends.kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
+from ngraph_mxnet.frontends import IR_FILE, SYMBOL_FILE
 from ngraph_mxnet.ir.ranges import checked_shape
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -138,12 +138,6 @@ def file_error(error: OSError, path: object = "") -> click.ClickException:
     """The error to raise for a file that can't be read or written; `path`: where this error does not tell it."""
     name = error.filename or path
     return click.ClickException(f"{name}: {error.strerror}" if name else str(error))
-
-
-def require_symbol(model: str, params: str | None) -> None:
-    """Raises ConfigError: --params is given of another model."""
-    if params and not is_symbol_file(model):
-        raise ConfigError("--params is for symbols; other models hold their weights")
 
 
 def write_whole(path: Path, text: str) -> None:

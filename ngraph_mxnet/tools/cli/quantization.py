@@ -108,7 +108,6 @@ def quantize(context: click.Context, model: str, samples: Path, params: str | No
 
     A symbol needs --params. Without -o and --recipe nothing is written.
     """
-    options.require_symbol(model, params)
     wanted = (output, "save"), (recipe, "save_recipe"), (plot, "plot")  # the model first, which takes longest to make
     outputs = [(path, write) for path, write in wanted if path is not None]
     _check(outputs)

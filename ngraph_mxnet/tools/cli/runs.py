@@ -22,10 +22,11 @@ import numpy as np
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.base.rendered import facts_table, progress, table
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.tools.cli import options
 from ngraph_mxnet.tools.cli.commands import ARGUMENTS
-from ngraph_mxnet.tools.cli.models import draws_for, load_model
+from ngraph_mxnet.tools.cli.models import compiled_model
 from ngraph_mxnet.tools.cli.options import Shapes, write_whole
 from ngraph_mxnet.tools.experiments import comparison
 from ngraph_mxnet.tools.experiments.comparison import CONFIDENCE, SLOWER, compare_runs
@@ -286,9 +287,10 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
     sizes = {**named_shapes(arrays), **shapes}
-    draws = draws_for(model, sizes)
+    found = model_of(model, params)
+    draws = found.draws(sizes)
     start = time.perf_counter()
-    exe = load_model(model, sizes, params, backend, settings)
+    exe = compiled_model(found, sizes, backend, settings)
     inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3

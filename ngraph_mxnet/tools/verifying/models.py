@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, format_node, value_names
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16, f32
@@ -194,7 +195,22 @@ Shapes = Mapping[str, Sequence[int]]
 INTERPRETER = "interpreter"
 
 
-class Model(ABC):
+@dataclass(frozen=True)
+class Given:
+    """The arguments of `verify`, with arrays and a backend of their names; see there."""
+
+    inputs: Mapping[str, Any]
+    shapes: Shapes
+    params: Any
+    reference_params: Any
+    dtypes: Mapping[str, str]
+    backend: str
+    seed: int
+    of: Any
+    against: str | None
+
+
+class Verified(ABC):
     """A model with weights for our run, weights for the reference's, and inputs for both.
 
     Attributes:
@@ -217,6 +233,11 @@ class Model(ABC):
     """The precision in which the model is compiled already, whatever the options say."""
     note: str | None = None
     """A further remark on how the model runs."""
+
+    @property
+    def model(self) -> Verified:
+        """The model that tells of the reference, which a file was made of."""
+        return self
 
     @abstractmethod
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
@@ -272,8 +293,15 @@ def require_common(weights: Arrays, reference_weights: Arrays) -> None:
                          f"are {listed(weights, next(iter(reference_weights))) or 'none'}")
 
 
-class GraphModel(Model):
+class VerifiedGraph(Verified):
     """A graph; it can be compared with what the interpreter makes of it."""
+
+    @staticmethod
+    def of(model: Model, given: Given) -> VerifiedGraph:
+        """Raises NGraphError: as `Model.graph` and `VerifiedGraph`."""
+        graph, weights, _ = model.first_part(given.shapes)
+        others = model.holding(given.reference_params, None).weights({})
+        return VerifiedGraph(graph, weights, others, given.inputs, given.seed)
 
     def __init__(self, graph: Graph, weights: Arrays, reference_weights: Arrays, arrays: Arrays, seed: int, *,
                  constant: bool = True) -> None:

@@ -11,11 +11,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError
-from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
-from ngraph_mxnet.frontends.onnx.importer import Imported, draws_of_model, import_model
+from ngraph_mxnet.frontends.onnx.executable import ModelExecutable, OnnxModel
+from ngraph_mxnet.frontends.onnx.importer import Imported, import_model
 from ngraph_mxnet.frontends.onnx.inputs import flat_arrays, input_ports, shape_of
 from ngraph_mxnet.frontends.onnx.model import Model as ModelFile
-from ngraph_mxnet.frontends.onnx.model import Source, names_from_outside, read_model, to_array
+from ngraph_mxnet.frontends.onnx.model import names_from_outside, read_model, to_array
 from ngraph_mxnet.frontends.onnx.pieces import type_for
 from ngraph_mxnet.frontends.onnx.reference import (
     import_for_inputs,
@@ -28,12 +28,13 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.program.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.tools.verifying.models import (
     INTERPRETER,
-    Model,
+    Given,
     Point,
     PointArrays,
     Runner,
     Traced,
     TracedGraph,
+    Verified,
     drawn,
     marked_lines,
 )
@@ -90,21 +91,20 @@ class TracedModel(Traced):
         return [node for node in self._model.proto.graph.node if way.intersection(node.output)]
 
 
-class OnnxModel(Model):
+class VerifiedOnnx(Verified):
     """A model, and its reference with the initialisers of another one if there is one."""
 
     framework = "onnxruntime"
 
-    def __init__(self, model: Source, reference_params: Source | None, shapes: Mapping[str, Sequence[int]],
-                 arrays: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, model: OnnxModel, given: Given) -> None:
         """Raises:
             ModelError, UnsupportedError: a model can't be read; an input is missing, or one given belongs to none.
         """
-        self._model = read_model(model)
-        other = None if reference_params is None else read_model(reference_params)
+        self._model, arrays, shapes = model.model, given.inputs, given.shapes
+        other = None if given.reference_params is None else read_model(given.reference_params)
         self._reference = self._model if other is None else with_weights_of(self._model, other)
-        self.draws = draws_of_model(self._model, {**named_shapes(arrays), **shapes})
-        self.inputs = fitting_inputs(input_ports(self._model, shapes), arrays, shapes, seed, self.draws)
+        self.draws = model.draws({**named_shapes(arrays), **shapes})
+        self.inputs = fitting_inputs(input_ports(self._model, shapes), arrays, shapes, given.seed, self.draws)
         self.drawn = drawn(self.inputs, arrays)
         self.output_names = [value.name for value in self._model.proto.graph.output]
 

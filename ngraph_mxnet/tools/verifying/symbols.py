@@ -13,33 +13,24 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
+from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
 from ngraph_mxnet.plugin.judging.judgement import cut_region
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
-from ngraph_mxnet.plugin.whole import (
-    WholeSymbol,
-    data_inputs,
-    draws_of_symbol,
-    graph_of,
-    is_block,
-    load_symbol,
-    random_weights,
-    read_params,
-)
+from ngraph_mxnet.plugin.whole import LiveSymbolModel
 from ngraph_mxnet.program.executable import Port, as_array
 from ngraph_mxnet.program.feeds import named_shapes
 from ngraph_mxnet.tools.verifying.models import (
     INTERPRETER,
     Arrays,
-    GraphModel,
-    Model,
+    Given,
     Point,
     PointArrays,
-    Shapes,
     Traced,
     TracedGraph,
+    Verified,
+    VerifiedGraph,
     marked_lines,
     require_common,
 )
@@ -95,36 +86,8 @@ class TracedSymbol(Traced):
         return part, arrays
 
 
-def symbol_model(model: Any, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
-                 arrays: Arrays, seed: int, backend: str) -> SymbolModel:
-    """Build the model to verify from a symbol, its file or a Gluon block. A model that can't be compiled as a whole is
-    compiled in regions. The arguments and errors are those of `verify`."""
-    if is_block(model):
-        if params is not None:
-            raise ConfigError("params: a Gluon block holds its own weights")
-        names = list(shapes) or [name for name in arrays if not name.startswith("#")] or ["data"]
-        arrays = _named(arrays, names)
-        shapes = {**named_shapes(arrays), **shapes}
-        whole = WholeSymbol.of_block(model, shapes, dtypes)
-    else:
-        if params is None and reference_params is not None:
-            raise ConfigError("the reference has weights and the model has none: params= as an argument, --params "
-                              "on the command line")
-        symbol = load_symbol(model)
-        given = _read_params(params)
-        arrays = _named(arrays, data_inputs(symbol, given))
-        shapes = {**named_shapes(arrays), **shapes}
-        check_inputs(symbol, shapes, dtypes)
-        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
-        whole = WholeSymbol(symbol, given if params is not None else random_weights(wanted), dtypes)
-    found = SymbolModel(whole, _read_params(reference_params), shapes, dtypes, arrays, seed, backend)
-    found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
-                     "random, the same in every run")
-    return found
-
-
-def _read_params(params: Any) -> dict[str, np.ndarray]:
-    return {name: as_array(array, f"weight {name!r}") for name, array in read_params(params or {}).items()}
+def _by_name(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: as_array(array, f"weight {name!r}") for name, array in arrays.items()}
 
 
 def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -138,31 +101,45 @@ def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     return found
 
 
-class SymbolModel(Model):
-    """An MXNet symbol. One that can't be compiled as a whole is compiled in regions, and MXNet runs the rest."""
+class VerifiedSymbol(Verified):
+    """An MXNet symbol, or a Gluon block. One that can't be compiled as a whole is compiled in regions, and MXNet runs
+    the rest."""
 
     framework = "mxnet"
 
-    def __init__(self, whole: WholeSymbol, others: Arrays, shapes: Shapes, dtypes: Mapping[str, str], arrays: Arrays,
-                 seed: int, backend: str) -> None:
-        """`others`: the reference's weights; `shapes`: of the inputs that are no weights. Raises ModelError or
-        InputError: an input is missing, belongs to none or does not fit, or no weight of the reference's is the
-        model's."""
-        self._symbol, self._shapes, self._dtypes = whole.symbol, shapes, dtypes
-        weights = {name: as_array(array, name) for name, array in whole.weights.items()}
-        self._whole: GraphModel | None = None
+    def __init__(self, model: LiveSymbolModel, given: Given) -> None:
+        """Raises:
+            ConfigError: the reference has weights, and the model has none.
+            ModelError, InputError: an input is missing, belongs to none or does not fit, or no weight of the
+                reference's is the model's.
+        """
+        if given.reference_params is not None and not model.has_weights:
+            raise ConfigError("the reference has weights and the model has none: params= as an argument, --params "
+                              "on the command line")
+        names = list(model.inputs()) or list(given.shapes) or [
+            name for name in given.inputs if not name.startswith("#")] or ["data"]
+        arrays, seed, backend, dtypes = _named(given.inputs, names), given.seed, given.backend, model.dtypes
+        shapes = {**named_shapes(arrays), **given.shapes}
+        if not model.has_weights:
+            model, self.weights = model.with_random_weights(shapes), "random, the same in every run"
+        elif given.params is not None:
+            self.weights = "given"
+        others = _by_name(read_params(given.reference_params or {}))
+        self._symbol, self._shapes, self._dtypes = model.symbol(shapes), shapes, dtypes
+        weights = _by_name(model.weights(shapes))
+        self._whole: VerifiedGraph | None = None
         try:
-            graph, held = whole.graph(backend, shapes)
-            self._whole = GraphModel(graph, held, others, arrays, seed, constant=False)
+            graph, held = model.graph(shapes, backend)()  # type: ignore[operator]  # they are numbers
+            self._whole = VerifiedGraph(graph, held, others, arrays, seed, constant=False)
             self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
         except UnsupportedError as error:
             self._reason = str(error)
             self.note = f"It is compiled in regions, and MXNet runs the rest: {error}"
             require_common(weights, others)
-            self.draws = draws_of_symbol(whole.symbol, shapes, dtypes, backend)
+            self.draws = model.draws(shapes, backend)
             self.take([Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
                        for name, shape in shapes.items()], arrays, seed)
-        self.output_names = whole.symbol.list_outputs()
+        self.output_names = self._symbol.list_outputs()
         self._ours = {**weights, **self.inputs}
         self._natives = {**self._ours, **others}
 
@@ -189,7 +166,12 @@ class SymbolModel(Model):
         every = operator_outputs(self._symbol)
         found: Traced
         if self._whole is not None:
-            graph, _ = graph_of(every, self._shapes, self._dtypes, self._whole.weight_arrays)
+            arrays = self._whole.weight_arrays
+            graph = import_symbol(
+                every.tojson(remove_amp_cast=False),
+                {**{name: array.shape for name, array in arrays.items()}, **self._shapes},
+                {**{name: str(np.dtype(dtype)) for name, dtype in self._dtypes.items()},
+                 **{name: str(array.dtype) for name, array in arrays.items()}})
             named = dict(zip(every.list_outputs(), graph.results, strict=True))
             found = TracedGraph(graph, named.items(), [named.get(name) for name in self.output_names],
                                 self._whole.runner(backend, options))

@@ -6,18 +6,15 @@ Compiled files are verified against the model that one was made of, or the resul
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.api import graphs_of
 from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, unreadable
 from ngraph_mxnet.base.rendered import progress
-from ngraph_mxnet.frontends.kinds import Kind, kind_of
+from ngraph_mxnet.frontends.model import FileModel, model_of
 from ngraph_mxnet.ir.graph import Graph, fingerprint
 from ngraph_mxnet.program.artefact import Artefact, Reference, load
 from ngraph_mxnet.program.backend import canonical_name, check_options, get_backend, load_file
@@ -25,7 +22,7 @@ from ngraph_mxnet.program.executable import as_array
 from ngraph_mxnet.program.export import origin_of
 from ngraph_mxnet.program.feeds import SEED
 from ngraph_mxnet.program.program import ProgramSet
-from ngraph_mxnet.tools.verifying.models import INTERPRETER, GraphModel, Model, Point, PointArrays, Shapes, Traced
+from ngraph_mxnet.tools.verifying.models import INTERPRETER, Given, Point, PointArrays, Shapes, Traced, Verified
 from ngraph_mxnet.tools.verifying.report import (
     DEFAULTS,
     Difference,
@@ -113,13 +110,13 @@ class FileRun:
     note = ("The file holds instructions and none of the model's values: if outputs differ, the first value that does "
             "is looked for in the model as it is compiled here.")
 
-    def __init__(self, file: ArtefactFile, model: Model, made: Weighted) -> None:
-        self._file, self._model, self._made = file, model, made
+    def __init__(self, file: ArtefactFile, model: Verified, made: Weighted) -> None:
+        self._file, self.model, self._made = file, model, made
         self.precision = file.precision
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        found = self._file.run(backend, options, self._model.inputs)
-        names = self._model.output_names
+        found = self._file.run(backend, options, self.model.inputs)
+        names = self.model.output_names
         if len(found) != len(names):
             raise ModelError(f"the file gives {len(found)} outputs, and the model {listed(names)}: the file was made "
                              "of another one")
@@ -127,14 +124,14 @@ class FileRun:
 
     def parts_agree(self) -> str:
         try:
-            told = self._file.unlike(self._model.inputs, self._made)
+            told = self._file.unlike(self.model.inputs, self._made)
         except NGraphError as error:
             told = f"of what it was made can't be compared: {error}"
         return ("as it is compiled here the model agrees with the reference, and the file, which "
                 f"{self._file.made_by} made, does not; {told}")
 
 
-class StoredResults(Model):
+class StoredResults(Verified):
     """A file that is compared with the results that it holds, of the machine that made it."""
 
     given = "stored in the file"
@@ -251,9 +248,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     """Run a model compiled and on a reference; if an output differs, find the first value that does.
 
     Args:
-        model: an MXNet symbol, as the object or the path of its `-symbol.json`; a Gluon HybridBlock; an ONNX model, as
-            its path, its bytes or an `onnx.ModelProto`; a `Graph`, its text, or the path of that; or the path of a
-            compiled file.
+        model: what `compile` takes, but a package.
         of: of a compiled file the model that it was made of, which the reference runs, and to which `shapes`, `params`
             and `dtypes` belong; without it, the file is compared with the results that it holds.
         against: `mxnet`, its own operators; `onnxruntime`; or `interpreter`, the definitions of the IR. By default
@@ -278,12 +273,10 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     check_options(name, options)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
-    given = _Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed)
-    kind, read = kind_of(model)
-    if of is not None and kind is not Kind.COMPILED:
-        raise ConfigError(f"of: is for compiled files, and the model is a {kind.value}")
-    ran: Model | FileRun
-    ran, found = _of_file(read, of, against, given) if kind is Kind.COMPILED else (_model(kind, read, given),) * 2
+    source = model_of(model)
+    given = Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed, of, against)
+    ran: Verified | FileRun = source.reference(given)
+    found = ran.model
     against = _reference(found, against)
     precision = ran.precision or get_backend(name).precision(options)
     coarsest = "f16" if precision == "f32" and found.has_halves else precision
@@ -296,8 +289,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         outputs = [(output, compare(_tensor(output, mine), _tensor(output, theirs), allowed))
                    for output, mine, theirs in zip(found.output_names, ours, expected, strict=True)]
         advance()
-    title = Path(model).name if isinstance(model, (str, os.PathLike)) else getattr(model, "name", "")
-    about = Verification(title or type(model).__name__, name, precision, found.reference_title(against),
+    about = Verification(source.title, name, precision, found.reference_title(against),
                          _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
                          str(allowed), outputs, ran.note)
@@ -317,70 +309,28 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     return replace(about, diverging=replace(diverging, differing=found.differing_weights(diverging.parameters)))
 
 
-@dataclass(frozen=True)
-class _Given:
-    arrays: Mapping[str, Any]
-    shapes: Mapping[str, Sequence[int]]
-    params: Any
-    reference_params: Any
-    dtypes: Mapping[str, str]
-    backend: str
-    seed: int
-
-
-def _model(kind: Kind, model: Any, given: _Given) -> Model:
-    if kind in (Kind.PACKAGE, Kind.COMPILED):
-        raise ConfigError(f"found a {kind.value}, which has none of the model's values: verify the model itself")
-    if kind is Kind.GRAPH:
-        if given.shapes or given.dtypes:
-            raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        return GraphModel(model, _by_name(given.params), _by_name(given.reference_params), given.arrays, given.seed)
-    if kind in (Kind.SYMBOL, Kind.BLOCK):
-        from ngraph_mxnet.tools.verifying.symbols import symbol_model
-
-        return symbol_model(model, given.params, given.reference_params, given.shapes, given.dtypes,
-                            given.arrays, given.seed, given.backend)
-    if given.params is not None or given.dtypes:
-        raise ConfigError("params and dtypes are for symbols; an ONNX model holds its weights, and says its inputs' "
-                          "types")
-    from ngraph_mxnet.tools.verifying.onnx_models import OnnxModel
-
-    return OnnxModel(model, given.reference_params, given.shapes, given.arrays, given.seed)
-
-
-def _of_file(path: Any, of: Any, against: str | None, given: _Given) -> tuple[Model | FileRun, Model]:
-    """What is run, and the model that tells of the reference."""
-    file = ArtefactFile(os.fspath(path))
-    if of is None:
-        unused = {"against": against, "inputs": given.arrays, "shapes": given.shapes, "params": given.params,
-                  "reference_params": given.reference_params, "dtypes": given.dtypes}
-        names = [name for name, value in unused.items() if value is not None and value != {}]
+def verified_file(file: FileModel, given: Given) -> StoredResults | FileRun:
+    """Return what is run of a compiled file; its `model` tells of the reference. Raises ConfigError: there is nothing
+    to compare with, or arguments are of a model that is missing."""
+    compiled = ArtefactFile(file.source)
+    if given.of is None:
+        unused = ("against", "inputs", "shapes", "params", "reference_params", "dtypes")
+        names = [name for name in unused if getattr(given, name) not in (None, {})]
         if names:
             raise ConfigError(f"{listed(names)}: of the model that the file was made of, which is missing: of= as an "
                               "argument, --of on the command line")
-        stored = StoredResults(file)
-        return stored, stored
-    kind, model = kind_of(of)
-    if kind is Kind.SYMBOL and given.params is None:
-        raise ConfigError("the weights of the model are missing that the file was made of: params= as an argument, "
-                          "--params MODEL-0000.params on the command line")
-    if kind is not Kind.GRAPH:
-        given = replace(given, shapes={**file.shapes(), **given.shapes})
-    if kind in (Kind.SYMBOL, Kind.BLOCK):
-        given = replace(given, dtypes={**file.dtypes(), **given.dtypes})
+        return StoredResults(compiled)
+    source = model_of(given.of, given.params)
+    source.require_source()
+    source.require_weights()
+    shapes = {**compiled.shapes(), **given.shapes} if "shapes" in source.takes else given.shapes
+    dtypes = {**compiled.dtypes(), **given.dtypes} if "dtypes" in source.takes else given.dtypes
+    source = source.holding(given.params, dtypes)
 
     def made(shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, Mapping[str, Any]]:
-        sets = [{}] if kind is Kind.GRAPH else [shapes]
-        (graph,), _ = graphs_of(of, sets, given.params, given.dtypes, given.backend)
-        assert callable(graph)  # no range: the shapes are numbers
-        return graph()
+        return source.graph(shapes, given.backend)()  # type: ignore[operator]  # no range: the shapes are numbers
 
-    found = _model(kind, model, given)
-    return FileRun(file, found, made), found
-
-
-def _by_name(arrays: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    return {name: as_array(array, f"weight {name!r}") for name, array in (arrays or {}).items()}
+    return FileRun(compiled, source.reference(replace(given, of=None, shapes=shapes, dtypes=dtypes)), made)
 
 
 def _arrays(inputs: Any) -> dict[str, Any]:
@@ -394,7 +344,7 @@ def _arrays(inputs: Any) -> dict[str, Any]:
             for name, array in inputs.items()}
 
 
-def _reference(model: Model, against: str | None) -> str:
+def _reference(model: Verified, against: str | None) -> str:
     possible = [INTERPRETER] if model.framework is None else [model.framework, INTERPRETER]
     if against is None:
         return model.default_reference()
@@ -409,7 +359,7 @@ def _tensor(name: str, array: Any) -> np.ndarray:
     return array
 
 
-def _told(model: Model, seed: int) -> list[str]:
+def _told(model: Verified, seed: int) -> list[str]:
     """Return the origin of each input, as text."""
     told = []
     for name, array in model.inputs.items():

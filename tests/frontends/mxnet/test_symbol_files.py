@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
+import ngraph_mxnet  # makes mxnet importable on current NumPy
 
 # isort: split
 import mxnet as mx
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
-from ngraph_mxnet.frontends.mxnet.model import SymbolModel
+from ngraph_mxnet.frontends.model import Model, model_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import read_symbol
-from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.program.compile import compile as compile_graph
 
 
@@ -57,6 +57,11 @@ def old_net(key: str = "param", version: int | None = None, length: int = 2) -> 
 SHAPES = {"data": (2, 3, 6, 6)}
 
 
+def made(model: Model, shapes: dict[str, tuple[int, ...]] = SHAPES) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph and the weights that it reads."""
+    return model.graph(shapes)()  # type: ignore[operator]  # they are numbers
+
+
 @pytest.mark.parametrize(("key", "version", "length"), [
     ("param", None, 2), ("attr", 800, 2), ("attr", 904, 3), ("attrs", 10000, 3), ("attrs", 10901, 3)])
 def test_symbols_of_all_versions(key: str, version: int | None, length: int, tmp_path: Path) -> None:
@@ -71,9 +76,9 @@ def test_symbols_of_all_versions(key: str, version: int | None, length: int, tmp
     found = read_symbol(tmp_path / "net-symbol.json")
     assert [one.name for one in found.arguments()] == symbol.list_inputs()
 
-    model = SymbolModel.of_files(tmp_path / "net-symbol.json", None)
-    assert model.inputs() == ["data"]
-    graph, weights = model.graph(SHAPES, get_backend("CPU"), random=True)
+    model = model_of(tmp_path / "net-symbol.json")
+    assert list(model.inputs()) == ["data"]
+    graph, weights = made(model.with_random_weights(SHAPES))
     assert [value.name for value in graph.results] == symbol.list_outputs() == ["softmax_output", "best_output"]
     arguments, _, states = symbol.infer_shape(**SHAPES)
     shapes = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()], [*arguments, *states], strict=True))
@@ -92,25 +97,25 @@ def test_symbols_of_all_versions(key: str, version: int | None, length: int, tmp
 
 def saved(folder: Path) -> tuple[Path, Path]:
     (folder / "net-symbol.json").write_text(old_net())
-    _, weights = SymbolModel.of_files(folder / "net-symbol.json", None).graph(SHAPES, get_backend("CPU"), random=True)
+    _, weights = made(model_of(folder / "net-symbol.json").with_random_weights(SHAPES))
     mx.nd.save(str(folder / "net-0000.params"), {f"arg:{name}": mx.nd.array(array) for name, array in weights.items()})
     return folder / "net-symbol.json", folder / "net-0000.params"
 
 
 def test_mistakes(tmp_path: Path) -> None:
     symbol, params = saved(tmp_path)
-    model, backend = SymbolModel.of_files(symbol, params), get_backend("CPU")
+    model = model_of(symbol, params)
     with pytest.raises(ModelError, match="no input is called datum; the inputs: data"):
-        model.graph({"datum": (1, 3, 6, 6)}, backend)
+        made(model, {"datum": (1, 3, 6, 6)})
     with pytest.raises(ModelError, match=r"conv_weight has shape .4, 3, 3, 3., mx:conv Convolution expects .4, 5, 3"):
-        model.graph({"data": (1, 5, 6, 6)}, backend)
+        made(model, {"data": (1, 5, 6, 6)})
     with pytest.raises(ModelError, match=r"fc_weight has shape .3, 64., mx:fc FullyConnected expects .3, 144."):
-        model.graph({"data": (1, 3, 8, 8)}, backend)
+        made(model, {"data": (1, 3, 8, 8)})
     with pytest.raises(ModelError, match="input data: found dtype 'float31', expected one such as float32 or int8"):
-        SymbolModel.of_files(symbol, params, {"data": "float31"})
+        made(model_of(symbol, params, {"data": "float31"}))
     mx.nd.save(str(params), {"arg:conv_weight": mx.nd.zeros((4, 3, 3, 3))})
-    with pytest.raises(ModelError, match=r"net-0000\.params lack conv_bias, bn_beta, bn_moving_mean"):
-        SymbolModel.of_files(symbol, params).graph(SHAPES, backend)
+    with pytest.raises(ModelError, match=r"net-0000\.params has no conv_bias, bn_beta, bn_moving_mean"):
+        made(model_of(symbol, params))
     symbol.write_text("{")
     with pytest.raises(ModelError, match="symbol JSON does not parse"):
         read_symbol(symbol)
@@ -124,7 +129,7 @@ def test_all_that_can_not_be_lowered_is_told(tmp_path: Path) -> None:
                         mx.sym.Correlation(mx.sym.relu(data), data, name="second")])
     net.save(str(tmp_path / "net-symbol.json"))
     with pytest.raises(UnsupportedError) as raised:
-        SymbolModel.of_files(tmp_path / "net-symbol.json", None).graph(SHAPES, get_backend("CPU"))
+        made(model_of(tmp_path / "net-symbol.json"))
     lines = str(raised.value).splitlines()
     assert lines[0] == "the model can't be compiled as a whole:"
     assert [line.split(":")[0] for line in lines[1:]] == ["  first Correlation", "  second Correlation"]
@@ -133,12 +138,11 @@ def test_all_that_can_not_be_lowered_is_told(tmp_path: Path) -> None:
 ALONE = """
 import sys
 sys.modules["mxnet"] = None  # not to be imported
-from ngraph_mxnet.frontends.mxnet.model import SymbolModel
-from ngraph_mxnet.program.backend import get_backend
-from ngraph_mxnet.program.compile import compile
+import ngraph_mxnet
 import numpy as np
-graph, weights = SymbolModel.of_files(*sys.argv[1:3]).graph({"data": (2, 3, 6, 6)}, get_backend("CPU"))
-found = compile(graph, "CPU", weights=weights)(np.ones((2, 3, 6, 6), np.float32))
+compiled = ngraph_mxnet.compile(sys.argv[1], params=sys.argv[2], shapes={"data": (2, 3, 6, 6)})
+found = compiled(np.ones((2, 3, 6, 6), np.float32))
+ngraph_mxnet.export(sys.argv[1], sys.argv[3] + ".ngraph", params=sys.argv[2], data=(2, 3, 6, 6))
 np.save(sys.argv[3], found[0])
 """
 
@@ -148,6 +152,5 @@ def test_without_mxnet(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", ALONE, str(symbol), str(params), str(tmp_path / "found.npy")],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    graph, weights = SymbolModel.of_files(symbol, params).graph(SHAPES, get_backend("CPU"))
-    ours = compile_graph(graph, "CPU", weights=weights)(np.ones(SHAPES["data"], np.float32))[0]
-    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), ours)
+    compiled = ngraph_mxnet.compile(mx.sym.load(str(symbol)), params=str(params), shapes=SHAPES)
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), compiled(np.ones(SHAPES["data"], np.float32))[0])

@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
-from ngraph_mxnet.frontends.onnx.explain import explain_onnx_shapes
 from ngraph_mxnet.tools.cli.commands import main
 
 rng = np.random.default_rng(0)
@@ -156,7 +155,7 @@ def test_explained(tmp_path: Path) -> None:
 def test_sizes_of_one_name_are_explained_as_one(axes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
     """As they are compiled: of a model that names them, none changes without the others."""
     onnx.save(of_one_name(), str(tmp_path / "model.onnx"))
-    (verdict,) = explain_onnx_shapes(str(tmp_path / "model.onnx"), {"x": (2, 4), "y": (2, 4)}, axes).verdicts
+    (verdict,) = ngraph_mxnet.explain_shapes(tmp_path / "model.onnx", {"x": (2, 4), "y": (2, 4)}, axes).verdicts
     assert verdict.inputs == ("x: f32[N,4]", "y: f32[N,4]") and verdict.reason is None and not verdict.assumptions
 
 

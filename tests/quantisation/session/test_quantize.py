@@ -99,10 +99,10 @@ def test_a_bound_that_can_not_be_met_leaves_the_model_in_float(net: nn.HybridSeq
 
 
 def in_graph(net: nn.HybridSequential) -> tuple[Any, ...]:
-    from ngraph_mxnet.plugin.whole import WholeSymbol
+    from ngraph_mxnet.frontends.model import model_of
     from ngraph_mxnet.program.compile import bind_weights
 
-    return bind_weights(*WholeSymbol.of_block(net, {"data": IMAGES.shape}).graph("CPU", {"data": IMAGES.shape})), "CPU"
+    return bind_weights(*model_of(net).graph({"data": IMAGES.shape}, "CPU")()), "CPU"
 
 
 def test_a_layer_of_much_damage_stays_in_float(net: nn.HybridSequential) -> None:
@@ -387,8 +387,8 @@ def test_weights_that_are_missing(net: nn.HybridSequential) -> None:
         quantized(symbol, IMAGES)
     with pytest.raises(ModelError, match="no weights for conv0_bias"):
         quantized(symbol, IMAGES, params={})
-    with pytest.raises(ConfigError, match="params= is for symbols and graphs"):
-        quantized(network(1), IMAGES, params={})
+    with pytest.raises(ConfigError, match="ONNX models hold their own"):
+        quantized(network(1), IMAGES, params={"w": IMAGES})
 
 
 SCRIPT = """

@@ -98,7 +98,7 @@ def test_a_symbol(symbol: list[str], out: str) -> None:
 def test_a_graph(tmp_path: Path, out: str) -> None:
     (tmp_path / "graph.ngraph").write_text(GRAPH)
     assert "f32[2,3,5,6]" in succeeds(str(tmp_path / "graph.ngraph"), "-o", out)
-    assert "those of a graph are in its types" in fails(str(tmp_path / "graph.ngraph"), "-o", out, "--shape", "x=1")
+    assert "graphs hold their own" in fails(str(tmp_path / "graph.ngraph"), "-o", out, "--shape", "x=1")
 
 
 def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_
     ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512,avx_vnni"),
     ("--meta version", "expected KEY=VALUE"),
     ("--precision int4", "int4"),
-    ("--dtype x=int8 --shape x=1,3 --shape b=1,4", "weights and dtypes are for symbols"),
-    ("--shape x=1,3 --shape b=1,4 --params PARAMS", "--params is for symbols"),
+    ("--dtype x=int8 --shape x=1,3 --shape b=1,4", "dtypes (--dtype) are for symbols and Gluon blocks"),
+    ("--shape x=1,3 --shape b=1,4 --params PARAMS", "weights (--params) are for graphs and symbols"),
 ])
 def test_mistakes(arguments: str, message: str, model: str, out: str, tmp_path: Path) -> None:
     (tmp_path / "w.params").touch()

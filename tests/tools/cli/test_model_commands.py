@@ -196,13 +196,13 @@ def test_profile(model: str) -> None:
     (["run", "MODEL", "--input", "MODEL"], "is no .npy or .npz file that can be read"),
     (["run", "MODEL", "--input", "none.npy"], "none.npy is no .npy or .npz file that can be read"),
     (["run", "MODEL", "--input", "X", "--input", "X", "--output", "none/out.npz"], "none/out.npz: No such file"),
-    (["run", "MODEL", "--params", "X"], "--params is for symbols"),
+    (["run", "MODEL", "--params", "X"], "weights (--params) are for graphs and symbols"),
     (["run", "MODEL", "--backend", "toaster"], "no backend 'toaster'"),
     (["run", "X"], "is no ONNX model, or was cut off"),
     (["bench", "MODEL"], "say it with --shape x=D,D,..."),
     (["bench", "MODEL", "--shape", "x=1,4", "--shape", "y=1,4"], "found shape (1, 4)"),
     (["explain", "MODEL"], "give its shape to compile for"),
-    (["explain", "MODEL", "--dtype", "x=float32"], "--dtype is for symbols"),
+    (["explain", "MODEL", "--dtype", "x=float32"], "dtypes (--dtype) are for symbols and Gluon blocks"),
     (["explain", "MODEL", "--kernels", "--backend", "interpreter"], "has no kernels to tell of"),
 ])
 def test_mistakes_are_named(model: str, x: str, arguments: list[str], message: str) -> None:
@@ -233,7 +233,7 @@ def test_symbols(symbol: str, x: str) -> None:
             (["run", symbol, "--input", x], "a symbol needs the shapes of its data inputs"),
             (["run", symbol, "--input", f"data={x}"], "a symbol needs its weights"),
             (["bench", symbol, "--shape", "date=1,3"], "no input is called date"),
-            (["profile", symbol], "a symbol needs those of its data inputs"),
+            (["profile", symbol], "a symbol needs the shapes of its data inputs"),
             (["bench", symbol, "--shape", "data=1,4", "--params", params], "dense_weight is (2, 3), the model")]:
         result = command(*arguments)
         assert result.exit_code != 0

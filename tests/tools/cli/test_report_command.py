@@ -82,8 +82,8 @@ def test_the_first_part_of_a_model_says_so(tmp_path: Path) -> None:
     (["-o", "PAGE", "--backend", "toaster"], 1, "no backend 'toaster'"),
     (["-o", "PAGE", "--option", "speed=1"], 1, "speed"),
     (["-o", "PAGE", "--option", "speed"], 2, "expected NAME=VALUE"),
-    (["-o", "PAGE", "--shape", "x=2,3"], 1, "--shape is for models"),
-    (["-o", "PAGE", "--params", "MODEL"], 1, "--params and --dtype are for symbols"),
+    (["-o", "PAGE", "--shape", "x=2,3"], 1, "shapes (--shape) are for symbols, Gluon blocks and ONNX models"),
+    (["-o", "PAGE", "--params", "MODEL"], 1, "can't read parameters by name"),
     (["-o", "PAGE", "--input", "MODEL"], 2, "file that can be read"),
     (["-o", "PAGE", "--precision", "f99"], 2, "'f99' is not one of"),
 ])

@@ -132,8 +132,8 @@ def test_the_picture_of_every_backends_graph(text: list[str], tmp_path: Path, ba
     (["--stage", "placed", "--backend", "CPU"], 1, "the backend CPU places nothing; such as do: HYBRID"),
     (["--stage", "placed", "--option", "pins=nothing"], 1, "option pins"),
     (["--backend", "toaster"], 1, "no backend 'toaster'"),
-    (["--shape", "x=2,3"], 1, "--shape is for models"),
-    (["--params", "FILE"], 1, "--params and --dtype are for symbols"),
+    (["--shape", "x=2,3"], 1, "shapes (--shape) are for symbols, Gluon blocks and ONNX models"),
+    (["--params", "FILE"], 1, "can't read parameters by name"),
     (["--svg", "none/graph.dot"], 1, "none/graph.dot: No such file"),
 ])
 def test_mistakes_are_named(text: list[str], arguments: list[str], status: int, message: str) -> None:
@@ -148,7 +148,7 @@ def test_damaged_files_are_named(text: list[str], model: list[str], symbol: list
     Path(text[0]).write_bytes(b"\xff\xfe")
     assert "Error: can't read " in command(*text).output
     assert "give its shape" in command(model[0]).output
-    assert "--dtype are for symbols" in command(*model, "--dtype", "x=float32").output
+    assert "dtypes (--dtype) are for symbols" in command(*model, "--dtype", "x=float32").output
     assert "needs the shapes of its data inputs" in command(symbol[0]).output
     assert "no input is called date" in command(symbol[0], "--shape", "date=1,3").output
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, network, value
 
 import ngraph_mxnet
+from ngraph_mxnet.frontends.mxnet.model import random_weights
 from ngraph_mxnet.ir.graph import Graph, make_node
-from ngraph_mxnet.plugin.whole import random_weights
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 BACKEND = "FAULTY"
@@ -84,13 +84,13 @@ class Subject:
 
 
 def of_symbol(name: str, symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Subject:
+    from ngraph_mxnet.frontends.mxnet.importer import import_symbol
     from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
     from ngraph_mxnet.plugin.inference import inferred_shapes
-    from ngraph_mxnet.plugin.whole import graph_of
 
     weights = random_weights({key: shape for key, shape in inferred_shapes(symbol, shapes).items()
                               if key not in shapes})
-    graph, _ = graph_of(symbol, shapes, {}, weights)
+    graph = import_symbol(symbol.tojson(), {**shapes, **{key: array.shape for key, array in weights.items()}})
     parsed = parse_symbol(symbol.tojson())
     readers = {key: [node.origin for node in parsed.operators()
                      if any(parsed.nodes[edge.node].name == key for edge in node.inputs)] for key in weights}

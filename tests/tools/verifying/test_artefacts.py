@@ -17,7 +17,7 @@ from planted_faults import BACKEND
 import ngraph_mxnet
 from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import ConfigError, ModelError, PackageError
-from ngraph_mxnet.plugin.whole import random_weights
+from ngraph_mxnet.frontends.mxnet.model import random_weights
 from ngraph_mxnet.program.executable import InputError
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 
@@ -158,7 +158,7 @@ def test_results_that_are_not_those_that_a_file_holds(folder: Path, own_backend:
     ({}, ConfigError, "holds no results to compare with .*give the model that it was made of"),
     ({"against": "mxnet"}, ConfigError, "against: of the model that the file was made of, which is missing"),
     ({"shapes": {"data": SHAPE}, "params": {"w": 1}}, ConfigError, "shapes, params: of the model"),
-    ({"of": "symbol"}, ConfigError, "the weights of the model are missing"),
+    ({"of": "symbol"}, ModelError, "a symbol needs its weights"),
     ({"of": "file"}, ConfigError, "found a compiled file, which has none of the model's values"),
     ({"of": GRAPH}, ModelError, "file reads data, and the inputs of the model are"),
 ])
