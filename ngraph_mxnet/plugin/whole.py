@@ -159,7 +159,7 @@ class BlockModel(LiveSymbolModel):
     takes = ("shapes", "dtypes")
     needs_sizes = "inputs, in its order"
     has_weights = True
-    with_random_weights = Model.with_random_weights  # type: ignore[assignment]
+    executable, with_random_weights = Model.executable, Model.with_random_weights  # type: ignore[assignment]
     _traced: tuple[Symbol, dict[str, NDArray]] | None = None
 
     def symbol(self, sizes: Sizes) -> Symbol:

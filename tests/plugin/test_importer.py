@@ -225,7 +225,7 @@ def test_results_are_distinct_and_no_parameters() -> None:
 
 
 def test_a_missing_shape_is_named() -> None:
-    with pytest.raises(ModelError, match="no shape for x1"):
+    with pytest.raises(ModelError, match="the shape of x1 is not known"):
         import_symbol(op("dot", (2, 2), (2, 2)).build().tojson(), {"x0": (2, 2)})
 
 

@@ -182,7 +182,7 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
     """
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    closed = inlined(symbol)
+    closed = _with_one_variable_each(inlined(symbol))
     types = [_told(node, shapes, dtypes or {}) for node in closed.arguments()]
     graph, outputs = _lowered(closed, types, name, ())
     for value, head, lowered in zip(graph.results, symbol.heads, closed.heads, strict=True):
@@ -190,6 +190,22 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
         count = next(number for number in itertools.count() if Edge(lowered.node, number) not in outputs)
         value.name = output_name(node, head.output, int(node.attrs["num_outputs"]) if is_open(node) else count)
     return graph
+
+
+def _with_one_variable_each(symbol: SymbolGraph) -> SymbolGraph:
+    """The graph in which variables of one name, which MXNet binds to one array, are one."""
+    first: dict[str, int] = {}
+    for index in symbol.arg_nodes:
+        first.setdefault(symbol.nodes[index].name, index)
+    if len(first) == len(symbol.arg_nodes):
+        return symbol
+    at = {index: first[symbol.nodes[index].name] for index in symbol.arg_nodes}
+
+    def moved(edge: Edge) -> Edge:
+        return replace(edge, node=at.get(edge.node, edge.node))
+
+    nodes = tuple(node.placed(node.index, map(moved, node.inputs)) for node in symbol.nodes)
+    return SymbolGraph(nodes, tuple(first.values()), tuple(map(moved, symbol.heads)))
 
 
 def refusals(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],

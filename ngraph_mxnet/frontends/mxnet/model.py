@@ -86,8 +86,7 @@ class SymbolModel(Model):
             graph = self._imported(sizes, self.weights(sizes))
         except UnsupportedError:  # the shapes behind an operator that has no rule are MXNet's to tell
             return self.in_mxnet().with_random_weights(sizes)
-        if self.has_weights:
-            self._require_all(graph, sizes)
+        self._require_all(graph, sizes)
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
         return self.holding({**random_weights(wanted), **self._weights}, None)
 
@@ -110,10 +109,10 @@ class SymbolModel(Model):
             from ngraph_mxnet.program.export import listing  # imports the compiler
 
             raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
-        self._require_all(graph, shapes)
         changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
         if changing:
             raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
+        self._require_all(graph, shapes)
         return graph, {value.name: _array(weights[value.name]) for value in graph.parameters if value.name in weights}
 
     def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
@@ -135,15 +134,23 @@ class SymbolModel(Model):
         return ({**{name: tuple(array.shape) for name, array in held.items()}, **shapes},
                 {**dtypes, **{name: str(np.dtype(array.dtype)) for name, array in held.items()}})
 
+    def executable(self, sizes: Sizes, backend: str | None, options: Mapping[str, Any]) -> Any:
+        """Weights whose shapes are told are inputs."""
+        told = {*sizes, *data_variables(self.graph_of_symbol)}
+        if not self.has_weights and any(node.name not in told and not node.name.endswith("label")
+                                        for node in self.graph_of_symbol.arguments()):
+            self.require_weights()
+        return super().executable(sizes, backend, options)
+
     def _require_all(self, graph: Graph, shapes: Shapes) -> None:
-        """Raises ModelError: a weight is missing. A label may be, and so may all if their shapes are given."""
-        missing = [value.name for value in graph.parameters
+        """Raises ModelError: weights were given, and one is missing; a label may be."""
+        missing = [] if not self.has_weights else [value.name for value in graph.parameters
                    if value.name not in shapes and value.name not in self.weights(shapes)
                    and not value.name.endswith("label")]
         if missing:
             file = self.given_weights
             raise ModelError((f"{file} has no " if isinstance(file, (str, os.PathLike)) else "no weights for ")
-                             + listed(missing))
+                             + listed(sorted(missing)))
 
     def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
         try:

@@ -281,7 +281,7 @@ def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], 
     """Append the IR of all operators of a graph to what `values` has of its variables; their outputs are added to it.
 
     `before` is called ahead of each operator. `refused` is called with each operator that can't be lowered and the
-    reason; those that read what it gives are left out.
+    reason; of those that read what it gives, with those that have no rule.
 
     Raises:
         UnsupportedError: a node can't be lowered; the text names it and the reason. Or they come to more than `most`
@@ -290,11 +290,14 @@ def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], 
     """
     begin = len(b.graph.nodes)
     for node in symbol.operators():
-        if refused is not None and any(edge not in values and not symbol.nodes[edge.node].is_variable
-                                       for edge in node.inputs):
-            continue
-        before(node)
+        is_cut_off = refused is not None and any(
+            edge not in values and not symbol.nodes[edge.node].is_variable for edge in node.inputs)
+        if not is_cut_off:
+            before(node)
         try:
+            if is_cut_off:
+                _rule(node, rules)
+                continue
             outputs = lower_node(b, node, [read(symbol, values, edge) for edge in node.inputs], halves, rules)
         except UnsupportedError as error:
             if refused is None:
