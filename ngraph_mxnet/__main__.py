@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+from ngraph_mxnet.base import config
 from ngraph_mxnet.base.installation import missing_part
 
 MODULE, SCRIPT = "python -m ngraph_mxnet", "ngraph-mxnet"
@@ -21,6 +22,7 @@ def main(name: str = SCRIPT) -> None:
     problem = None if told else missing_part()
     if problem is not None:
         sys.exit(f"Error: {problem}")
+    config.not_allowed()  # the command tells it as an error, and need not be warned of it
     from ngraph_mxnet.tools.cli.commands import main as commands
 
     commands(prog_name=name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError, only_params, require_mappings
 from ngraph_mxnet.base.forks import collector_paused
 from ngraph_mxnet.frontends.model import Model, Sizes, model_of
 from ngraph_mxnet.ir.graph import Graph
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @collector_paused
-def compile(model: Any, backend: str | None = None, *, weights: Any = None, params: Any = None,
-            shapes: Sizes | None = None, dtypes: Mapping[str, str] | None = None,
+def compile(model: Any, backend: str | None = None, *, params: Any = None, shapes: Sizes | None = None,
+            dtypes: Mapping[str, str] | None = None, weights: Any = None,
             **options: Any) -> Executable | ModelExecutable:
     """Compile a model into something to call with arrays.
 
@@ -32,12 +32,11 @@ def compile(model: Any, backend: str | None = None, *, weights: Any = None, para
         model: a `Graph`, its text, or the path of a file with it; an ONNX model, as its path, its bytes or an
             `onnx.ModelProto`; an MXNet symbol, as the object or the path of its `-symbol.json`; a Gluon HybridBlock; or
             what was compiled before: the path of a compiled file (docs/artefact.md), or a `Package` or its file. MXNet
-            is imported for blocks, and for a symbol's file that leaves the batch of a state open.
+            is imported for blocks alone.
         backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
-        weights: arrays by parameter name, which become constants. A symbol needs those of all its parameters, by the
-            names of `mx.nd.load` with or without `arg:` and `aux:`, or their `.params` file. Other models hold their
-            own.
-        params: the same, by the name that `verify`, `quantize` and the command line give it.
+        params: arrays by parameter name, which become constants, or a `.params` file. A symbol needs those of all its
+            parameters, by the names of `mx.nd.load` with or without `arg:` and `aux:`; of a graph those that have none
+            are inputs. Other models hold their own. `weights` is another name of it.
         shapes: of inputs, by name: of a symbol's data; of a block's inputs, in its order, which get these names; of an
             ONNX model's inputs to fix what it leaves open. Without it an ONNX model is compiled for the shapes that it
             is called with. A size is a number, or a range as `"1..32"`, `"H"` or `"H:8..640"` (docs/shapes.md): the
@@ -56,7 +55,8 @@ def compile(model: Any, backend: str | None = None, *, weights: Any = None, para
         PackageError: what was compiled before is damaged, or not for this machine.
         CalibrationError: the option `recipe` is none, or fits none of the model's layers.
     """
-    asked = model_of(model, weights if params is None else params, dtypes)
+    require_mappings(shapes=shapes, dtypes=dtypes)
+    asked = model_of(model, only_params(params, weights), dtypes)
     asked.check(shapes=shapes)
     found: Executable | ModelExecutable = asked.executable(shapes or {}, backend, options)
     if isinstance(found, Executable) and found.fit is not None and not options.keys().isdisjoint(_OF_A_RECIPE):
@@ -126,16 +126,17 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
     return found
 
 
-def export(model: Any, path: str | Path, *, weights: Any = None, params: Any = None,
+def export(model: Any, path: str | Path, *, params: Any = None,
            shapes: Mapping[str, Any] | None = None, dtypes: Mapping[str, str] | None = None,
            isas: Sequence[str] = (), precision: str | None = None, recipe: Any = None,
-           metadata: Mapping[str, str] | None = None, with_references: bool = False, **inputs: Any) -> None:
+           metadata: Mapping[str, str] | None = None, with_references: bool = False, weights: Any = None,
+           **inputs: Any) -> None:
     """Compile a model as a whole, for every x86-64 CPU, and write the file that the runtime runs.
 
     Args:
         model: what `compile` takes, but what is compiled already.
-        weights, params: of a symbol or a graph, by name, or a symbol's `.params` file; both names mean the same.
-            Parameters of a graph that have none are inputs.
+        params: of a symbol or a graph, by name, or a `.params` file. Parameters of a graph that have none are inputs.
+            `weights` is another name of it.
         inputs: the shape of each input by its name, as `data=(1, 3, 224, 224)`; a list of shapes compiles for each of
             them. A Gluon block's inputs are given in its order, and get these names. Sizes may be ranges, as
             `data=("1..32", 3, "H", "W")` (docs/shapes.md): what is compiled is then for all sizes within, and shapes
@@ -155,9 +156,10 @@ def export(model: Any, path: str | Path, *, weights: Any = None, params: Any = N
         ConfigError: an argument's value is not allowed.
         PackageError, OSError: the file can't be written.
     """
+    require_mappings(shapes=shapes)
     sets = shape_sets({**(shapes or {}), **inputs})
     options = {name: value for name, value in (("precision", precision), ("recipe", recipe)) if value is not None}
-    export_sets(model_of(model, weights if params is None else params, dtypes), path, sets, isas=isas, options=options,
+    export_sets(model_of(model, only_params(params, weights), dtypes), path, sets, isas=isas, options=options,
                 metadata=metadata, with_references=with_references)
 
 

@@ -196,6 +196,18 @@ def warn_of_misspelt() -> None:
             logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant)
 
 
+def not_allowed() -> list[str]:
+    """The messages on the values that are not allowed, which are then no warnings any more."""
+    found = []
+    for variable in TABLE:
+        try:
+            variable.checked()
+        except ConfigError as error:
+            found.append(str(error))
+    _warned.update(found)
+    return found
+
+
 def as_written(value: Any) -> Any:
     """A variable's value as a user writes it: a switch as 0 or 1."""
     return int(value) if isinstance(value, bool) else value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class NGraphError(Exception):
@@ -56,6 +57,22 @@ class DistributedError(NGraphError):
 def unreadable(path: object, error: Exception) -> ModelError:
     """The error for a model's file that can't be read, or is no text."""
     return ModelError(f"can't read {path}: {getattr(error, 'strerror', None) or error}")
+
+
+def require_mappings(**arguments: Any) -> None:
+    """Raises ConfigError: an argument is given that has no names, as a list of sizes."""
+    for name, value in arguments.items():
+        if value is not None and not hasattr(value, "items"):
+            example = {"shapes": "{'data': (1, 3, 224, 224)}", "dtypes": "{'data': 'float32'}",
+                       "axes": "{'data': (0, 2)}"}.get(name, "{'name': array}")
+            raise ConfigError(f"{name}: found {value!r:.80}, expected a dict by the inputs' names, as {name}={example}")
+
+
+def only_params(params: Any, weights: Any) -> Any:
+    """A model's parameters, of which `weights` is the older name. Raises ConfigError: they are given twice."""
+    if params is not None and weights is not None:
+        raise ConfigError("params= and weights= are two names of one argument: give params= alone")
+    return weights if params is None else params
 
 
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:

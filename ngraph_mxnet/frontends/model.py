@@ -40,7 +40,7 @@ READ_PARAMS = "ngraph_mxnet.frontends.mxnet.params:read_params"
 """The classes of models, and the reader of files, that are imported when one comes."""
 
 _TAKERS = {
-    "weights": "weights (--params) are for graphs and symbols",
+    "weights": "params (--params) are for graphs and symbols",
     "shapes": "shapes (--shape) are for symbols, Gluon blocks and ONNX models",
     "dtypes": "dtypes (--dtype) are for symbols and Gluon blocks",
 }

@@ -111,6 +111,8 @@ class Structure:
         self.parameters: list[Value] = []
         self.nodes: list[Node] = []
         self.results: list[Value] = []
+        self.names: list[str] = []
+        """The names of the results, once passes may have put others in their place; see `module.result_names`."""
         self.guards: list[Guard] = []
         """Assumptions about the symbols among the graph's sizes."""
 
@@ -283,7 +285,7 @@ class Graph(Structure):
                                                   origin=parameter.origin)
         for node in self.nodes:
             copy.nodes.append(copied(node, table, dict(node.attrs)))
-        copy.results = [table[v] for v in self.results]
+        copy.results, copy.names = [table[v] for v in self.results], list(self.names)
         copy.guards = list(self.guards)
         return copy
 

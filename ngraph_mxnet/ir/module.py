@@ -122,8 +122,9 @@ def shared_inputs(graph: Graph) -> tuple[Shared, ...]:
 
 
 def result_names(graph: Graph) -> tuple[str, ...]:
-    """Return the names of the graph's results: `output<i>` for a result without a name."""
-    return tuple(value.name or f"output{index}" for index, value in enumerate(graph.results))
+    """Return the names of the graph's results, as they were before passes: `output<i>` for a result without a name."""
+    names = graph.names if len(graph.names) == len(graph.results) else [value.name for value in graph.results]
+    return tuple(name or f"output{index}" for index, name in enumerate(names))
 
 
 def single_step(graph: Graph, called: str = "main") -> Flow:

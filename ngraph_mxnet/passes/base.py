@@ -146,6 +146,8 @@ class PassManager:
         """Run all passes on `graph`, in place. Raises GraphError: `verify_each` is on and a pass left a malformed
         graph."""
         report = Report()
+        if len(graph.names) != len(graph.results):  # rewrites put other values in their place, of two perhaps one
+            graph.names = [value.name for value in graph.results]
         for item in self.passes:
             if item.name in self.disable:
                 continue

@@ -56,7 +56,7 @@ OWN_ERROR = "NGraphSubgraphOp: "
 """The text that the plugin's errors begin with."""
 
 _MOST_LENGTH = 500
-_PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
+_PLACE = re.compile(r"^MXNetError: |\[\d\d:\d\d:\d\d\] \S+: ")
 _TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 
 

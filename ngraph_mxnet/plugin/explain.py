@@ -143,7 +143,12 @@ def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     """The dtype of every input: the partitioner takes float32 for those that it is not told."""
     if not dtypes:
         return {}
-    arguments, _, states = symbol.infer_type(**dtypes)
+    import mxnet as mx
+
+    try:
+        arguments, _, states = symbol.infer_type(**dtypes)
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's types from {dict(dtypes)}: {brief(error)}") from None
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*(arguments or []), *(states or [])], strict=False))
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,22 +77,29 @@ class Submitting:
     _pool: ForkSafePool | None = None
     _starting = ForkSafeLock()
 
-    def run_async(self, *arrays: Any) -> Future[list[np.ndarray]]:
+    def run_async(self, /, *arrays: Any, **named: Any) -> Future[list[np.ndarray]]:
         """A call on another thread, after those asked for before. The arrays must not change until the result is
         there; what the call raises, the future's `result()` raises."""
         with self._starting:
             if self._pool is None:
                 self._pool = ForkSafePool("ngraph", threads=1)
-        return self._pool.submit(self, *arrays)  # type: ignore[arg-type]
+        return self._pool.submit(partial(self, **named) if named else self, *arrays)  # type: ignore[operator,misc,arg-type]
 
 
-def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arrays of a call, given as arrays or as one mapping, one for each port, in order. The arrays are not
-    checked.
+def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """Return the arrays of a call, given as arrays, by name or as one mapping, one for each port, in order. The arrays
+    are not checked.
 
     Raises:
         InputError: the number of arrays, or their names, are not those of the inputs.
     """
+    if named and len(arrays) <= len(inputs):
+        mapping = len(arrays) == 1 and isinstance(arrays[0], Mapping)
+        first = arrays[0] if mapping else dict(zip([port.name for port in inputs], arrays, strict=False))
+        twice = [name for name in first if name in named]
+        if twice:
+            raise InputError(f"{listed(twice)}: found two arrays, expected one for each input")
+        arrays = ({**first, **named},)
     if len(arrays) == 1 and isinstance(arrays[0], Mapping):
         by_name, names = arrays[0], [port.name for port in inputs]
         found = tuple([by_name[name] for name in names if name in by_name])
@@ -191,14 +199,14 @@ class Executable(Submitting, ABC):
         """How many weights are rearranged or computed anew for kernels, and how many bytes they take."""
         return 0, 0
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
-        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
+    def __call__(self, /, *arrays: Any, **named: Any) -> list[np.ndarray]:
+        """Run on arrays in the order of `inputs`, on arrays by name (the first ones may be in order), or on one dict.
 
         Raises:
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
             AuditError: NGRAPH_AUDIT_GUARD is set, and numbers are out of its bounds.
         """
-        checked = self.checked(arrays)
+        checked = self.checked(self.in_order(arrays, named) if named else arrays)
         if self.watch is not None:
             return self.watch.run(getattr(self, "native", None), self.run, checked)
         return self.run(checked)
@@ -279,9 +287,9 @@ class Executable(Submitting, ABC):
         does."""
         return [checked_array(port, array) for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
 
-    def in_order(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    def in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """See the function `in_order`."""
-        return in_order(self.inputs, arrays)
+        return in_order(self.inputs, arrays, named)
 
     def __repr__(self) -> str:
         return described(self)
@@ -294,8 +302,8 @@ class NativeExecutable(Executable):
         super().__init__(inputs, outputs)
         self.native = native
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
-        arrays = self.in_order(arrays)
+    def __call__(self, /, *arrays: Any, **named: Any) -> list[np.ndarray]:
+        arrays = self.in_order(arrays, named)
         results: list[np.ndarray] | None = self.native.call(*arrays) if self.watch is None else None
         return super().__call__(*arrays) if results is None else results
 

@@ -327,4 +327,7 @@ def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequenc
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         raise ModelError(f"the model leaves a dimension open: {port}; say it with --shape {port.name}=D,D,... or give "
                          f"the input with --input {port.name}=FILE.npy")
-    return random_array(random, shape, dtype, draw)
+    try:
+        return random_array(random, shape, dtype, draw)
+    except (MemoryError, ValueError) as error:  # numbers of elements that no memory, or no integer, holds
+        raise ModelError(f"input {port.name!r}: no random array of shape {tuple(shape)} can be made: {error}") from None

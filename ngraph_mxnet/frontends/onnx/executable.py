@@ -178,8 +178,8 @@ class ModelExecutable(Submitting):
     def __repr__(self) -> str:
         return described(self)
 
-    def __call__(self, *arrays: Any) -> list[Any]:
-        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
+    def __call__(self, /, *arrays: Any, **named: Any) -> list[Any]:
+        """Run on arrays in the order of `inputs`, on arrays by name (the first ones may be in order), or on one dict.
 
         DLPack tensors and MXNet's NDArrays are taken, too. A sequence is a list of arrays, an empty optional None.
 
@@ -187,7 +187,7 @@ class ModelExecutable(Submitting):
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
-        ordered, quick = in_order(self.inputs, arrays), self._quick
+        ordered, quick = in_order(self.inputs, arrays, named), self._quick
         if quick is not None:
             results: list[Any] | None = quick(*ordered)
             if results is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError, listed
+from ngraph_mxnet.base.errors import ConfigError, listed, only_params, require_mappings
 from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.base.rendered import progress
 from ngraph_mxnet.frontends.model import Model, Sizes, model_of
@@ -369,13 +369,13 @@ class Quantized:
         given = {"threads": self._subject.threads, "precision": "int8", "recipe": self.recipe, **options}
         return compile(self._subject.graph, BACKEND, **given)
 
-    def __call__(self, *arrays: Any) -> list[Any]:
+    def __call__(self, /, *arrays: Any, **named: Any) -> list[Any]:
         """Run the model, which the first call compiles. Calls from several threads at once are safe. Raises InputError:
         as of `Executable`."""
         with self._lock:
             if self._compiled is None:
                 self._compiled = self.compile()
-        return self._compiled(*arrays)
+        return self._compiled(*arrays, **named)
 
     def save(self, path: str | Path, *, isas: Sequence[str] = (), metadata: Mapping[str, str] | None = None,
              with_references: bool = False) -> Summary:
@@ -410,7 +410,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
              method: str | None = None, corrections: Sequence[str] | None = None, params: Any = None,
              shapes: Mapping[str, Sequence[int | str]] | None = None, dtypes: Mapping[str, str] | None = None,
              threads: int | None = None, keep: Sequence[str] = (), evaluations: int = MOST_EVALUATIONS,
-             only_faster: bool = True, progress: bool = True) -> Quantized:
+             only_faster: bool = True, progress: bool = True, weights: Any = None) -> Quantized:
     """Choose which convolutions and matrix products of a model compute in 8 bits on this CPU, and with which scales.
 
     Args:
@@ -429,7 +429,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
             percentile_99.99 by which the outputs' error is the least on samples that were not calibrated on.
         corrections: of `smoothing`, `equalisation` and `bias` (docs/quantisation.md) those that are made, wherever they
             can be; none where it is empty. By default each with which the outputs' error is less, measured so.
-        params: a symbol's or graph's weights, by name, or a symbol's `.params` file.
+        params: a symbol's or graph's weights, by name, or a symbol's `.params` file; `weights` is another name of it.
         shapes: of the inputs, by name, to compile for; sizes may be ranges (docs/shapes.md), which `save` compiles for.
             By default those of the model, or of the first sample; a batch of 1 where one array holds all samples.
         dtypes: of a symbol's or block's inputs; float32 where not given.
@@ -448,7 +448,8 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
     wishes = Wishes(metric, max_drop, method, corrections, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
-    source = model_of(model, params, dtypes)
+    require_mappings(shapes=shapes, dtypes=dtypes)
+    source = model_of(model, only_params(params, weights), dtypes)
     source.require_source()
     source.require_weights()
     found = _read(source, inputs, shapes or {})

@@ -5,8 +5,11 @@ What the other commands import is imported when one of them is asked for.
 
 from __future__ import annotations
 
+import difflib
+import errno
 import importlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import NGraphError
+from ngraph_mxnet.base.errors import ConfigError, NGraphError
 from ngraph_mxnet.base.rendered import facts_table, jsonable, notice, plainly, table
 from ngraph_mxnet.base.version import __version__
 from ngraph_mxnet.tools.cli import options
@@ -39,7 +42,20 @@ ARGUMENTS = f"{__name__}.arguments"
 
 
 class _Commands(click.Group):
-    """The package's errors end a command with their text alone."""
+    """The package's errors end a command with their text alone, as a lack of memory and a full disk below stdout do."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+            click.echo(f"Error: {options.file_error(error, 'standard output').message}", err=True)
+            sys.exit(1)
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -49,6 +65,13 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"ngraph_mxnet.tools.cli.{_COMMANDS[name]}")
         return getattr(module, name)
+
+    def resolve_command(self, context: click.Context,
+                        args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+        if near and args[0] not in _COMMANDS:
+            context.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(context, args)
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
@@ -60,8 +83,9 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except NGraphError as error:
-            click.echo(f"Error: {error}", err=True)
+        except (NGraphError, MemoryError) as error:
+            what = "there is not enough memory: " if isinstance(error, MemoryError) else ""
+            click.echo(f"Error: {what}{error}", err=True)
             context.exit(_ERROR_STATUS.get(str(context.invoked_subcommand), 1))
 
 
@@ -71,8 +95,9 @@ class _Commands(click.Group):
 def main(context: click.Context) -> None:
     """A graph compiler for MXNet and ONNX models."""
     if context.invoked_subcommand not in _TELL_OF_VARIABLES:
-        for variable in config.VARIABLES.values():
-            variable.checked()  # here, once, as an error
+        for problem in config.not_allowed():
+            raise ConfigError(problem)
+        config.warn_of_misspelt()
 
 
 _UNLIMITED = 10_000

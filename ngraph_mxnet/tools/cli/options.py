@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from functools import reduce, wraps
 from pathlib import Path
@@ -78,13 +79,12 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
         if not separator or Path(value).exists():
             name, path = f"#{place}", value
         found = read_arrays(path)
-        if isinstance(found, np.ndarray):
-            arrays[name] = found
-            continue
-        arrays.update(found)
-        if not name.startswith("#"):
-            raise click.BadParameter(f"{path} holds several arrays, which have names of their own: give it without "
-                                     f"{name}=")
+        if isinstance(found, dict) and not name.startswith("#"):
+            if len(found) != 1:
+                raise click.BadParameter(f"{path} holds {len(found)} arrays, which have names of their own: give it "
+                                         f"without {name}=")
+            found, = found.values()
+        arrays.update({name: found} if isinstance(found, np.ndarray) else found)
     return arrays
 
 
@@ -96,7 +96,8 @@ def read_arrays(path: str | Path, option: str = "") -> np.ndarray | dict[str, np
             return found
         with found:
             return {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError,
+            MemoryError) as error:  # damaged, of a method that Python has not, encrypted, of a size that nothing has
         raise click.BadParameter(f"{option}{path} is no .npy or .npz file that can be read: {error}") from None
 
 

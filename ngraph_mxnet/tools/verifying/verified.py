@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed, unreadable
+from ngraph_mxnet.base.errors import (
+    ConfigError,
+    ModelError,
+    NGraphError,
+    UnsupportedError,
+    listed,
+    only_params,
+    require_mappings,
+    unreadable,
+)
 from ngraph_mxnet.base.rendered import progress
 from ngraph_mxnet.frontends.model import FileModel, model_of
 from ngraph_mxnet.ir.graph import Graph, fingerprint
@@ -244,7 +253,7 @@ REFERENCES = ("mxnet", "onnxruntime", INTERPRETER)
 def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: Any = None,
            shapes: Mapping[str, Sequence[int]] | None = None, params: Any = None, reference_params: Any = None,
            dtypes: Mapping[str, str] | None = None, backend: str | None = None, tolerance: float | None = None,
-           seed: int = SEED, **options: Any) -> Verification:
+           seed: int = SEED, weights: Any = None, **options: Any) -> Verification:
     """Run a model compiled and on a reference; if an output differs, find the first value that does.
 
     Args:
@@ -255,7 +264,8 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
             MXNet for symbols and blocks, ONNX Runtime for ONNX models where it is installed, else the interpreter.
         inputs: arrays by name, or in the model's order; those that are missing are drawn at random.
         shapes: of inputs that are not given, where the model leaves them open.
-        params: of a symbol or a graph, arrays by name, or a symbol's `.params` file; random if not given.
+        params: of a symbol or a graph, arrays by name, or a symbol's `.params` file; random if not given. `weights` is
+            another name of it.
         reference_params: for the reference's run alone, the same of a symbol or graph; of an ONNX model another one,
             whose initialisers it takes.
         dtypes: of a symbol's inputs; float32 where not given.
@@ -273,6 +283,8 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     check_options(name, options)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
+    require_mappings(shapes=shapes, dtypes=dtypes)
+    params = only_params(params, weights)
     source = model_of(model)
     given = Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed, of, against)
     ran: Verified | FileRun = source.reference(given)

@@ -47,6 +47,29 @@ def symbol(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_a_full_disk_below_stdout_is_one_line(symbol: str) -> None:
+    for arguments in (["--help"], ["ops", "relu"], ["explain", symbol, "--shape", "data=1,64"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([sys.executable, "-m", "ngraph_mxnet", *arguments], stdout=full, text=True,
+                                  stderr=subprocess.PIPE, check=False, timeout=120)
+        assert done.returncode == 1
+        assert done.stderr == "Error: standard output: No space left on device\n"
+
+
+def test_the_nearest_command_is_told() -> None:
+    assert "No such command 'explian'. Did you mean 'explain'?" in command("explian").output
+    assert command("zzz").output.endswith("No such command 'zzz'.\n")
+
+
+def test_a_misspelt_variable_is_told_and_a_value_that_is_not_allowed_once(symbol: str) -> None:
+    told = as_a_user("ops", "relu", NGRAPH_PRECISON="bf16")
+    assert told.returncode == 0
+    assert told.stderr == "NGRAPH_PRECISON is set, but there is no such variable: did you mean NGRAPH_PRECISION?\n"
+    told = as_a_user("explain", symbol, NGRAPH_LOG_LEVEL="verbose")
+    assert (told.returncode, told.stderr.count("NGRAPH_LOG_LEVEL")) == (1, 1)
+    assert told.stderr.startswith("Error: ")
+
+
 def test_at_most_eight_names_are_listed_the_nearest_first() -> None:
     names = [f"layer{number}_weight" for number in range(20)] + ["data"]
     assert listed(["a", "b"]) == "a, b" and listed([]) == ""

@@ -173,7 +173,7 @@ def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_
     ("--meta version", "expected KEY=VALUE"),
     ("--precision int4", "int4"),
     ("--dtype x=int8 --shape x=1,3 --shape b=1,4", "dtypes (--dtype) are for symbols and Gluon blocks"),
-    ("--shape x=1,3 --shape b=1,4 --params PARAMS", "weights (--params) are for graphs and symbols"),
+    ("--shape x=1,3 --shape b=1,4 --params PARAMS", "params (--params) are for graphs and symbols"),
 ])
 def test_mistakes(arguments: str, message: str, model: str, out: str, tmp_path: Path) -> None:
     (tmp_path / "w.params").touch()

@@ -234,7 +234,7 @@ def test_symbols(symbol: str, x: str) -> None:
             (["run", symbol, "--input", f"data={x}"], "a symbol needs its weights"),
             (["bench", symbol, "--shape", "date=1,3"], "no input is called date"),
             (["profile", symbol], "a symbol needs the shapes of its data inputs"),
-            (["bench", symbol, "--shape", "data=1,4", "--params", params], "dense_weight has shape (2, 3), mx:dense FullyConnected expects (2, 4)")]:
+            (["bench", symbol, "--shape", "data=1,4", "--params", params], "FullyConnected expects (2, 4)")]:
         result = command(*arguments)
         assert result.exit_code != 0
         assert message in " ".join(result.output.split()), result.output

@@ -74,6 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = np.random.default_rng(2).standard_normal((2, 3, 8, 8)).astype(np.float32)
     np.savez("data.npz", data=images)
     np.savez("x.npz", x=images)
+    np.savez("two.npz", data=images, x=images)
     np.save("x.npy", images)
     np.save("double.npy", images.astype(np.float64))
     np.save("small.npy", images[:, :, :4])
@@ -163,7 +164,7 @@ def test_the_backend_and_its_precision(folder: Path) -> None:
     ([*SYMBOL, "--input", "data=small.npy"], "found shape (2, 3, 4, 8), expected (2, 3, 8, 8)"),
     ([*SYMBOL, "--input", "x.npy", "--input", "x.npy"], "found 2 inputs, expected 1"),
     ([*SYMBOL, "--input", "image=x.npy"], "no input is called image"),
-    ([*SYMBOL, "--inputs", "data=data.npz"], "give it without data="),
+    ([*SYMBOL, "--inputs", "data=two.npz"], "holds 2 arrays, which have names of their own: give it without data="),
     ([*SYMBOL, "--inputs", "text.onnx"], "is no .npy or .npz file"),
     ([*SYMBOL, "--against", "onnxruntime"], "expected one of mxnet, interpreter"),
     ([*SYMBOL, "--backend", "GPU"], "no backend 'GPU'"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,7 @@ OTHERS = """
 nonsense
 --nonsense
 explain
+explian good.onnx
 explain good.onnx more.onnx
 explain good.onnx --shape
 explain good.onnx --shape x
@@ -84,6 +87,12 @@ run good.onnx
 run good.onnx --input missing.npy
 run good.onnx --input garbage.npy
 run good.onnx --input empty.npy
+run good.onnx --input cut.npz
+run good.onnx --input zlib.npz
+run good.onnx --input encrypted.npz
+run good.onnx --input method.npz
+run good.onnx --input huge.npz
+run good-symbol.json --input data=x.npy --params latin.params
 run good.onnx --input folder
 run good.onnx --input y=data.npz
 run good.onnx --input y=x.npy
@@ -107,6 +116,7 @@ bench good.onnx --rounds 0
 bench good.onnx --rounds x
 bench good.onnx --shape x=3,3
 bench good.onnx --threads -1
+bench open.onnx --shape x=100000000000,3
 bench good-symbol.json
 profile compiled.ngraph
 profile good.onnx --rounds 0
@@ -144,6 +154,7 @@ compile good.ngraph -o out.ngraph --shape x=1,3
 compile good-symbol.json -o out.ngraph
 compile good-symbol.json -o out.ngraph --shape data=2,3
 compile good-symbol.json -o out.ngraph --params good.params
+compile good-symbol.json -o out.ngraph --params good.params --shape data=2,3 --dtype data=int32
 compile good-symbol.json -o out.ngraph --params garbage.params --shape data=2,3
 compile compiled.ngraph -o out.ngraph
 quantize good.onnx
@@ -218,7 +229,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / f"{name}.npy", array)
     np.savez(folder / "data.npz", x=np.ones((2, 3), np.float32))
     np.savez(folder / "other.npz", nothing=np.ones((2, 3), np.float32))
+    _damage(folder)
     return folder
+
+
+def _damage(folder: Path) -> None:
+    """Files `.npz` and `.params` of which one thing is wrong."""
+    np.savez_compressed(folder / "whole.npz", x=np.arange(600, dtype=np.float32))
+    whole = (folder / "whole.npz").read_bytes()
+    begin, directory = 30 + len("x.npy"), whole.rindex(b"PK\x01\x02")
+    changed = {"zlib": {begin + 40: 255, begin + 41: 255, begin + 42: 255}, "encrypted": {6: 1, directory + 8: 1},
+               "method": {8: 77, directory + 10: 77}}
+    for name, places in changed.items():
+        content = bytearray(whole)
+        for place, value in places.items():
+            content[place] = value
+        (folder / f"{name}.npz").write_bytes(content)
+    (folder / "cut.npz").write_bytes(whole[:-30])
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**14,)})
+    with zipfile.ZipFile(folder / "huge.npz", "w") as file:
+        file.writestr("x.npy", header.getvalue() + bytes(8))
+    good = (folder / "good.params").read_bytes()
+    (folder / "latin.params").write_bytes(good.replace(b"dense_bias", b"dense_b\xef\xff\xfe"))
 
 
 @pytest.fixture(autouse=True)

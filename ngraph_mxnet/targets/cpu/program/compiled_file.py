@@ -83,14 +83,14 @@ class CompiledFile(Submitting):
     def __repr__(self) -> str:
         return described(self)
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
-        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
+    def __call__(self, /, *arrays: Any, **named: Any) -> list[np.ndarray]:
+        """Run on arrays in the order of `inputs`, on arrays by name (the first ones may be in order), or on one dict.
 
         Raises:
             InputError: one is missing, unknown, no array, of the wrong dtype, or of a shape that the file is not for.
         """
         given = [as_array(array, f"input {port.name!r}")
-                 for port, array in zip(self.inputs, in_order(self.inputs, arrays), strict=True)]
+                 for port, array in zip(self.inputs, in_order(self.inputs, arrays, named), strict=True)]
         return self.at(*(array.shape for array in given))(*given)
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
