@@ -4,7 +4,8 @@
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
 # The first run takes some 22 minutes on two quiet cores, of which eight compile the package. Without paths, files
 # of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
-# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, random models of a
+# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, MXNet's models
+# without MXNet (Python 3.13), random models of a
 # seed that changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of
 # all Pythons from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
@@ -90,6 +91,19 @@ if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxne
     rm -rf "$found"
 else
     say "slow lane: no ONNX Runtime, so no random models are tried"
+fi
+
+# pip installs no MXNet on Python 3.13, and the library has no part for it there.
+if python3.13 -c 'import venv, ensurepip' 2>/dev/null; then
+    say "slow lane: MXNet's models on Python 3.13, without MXNet"
+    found=$(mktemp -d)
+    "$venv/bin/python" "$root/scripts/without_mxnet.py" make "$found"
+    python3.13 -m venv "$found/venv"
+    NGRAPH_KERNEL_FOLDER=$kernels "$found/venv/bin/python" -m pip install -q --disable-pip-version-check "$root"
+    "$found/venv/bin/python" "$root/scripts/without_mxnet.py" check "$found"
+    rm -rf "$found"
+else
+    say "slow lane: no Python 3.13 is at hand"
 fi
 
 mapfile -t others < <(other_pythons "$venv/bin/python")

@@ -139,6 +139,33 @@ def test_types_and_parameters_partition_anew(partitioned: list[str], bind: str) 
     assert len(partitioned) == len(cases)
 
 
+def test_a_first_call_does_each_thing_once(own_backend: Callable[..., None], heard: Callable[[str], list[str]],
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traced symbol is exported once, and the partitioned one, for its wiring. Each operator is lowered once, and
+    the backend is asked once of those that are alike."""
+    exported, asked, lowered = [], [], heard("lowered a graph ")
+    export = mx.sym.Symbol.tojson
+    monkeypatch.setattr(mx.sym.Symbol, "tojson", lambda self, *args, **given: exported.append(
+        export(self, *args, **given)) or exported[-1])
+
+    def supports(self: object, node: Node) -> None:
+        asked.append((node.op.name, str(node.output.type)))
+
+    own_backend(InterpreterBackend, supports=supports)
+    monkeypatch.setenv("NGRAPH_BACKEND", "OWN")
+    net = mx.gluon.nn.HybridSequential()
+    for _ in range(4):
+        net.add(mx.gluon.nn.Dense(3, in_units=3, activation="tanh"))
+    net.initialize()
+    net.hybridize()
+    with backend("NGRAPH"):
+        net(mx.nd.ones((2, 3))).wait_to_read()
+    assert len(exported) == len(set(exported)) == 2
+    assert len(lowered) == 1
+    compiled = asked[len(set(asked)):]  # when a program is made, the backend asks itself of the whole graph
+    assert len(set(asked)) == 3 and [op for op, _ in compiled].count("tanh") == 4
+
+
 def test_a_failed_review_is_not_remembered(partitioned: list[str], own_backend: Callable[..., None],
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend fails when it is asked."""

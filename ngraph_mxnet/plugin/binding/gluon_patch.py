@@ -147,7 +147,7 @@ def built(block: HybridBlock, name: str, args: list[Any]) -> CompiledBody | Refu
         with warnings.catch_warnings(), fallbacks.partition_log.listening() as heard:
             warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
             stock_build_cache(partitioning, *args)
-        if partitioner.has_region(partitioning._cached_graph[1]):
+        if any(partition.regions for partition in heard):
             return CompiledBody(partitioning, made_for)
     except Exception as error:
         return Refusal(name, reason_of(error, "partitioning it"), failed=True)
