@@ -346,10 +346,12 @@ class _Arguments:
                 f"--shape {wanted[0]}=1,3,224,224")
 
     def finish(self) -> None:
-        """Put the parameters in the order of the arguments. Raises ModelError: one has no shape."""
+        """Put the parameters in the order of the arguments, before those that rules have added. Raises ModelError: one
+        has no shape."""
         if self._open:
             raise ModelError(self._missing())
-        self._b.graph.parameters[:] = [self.values[edge] for edge in self._order]
+        place = {self.values[edge]: number for number, edge in enumerate(self._order)}
+        self._b.graph.parameters.sort(key=lambda value: place.get(value, len(place)))
 
 
 def weights_of(symbol: SymbolGraph) -> set[int]:
