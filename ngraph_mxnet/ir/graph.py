@@ -47,11 +47,20 @@ from ngraph_mxnet.ir.sizes import Atom, Dim, evaluate, symbols_in
 from ngraph_mxnet.ir.types import Attribute, ElementType, Role, Shape, TensorType, element_type, format_attribute
 
 
+def _operator(op: str, *, turned: bool = False) -> Callable[[Value, Value | float], Value]:
+    """Return a method that applies an elementwise op to a value and an operand, which comes first if `turned`."""
+    def method(value: Value, other: Value | float) -> Value:
+        return value._apply(op, *((other, value) if turned else (value, other)))
+
+    return method
+
+
 @dataclass(eq=False)
 class Value:
     """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
 
-    `role` is a parameter's; what a node makes is MADE.
+    `role` is a parameter's; what a node makes is MADE. Arithmetic and comparisons of values that a Builder makes append
+    nodes to its graph: `x * 0.5 > y`. A number takes the other operand's element type. `==` compares identities.
     """
 
     type: TensorType
@@ -60,10 +69,47 @@ class Value:
     name: str = ""
     role: Role = Role.MADE
     origin: str = ""
+    builder: Builder | None = field(default=None, repr=False)
+
+    __array_ufunc__ = None  # a NumPy scalar as left operand leaves the operation to us
+
+    def _apply(self, op: str, *operands: Value | float) -> Value:
+        builders = [x.builder for x in operands if isinstance(x, Value) and x.builder is not None]
+        if not builders:
+            raise GraphError(f"{op} of {self.type}: no Builder made it; write `b.{op}(...)`")
+        return builders[0].apply(op, *operands)
+
+    __add__, __radd__ = _operator("add"), _operator("add", turned=True)
+    __sub__, __rsub__ = _operator("subtract"), _operator("subtract", turned=True)
+    __mul__, __rmul__ = _operator("multiply"), _operator("multiply", turned=True)
+    __truediv__, __rtruediv__ = _operator("divide"), _operator("divide", turned=True)
+    __mod__, __rmod__ = _operator("mod"), _operator("mod", turned=True)
+    __pow__, __rpow__ = _operator("power"), _operator("power", turned=True)
+    __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
+    __lt__, __le__ = _operator("less"), _operator("less_equal")
+    __and__, __or__ = _operator("logical_and"), _operator("logical_or")
+
+    def __neg__(self) -> Value:
+        return self._apply("negative", self)
+
+    def __invert__(self) -> Value:
+        return self._apply("logical_not", self)
 
     @property
     def shape(self) -> Shape:
         return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        return self.type.rank
+
+    @property
+    def size(self) -> int:
+        return self.type.size
+
+    @property
+    def element(self) -> ElementType:
+        return self.type.element
 
     @property
     def is_parameter(self) -> bool:
@@ -476,7 +522,9 @@ class Builder:
     def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
                   role: Role = Role.INPUT) -> Value:
         type_ = TensorType(element_type(dtype), tuple(d if isinstance(d, Dim) else int(d) for d in shape))
-        return self.graph.add_parameter(type_, name, role, origin=self.origin)
+        value = self.graph.add_parameter(type_, name, role, origin=self.origin)
+        value.builder = self
+        return value
 
     def weight(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32") -> Value:
         """A new graph input whose content seldom changes."""
@@ -491,8 +539,12 @@ class Builder:
             array = array.astype(np.float32)
         return self.apply("constant", value=array)
 
-    def apply(self, op_name: str, *inputs: Value, **attrs: Any) -> Value:
-        return self.node(op_name, inputs, attrs).output
+    def apply(self, op_name: str, *inputs: Value | float, **attrs: Any) -> Value:
+        """Apply an op of one result. A number among the operands takes the element type of the last that is a value."""
+        values = [x for x in inputs if isinstance(x, Value)]
+        if len(values) < len(inputs):
+            values = [x if isinstance(x, Value) else self.constant(x, values[-1].element) for x in inputs]
+        return self.node(op_name, values, attrs).output
 
     def node(self, op_name: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> Node:
         """Apply an op and return the node.
@@ -502,6 +554,8 @@ class Builder:
             TypeRuleError: operands or attributes do not fit; the text names the node and the operand types.
         """
         node = make_node(op_name, inputs, attrs, self.origin)
+        for value in node.outputs:
+            value.builder = self
         self.graph.nodes.append(node)
         return node
 

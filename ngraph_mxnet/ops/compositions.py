@@ -16,7 +16,7 @@ from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i8, i32, u8
 
 def scalar(b: Builder, value: float, like: Value) -> Value:
     """A rank-0 constant of the element type of `like`."""
-    return b.constant(value, like.type.element)
+    return b.constant(value, like.element)
 
 
 def size_as(b: Builder, size: int, like: Value) -> Value:
@@ -38,24 +38,24 @@ def broadcast_to(b: Builder, x: Value, shape: Sequence[int]) -> Value:
 
 def converted(b: Builder, x: Value, like: Value) -> Value:
     """`x` in the element type of `like`, which it may have already."""
-    return x if x.type.element == like.type.element else b.convert(x, element=like.type.element)
+    return x if x.element == like.element else b.convert(x, element=like.element)
 
 
 def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
     """A vector ready to broadcast along `axis` of a tensor of `rank`."""
-    return b.reshape(vector, shape=[vector.type.size if i == axis else 1 for i in range(rank)])
+    return b.reshape(vector, shape=[vector.size if i == axis else 1 for i in range(rank)])
 
 
 def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
     """x[..., begin:end, ...] with bounds in range."""
-    rank = len(x.shape)
+    rank = x.rank
     return b.slice(x, begin=[begin if i == axis else 0 for i in range(rank)],
                    end=[end if i == axis else x.shape[i] for i in range(rank)])
 
 
 def flipped(b: Builder, x: Value, axis: int) -> Value:
     """x with the order of its elements along `axis` reversed."""
-    rank = len(x.shape)
+    rank = x.rank
     if not x.shape[axis]:
         return x
     return b.slice(x, begin=[x.shape[i] - 1 if i == axis else 0 for i in range(rank)],
@@ -70,7 +70,7 @@ def iota(b: Builder, size: int, axis: int, rank: int, dtype: str = "i64") -> Val
     if not is_symbolic(size):
         return b.constant(np.arange(size).reshape(shape), dtype)
     ones = broadcast_to(b, b.constant(1, dtype), (size,))
-    return b.reshape(b.subtract(b.cumsum(ones, axis=0), b.constant(1, dtype)), shape=shape)
+    return b.reshape(b.cumsum(ones, axis=0) - b.constant(1, dtype), shape=shape)
 
 
 def places_of(b: Builder, shape: Sequence[int], axis: int) -> Value:
@@ -118,8 +118,7 @@ def _without_ellipsis(inputs: Sequence[Value], subscripts: str) -> str:
         return subscripts
     left, arrow, result = subscripts.partition("->")
     free = "".join(name for name in ascii_letters if name not in subscripts)
-    counts = {value.type.rank - len(axes) + 3 for value, axes in zip(inputs, left.split(","), strict=False)
-              if "..." in axes}
+    counts = {value.rank - len(axes) + 3 for value, axes in zip(inputs, left.split(","), strict=False) if "..." in axes}
     if len(counts) != 1 or min(counts) < 0:
         raise UnsupportedError(f"subscripts={subscripts}: `...` stands for different numbers of axes")
     batch = free[: counts.pop()]
@@ -131,7 +130,7 @@ def _without_ellipsis(inputs: Sequence[Value], subscripts: str) -> str:
 def _diagonal(b: Builder, term: Term, subscripts: str) -> Term:
     """The term with each axis named once."""
     value, axes = term
-    if len(axes) != value.type.rank:
+    if len(axes) != value.rank:
         raise UnsupportedError(f"subscripts={subscripts}: {axes} for {value.type}, expected a name for each axis")
     while len({*axes}) != len(axes):
         name = next(name for name in axes if axes.count(name) > 1)
@@ -142,7 +141,7 @@ def _diagonal(b: Builder, term: Term, subscripts: str) -> Term:
         rest = [i for i in range(len(axes)) if i not in (first, second)]
         shape = [value.shape[i] for i in rest]
         flat = b.reshape(b.transpose(value, order=[*rest, first, second]), shape=[*shape, size * size])
-        value = b.slice(flat, begin=[0] * len(flat.shape), end=flat.shape, strides=[*(1 for _ in rest), size + 1])
+        value = b.slice(flat, begin=[0] * flat.rank, end=flat.shape, strides=[*(1 for _ in rest), size + 1])
         axes = "".join(axes[i] for i in rest) + name
     return value, axes
 
@@ -185,8 +184,8 @@ _LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
 
 def widened(b: Builder, x: Value) -> Value:
     """Integers in float32."""
-    if x.type.element in _BYTES:
-        return b.dequantize(x, b.constant(np.float32(1)), b.constant(0, x.type.element))
+    if x.element in _BYTES:
+        return b.dequantize(x, b.constant(np.float32(1)), b.constant(0, x.element))
     return b.convert(x, element=f32)
 
 
@@ -223,18 +222,18 @@ _RANGES = {False: (2.0**-40, 2.0**48, 2.0**-90, 2.0**80), True: (2.0**-300, 2.0*
 def square_scale(b: Builder, largest: Value) -> Value:
     """A power of 2 for numbers up to `largest`, which is not negative: their squares over it are within range. 1 for
     most, and for NaN."""
-    low, high, tiny, huge = _RANGES[largest.type.element is f64]
-    up = b.select(b.greater(largest, scalar(b, high, largest)), scalar(b, huge, largest), scalar(b, 1, largest))
-    return b.stop_gradient(b.select(b.less(largest, scalar(b, low, largest)), scalar(b, tiny, largest), up))
+    low, high, tiny, huge = _RANGES[largest.element is f64]
+    up = b.select(largest > high, huge, scalar(b, 1, largest))
+    return b.stop_gradient(b.select(largest < low, tiny, up))
 
 
 def euclidean_norm(b: Builder, x: Value, axes: Sequence[int], *, keep: bool) -> Value:
     """The root of the sum of squares over `axes`."""
-    if not x.type.size:
+    if not x.size:
         return b.sqrt(b.reduce_sum(b.square(x), axes=axes, keep_dims=keep))
     scale = square_scale(b, b.reduce_max(b.abs(x), axes=axes, keep_dims=True))
-    root = b.sqrt(b.reduce_sum(b.square(b.divide(x, scale)), axes=axes, keep_dims=keep))
-    return b.multiply(root, reshaped(b, scale, root.shape))
+    root = b.sqrt(b.reduce_sum(b.square(x / scale), axes=axes, keep_dims=keep))
+    return root * reshaped(b, scale, root.shape)
 
 
 def power_norm(b: Builder, x: Value, order: float, axes: Sequence[int], *, keep: bool) -> Value:
@@ -244,26 +243,26 @@ def power_norm(b: Builder, x: Value, order: float, axes: Sequence[int], *, keep:
     """
     size = b.abs(x)
     most = b.apply("reduce_max" if order > 0 else "reduce_min", size, axes=axes, keep_dims=True)
-    within = b.logical_and(b.greater(most, scalar(b, 0, x)), b.less(most, scalar(b, inf, x)))
-    scale = b.stop_gradient(b.select(within, most, scalar(b, 1, x)))
-    total = b.reduce_sum(b.power(b.divide(size, scale), scalar(b, order, x)), axes=axes, keep_dims=keep)
-    root = b.power(total, scalar(b, 1 / order, x))
-    return b.multiply(root, reshaped(b, scale, root.shape))
+    within = (most > 0) & (most < inf)
+    scale = b.stop_gradient(b.select(within, most, 1))
+    total = b.reduce_sum((size / scale) ** order, axes=axes, keep_dims=keep)
+    root = total ** (1 / order)
+    return root * reshaped(b, scale, root.shape)
 
 
 def hypotenuse(b: Builder, x: Value, y: Value) -> Value:
     """sqrt(x^2 + y^2); infinite where either is, whatever the other."""
     sizes = b.abs(x), b.abs(y)
     scale = square_scale(b, b.maximum(*sizes))
-    root = b.sqrt(b.add(b.square(b.divide(x, scale)), b.square(b.divide(y, scale))))
-    endless = b.logical_or(*(b.equal(size, scalar(b, inf, x)) for size in sizes))
-    return b.select(endless, scalar(b, inf, x), b.multiply(root, scale))
+    root = b.sqrt(b.square(x / scale) + b.square(y / scale))
+    endless = b.logical_or(*(b.equal(size, inf) for size in sizes))
+    return b.select(endless, inf, root * scale)
 
 
 def root_or_flat(b: Builder, op: str, x: Value) -> Value:
     """`sqrt` or `cbrt`, through which nothing goes back at 0, where it has no derivative."""
-    flat = b.equal(x, scalar(b, 0, x))
-    return b.select(flat, scalar(b, 0, x), b.apply(op, b.select(flat, scalar(b, 1, x), x)))
+    flat = b.equal(x, 0)
+    return b.select(flat, 0, b.apply(op, b.select(flat, 1, x)))
 
 
 Ints = tuple[int, ...]
@@ -292,7 +291,7 @@ def deformable_convolution(b: Builder, x: Value, offset: Value, mask: Value | No
     found = b.bilinear_sample(
         b.reshape(x, shape=(batch * offset_groups, channels // offset_groups, height, width)), grid)
     if mask is not None:
-        found = b.multiply(found, b.reshape(mask, shape=(batch * offset_groups, 1, taps, places)))
+        found = found * b.reshape(mask, shape=(batch * offset_groups, 1, taps, places))
     rows = channels // groups * taps
     found = b.matmul(b.reshape(weight, shape=(1, groups, filters // groups, rows)),
                      b.reshape(found, shape=(batch, groups, rows, places)))
@@ -309,9 +308,9 @@ def _taps(kernel: Ints, sizes: Ints, *axes: Ints) -> np.ndarray:
 
 def _grid(b: Builder, offset: Value, taps: np.ndarray, sizes: Ints) -> Value:
     """[N, taps, 2, places] -> (x, y) [N, 2, taps, places], from -1 to 1 over the image."""
-    element = offset.type.element
+    element = offset.element
     scale = np.array([2 / (size - 1) for size in sizes], np.float32).reshape(2, 1)
-    scaled = b.add(b.multiply(offset, b.constant(scale, element)), b.constant(taps * scale - np.float32(1), element))
+    scaled = offset * b.constant(scale, element) + b.constant(taps * scale - np.float32(1), element)
     y, x = (b.transpose(slice_axis(b, scaled, 2, place, place + 1), order=(0, 2, 1, 3)) for place in range(2))
     return b.concat(x, y, axis=1)
 
@@ -349,7 +348,7 @@ def _meets_kernel(kernel: Ints, stride: Ints, dilate: Ints) -> bool:
 def _turned(b: Builder, weight: Value, groups: int) -> Value:
     """[C, O / groups, *K] as [O, C / groups, *K] with the kernel turned round."""
     channels, outputs, *kernel = weight.shape
-    rank = len(weight.shape)
+    rank = weight.rank
     grouped = b.reshape(weight, shape=(groups, channels // groups, outputs, *kernel))
     order = (0, 2, 1, *range(3, rank + 1))
     swapped = b.reshape(b.transpose(grouped, order=order), shape=(groups * outputs, channels // groups, *kernel))
@@ -368,5 +367,5 @@ def _spread(b: Builder, x: Value, stride: Ints) -> Value:
     none = (0,) * (2 + 2 * len(sizes))
     wide = b.pad(apart, pads_begin=none, pads_end=(0, 0, *(d for step in stride for d in (0, step - 1))))
     whole = b.reshape(wide, shape=(*x.shape[:2], *(size * step for size, step in zip(sizes, stride, strict=True))))
-    return b.slice(whole, begin=(0,) * len(x.shape),
+    return b.slice(whole, begin=(0,) * x.rank,
                    end=(*x.shape[:2], *((size - 1) * step + 1 for size, step in zip(sizes, stride, strict=True))))

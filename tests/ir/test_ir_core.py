@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.base.errors import GraphError, TypeRuleError
-from ngraph_mxnet.ir import Builder, Graph, TensorType, count_ops, element_type, get_op, register_op, verify
+from ngraph_mxnet.ir import (
+    Builder,
+    Graph,
+    TensorType,
+    count_ops,
+    element_type,
+    get_op,
+    print_graph,
+    register_op,
+    verify,
+)
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, Role
 
 
@@ -97,6 +107,22 @@ def test_constants_are_copies():
     assert value[0] == 0
     assert not value.flags.writeable
     assert b.constant(1.5).type == TensorType(element_type("f32"), ())
+
+
+def test_operators_append_nodes_and_numbers_take_the_element_type_of_the_value():
+    b = Builder()
+    x, y = b.parameter("x", (3,), "f64"), b.parameter("y", (3,), "f64")
+    halves = np.float64(0.5) * (1 - x)  # a NumPy scalar leaves the operation to the value
+    graph = b.results(b.select((x > y) & ~(y >= 2), 0, -halves % y))
+    numbers = [value.node.attrs["value"] for value in graph.values() if value.node and value.node.op.name == "constant"]
+    assert [(number.dtype.name, float(number)) for number in numbers] == [("float64", n) for n in (1, 0.5, 2, 0)]
+    text = [line.strip().partition(" = ")[2] for line in print_graph(graph).splitlines() if " = " in line]
+    assert [line for line in text if "constant" not in line] == [
+        "subtract(%0, %x)", "multiply(%2, %1)", "greater(%x, %y)", "greater_equal(%y, %5)", "logical_not(%6)",
+        "logical_and(%4, %7)", "negative(%3)", "mod(%9, %y)", "select(%8, %11, %10)"]
+    assert x != y
+    with pytest.raises(GraphError, match="no Builder made it"):
+        Graph().add_parameter(x.type, "z") + 1
 
 
 def test_replace_remove_dead_sort():

@@ -68,7 +68,7 @@ for _names, _value in ((("_zeros", "_npi_zeros"), 0.0), (("_ones", "_npi_ones"),
 def full_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """One number in the input's shape, and its type unless `dtype` says another."""
     (x,) = inputs
-    value = b.constant(np.float64(attrs.float("fill_value")), _element(attrs, x.type.element))
+    value = b.constant(np.float64(attrs.float("fill_value")), _element(attrs, x.element))
     return b.broadcast(value, shape=x.shape)
 
 
@@ -166,7 +166,7 @@ add_rule(_window(np.hanning), "_npi_hanning", operands=0, ignored=["ctx"])
 
 def diagonal_of(b: Builder, x: Value, offset: int, first: int = -2, second: int = -1) -> Value:
     """The diagonals of the matrices in two axes, along a new last axis; `offset` > 0 lies above."""
-    rank = len(x.shape)
+    rank = x.rank
     if rank < 2:
         raise UnsupportedError(f"found {x.type}, expected matrices")
     row_axis, column_axis = normal_axis(first, rank), normal_axis(second, rank)
@@ -188,16 +188,15 @@ def diagonal_matrix(b: Builder, x: Value, offset: int) -> Value:
     """Square matrices with the vectors of the last axis on a diagonal, else zeros."""
     size = x.shape[-1] + abs(offset)
     above = max(-offset, 0)
-    outer = [0] * (len(x.shape) - 1)
+    outer = [0] * (x.rank - 1)
     rows = b.pad(x, pads_begin=[*outer, above], pads_end=[*outer, size - x.shape[-1] - above])
-    return b.select(b.constant(np.eye(size, k=offset, dtype=bool)), b.reshape(rows, shape=(*rows.shape, 1)),
-                    scalar(b, 0, x))
+    return b.select(b.constant(np.eye(size, k=offset, dtype=bool)), b.reshape(rows, shape=(*rows.shape, 1)), 0)
 
 
 def triangle(b: Builder, x: Value, offset: int, *, lower: bool = True) -> Value:
     """Matrices with zeros above (or below) a diagonal."""
     full = np.ones(x.shape[-2:], bool)
-    return b.select(b.constant(np.tril(full, offset) if lower else np.triu(full, offset)), x, scalar(b, 0, x))
+    return b.select(b.constant(np.tril(full, offset) if lower else np.triu(full, offset)), x, 0)
 
 
 @moves("diag", operands=1)
@@ -205,23 +204,23 @@ def diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     """A vector's matrix, or the diagonals in two axes."""
     (x,), offset = inputs, attrs.int("k", 0)
     first, second = attrs.int("axis1", 0), attrs.int("axis2", 1)
-    return diagonal_matrix(b, x, offset) if len(x.shape) == 1 else diagonal_of(b, x, offset, first, second)
+    return diagonal_matrix(b, x, offset) if x.rank == 1 else diagonal_of(b, x, offset, first, second)
 
 
 @moves("_np_diag", operands=1)
 def np_diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """A vector's matrix, or a matrix's diagonal."""
     (x,), offset = inputs, attrs.int("k", 0)
-    if len(x.shape) > 2:
+    if x.rank > 2:
         raise UnsupportedError(f"found {x.type}, expected a vector or a matrix")
-    return diagonal_matrix(b, x, offset) if len(x.shape) == 1 else diagonal_of(b, x, offset)
+    return diagonal_matrix(b, x, offset) if x.rank == 1 else diagonal_of(b, x, offset)
 
 
 @moves("_np_diagflat", operands=1)
 def diagflat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The matrix of the flat tensor."""
     (x,) = inputs
-    return diagonal_matrix(b, b.reshape(x, shape=(x.type.size,)), attrs.int("k", 0))
+    return diagonal_matrix(b, b.reshape(x, shape=(x.size,)), attrs.int("k", 0))
 
 
 @moves("_np_diagonal", operands=1)
@@ -241,7 +240,7 @@ def trace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 def tril(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Zeros above the k-th diagonal; a vector is first made the rows of a matrix."""
     (x,) = inputs
-    if len(x.shape) == 1:
+    if x.rank == 1:
         x = b.broadcast(x, shape=(x.shape[0], x.shape[0]))
     return triangle(b, x, attrs.int("k", 0))
 
@@ -287,10 +286,10 @@ def _places(attrs: Attrs, size: int) -> np.ndarray:
 def extract_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The triangles of square matrices as vectors."""
     (x,) = inputs
-    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise UnsupportedError(f"found {x.type}, expected square matrices")
     flat = b.reshape(x, shape=(*x.shape[:-2], x.shape[-1] ** 2))
-    return b.gather(flat, b.constant(_places(attrs, x.shape[-1])), axis=len(flat.shape) - 1)
+    return b.gather(flat, b.constant(_places(attrs, x.shape[-1])), axis=flat.rank - 1)
 
 
 @moves("_linalg_maketrian", operands=1)
@@ -305,5 +304,5 @@ def make_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     zero = b.broadcast(scalar(b, 0, x), shape=(*x.shape[:-1], 1))
     order = np.full(size * size, count)
     order[_places(attrs, size)] = np.arange(count)
-    flat = b.gather(b.concat(x, zero, axis=len(x.shape) - 1), b.constant(order), axis=len(x.shape) - 1)
+    flat = b.gather(b.concat(x, zero, axis=x.rank - 1), b.constant(order), axis=x.rank - 1)
     return b.reshape(flat, shape=(*x.shape[:-1], size, size))

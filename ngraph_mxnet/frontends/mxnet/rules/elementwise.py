@@ -42,34 +42,34 @@ Unary = Callable[[Builder, Value], Value]
 def _round_half_down(b: Builder, x: Value) -> Value:
     """MXNet's rint: a tie goes to the lower neighbour. NaN compares false, and its ceiling is NaN."""
     low, high = b.floor(x), b.ceiling(x)
-    return b.select(b.less_equal(b.subtract(x, low), b.subtract(high, x)), low, high)
+    return b.select(x - low <= high - x, low, high)
 
 
 def _round_half_away(b: Builder, x: Value) -> Value:
     """MXNet's round: a tie goes away from zero. Adding 0.5 and truncating would be wrong for 0.49999997."""
     whole = b.trunc(x)
-    far = b.greater_equal(b.abs(b.subtract(x, whole)), scalar(b, 0.5, x))
-    return b.select(far, b.add(whole, b.sign(x)), whole)
+    far = b.abs(x - whole) >= 0.5
+    return b.select(far, whole + b.sign(x), whole)
 
 
 def _whole(function: Unary) -> Unary:
     """Integers are whole already."""
-    return lambda b, x: function(b, x) if x.type.element.is_float else x
+    return lambda b, x: function(b, x) if x.element.is_float else x
 
 
 def _sign(b: Builder, x: Value) -> Value:
     """MXNet gives 0 for NaN, the IR NaN."""
-    if not x.type.element.is_float:
+    if not x.element.is_float:
         return b.sign(x)
-    return b.select(b.equal(x, x), b.sign(x), scalar(b, 0, x))
+    return b.select(b.equal(x, x), b.sign(x), 0)
 
 
 def _selu(b: Builder, x: Value) -> Value:
-    return b.multiply(b.elu(x, alpha=1.6732632423543772), scalar(b, 1.0507009873554805, x))
+    return b.elu(x, alpha=1.6732632423543772) * 1.0507009873554805
 
 
 def _times(factor: float) -> Unary:
-    return lambda b, x: b.multiply(x, scalar(b, factor, x))
+    return lambda b, x: x * factor
 
 
 def _op(name: str) -> Callable[..., Value]:
@@ -93,7 +93,7 @@ EXACT_OF_ONE: dict[str, Unary] = {
     **{name: _op(name) for name in ("abs", "floor", "negative", "relu", "square", "trunc")},
     "ceil": _op("ceiling"), "fix": _op("trunc"), "rint": _whole(_round_half_down), "round": _whole(_round_half_away),
     "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
-    "logical_not": lambda b, x: as_number(b, b.equal(x, scalar(b, 0, x)), x),
+    "logical_not": lambda b, x: as_number(b, b.equal(x, 0), x),
 }
 # These differ from a copy in their gradients only.
 COPIES: dict[str, Unary] = dict.fromkeys(("identity", "BlockGrad", "_contrib_gradientmultiplier"), lambda b, x: x)
@@ -119,8 +119,8 @@ moves("ones_like", operands=1, ignored=["dtype"])(_filled(1))
 
 ACTIVATIONS: dict[str, Unary] = {
     "relu": _op("relu"), "sigmoid": _op("sigmoid"), "tanh": _op("tanh"), "softrelu": _op("softplus"),
-    "softsign": _op("softsign"), "log_sigmoid": lambda b, x: b.negative(b.softplus(b.negative(x))),
-    "mish": lambda b, x: b.multiply(x, b.tanh(b.softplus(x))),
+    "softsign": _op("softsign"), "log_sigmoid": lambda b, x: -b.softplus(-x),
+    "mish": lambda b, x: x * b.tanh(b.softplus(x)),
 }
 
 
@@ -153,8 +153,8 @@ def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
-    if gamma.type.rank == 1 and len(x.shape) > 1:
-        gamma = along_axis(b, gamma, 1, len(x.shape))
+    if gamma.rank == 1 and x.rank > 1:
+        gamma = along_axis(b, gamma, 1, x.rank)
     out = b.prelu(x, gamma)
     if not are_same_shape(out.shape, x.shape):  # MXNet's result is like x
         raise UnsupportedError(f"gamma of {gamma.type} for data of {x.type}")
@@ -166,7 +166,7 @@ def hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
     """clamp(alpha x + beta, 0, 1)."""
     (x,) = inputs
     alpha, beta = attrs.float("alpha", 0.2), attrs.float("beta", 0.5)
-    return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0, upper=1)
+    return b.clamp(x * alpha + beta, lower=0, upper=1)
 
 
 @rule("clip", operands=1, types=NUMBERS)
@@ -174,7 +174,7 @@ def clip(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     """Bounds in order; crossed bounds are left to MXNet. For integers the bounds are cut off to whole numbers."""
     (x,) = inputs
     bounds = [attrs.float("a_min", None), attrs.float("a_max", None)]
-    if not x.type.element.is_float:
+    if not x.element.is_float:
         bounds = [None if bound is None or math.isinf(bound) else math.trunc(bound) for bound in bounds]
     lower, upper = bounds
     return b.clamp(x, lower=-math.inf if lower is None else lower, upper=math.inf if upper is None else upper)
@@ -188,9 +188,9 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     bound = 1 / sigma2 if sigma2 else math.inf
     size = b.abs(x)
     # No more than is chosen: the square of what is not would be infinite, and 0 times that go back.
-    inner = b.multiply(b.square(b.minimum(size, scalar(b, bound, x))), scalar(b, 0.5 * sigma2, x))
-    outer = b.subtract(size, scalar(b, 0.5 * bound, x))
-    return b.select(b.less_equal(size, scalar(b, bound, x)), inner, outer)
+    inner = b.square(b.minimum(size, bound)) * (0.5 * sigma2)
+    outer = size - 0.5 * bound
+    return b.select(size <= bound, inner, outer)
 
 
 @rule("_contrib_quadratic", operands=1, types=NUMBERS)
@@ -198,7 +198,7 @@ def quadratic(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     """(a x + b) x + c; for integers the coefficients are cut off to whole numbers."""
     (x,) = inputs
     first, second, third = (scalar(b, attrs.float(name, 0.0), x) for name in "abc")
-    return b.add(b.multiply(b.add(b.multiply(first, x), second), x), third)
+    return (first * x + second) * x + third
 
 
 @rule("IdentityAttachKLSparseReg", operands=2, types=FLOATS,
@@ -211,19 +211,19 @@ def identity_attach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 @rule("amp_multicast", types=EXACT, ignored=["num_outputs"])
 def multicast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """float16 and float32 inputs in the widest of their types, or the narrowest; others as they are."""
-    floats = [value.type.element for value in inputs if value.type.element in (f16, f32)]
+    floats = [value.element for value in inputs if value.element in (f16, f32)]
     if not floats:
         return inputs
     choose = min if attrs.bool("cast_narrow", False) else max
     element = choose(floats, key=lambda found: found.size)
-    return [as_type(b, value, element) if value.type.element in floats else value for value in inputs]
+    return [as_type(b, value, element) if value.element in floats else value for value in inputs]
 
 
 @rule("amp_cast", operands=1, types=EXACT)
 def amp_cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """float16 and float32 as any element type; others stay as they are."""
     (x,), element = inputs, attrs.element("dtype")
-    return as_type(b, x, element) if x.type.element in (f16, f32) else x
+    return as_type(b, x, element) if x.element in (f16, f32) else x
 
 
 @rule("Cast", operands=1, types=EXACT)
@@ -273,13 +273,12 @@ def _scalar_rule(function: Binary, takes: Types, *, reverse: bool = False) -> Lo
         """
         (x,) = inputs
         number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
-        if not x.type.element.is_float:
-            element = i64 if x.type.element.numpy.kind == "b" else x.type.element
+        if not x.element.is_float:
+            element = i64 if x.element.numpy.kind == "b" else x.element
             x = b.convert(x, element=element if whole else f64)
-        if takes is MATHS and not x.type.element.is_float:
-            return b.convert(_with(b, function, as_float(b, x), wrapped(number, x.type.element), reverse),
-                             element=x.type.element)
-        return _with(b, function, x, wrapped(number, x.type.element), reverse)
+        if takes is MATHS and not x.element.is_float:
+            return b.convert(_with(b, function, as_float(b, x), wrapped(number, x.element), reverse), element=x.element)
+        return _with(b, function, x, wrapped(number, x.element), reverse)
 
     return lower
 
@@ -291,7 +290,7 @@ def _with(b: Builder, function: Binary, x: Value, number: float, reverse: bool) 
 
 def as_float(b: Builder, x: Value) -> Value:
     """Integers as float32, in which MXNet's functions compute."""
-    return x if x.type.element.is_float else b.convert(x, element="f32")
+    return x if x.element.is_float else b.convert(x, element="f32")
 
 
 def wrapped(number: float, element: ElementType) -> float:
@@ -328,7 +327,7 @@ def add_n(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
     """The sum of one or more tensors of one shape."""
     total = inputs[0]
     for value in inputs[1:]:
-        total = b.add(total, value)
+        total = total + value
     return total
 
 
@@ -337,7 +336,7 @@ def where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
     """The condition has the shape of the branches, or one entry for each row of axis 0."""
     condition, x, y = inputs
     if condition.shape != x.shape:
-        condition = along_axis(b, condition, 0, len(x.shape))
+        condition = along_axis(b, condition, 0, x.rank)
     return b.select(truth(b, condition), x, y)
 
 
@@ -347,7 +346,7 @@ def where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 def _of_floats(test: Unary, otherwise: bool) -> Unary:
     """A test of floats; of integers the result is `otherwise`."""
     def function(b: Builder, x: Value) -> Value:
-        if x.type.element.is_float:
+        if x.element.is_float:
             return test(b, x)
         return b.broadcast(b.constant(np.asarray(otherwise)), shape=x.shape)
 
@@ -355,16 +354,16 @@ def _of_floats(test: Unary, otherwise: bool) -> Unary:
 
 
 def _equals(number: float) -> Unary:
-    return lambda b, x: b.equal(x, scalar(b, number, x))
+    return lambda b, x: b.equal(x, number)
 
 
 TESTS: dict[str, Unary] = {
     "isnan": _of_floats(lambda b, x: b.not_equal(x, x), False),
-    "isinf": _of_floats(lambda b, x: b.equal(b.abs(x), scalar(b, math.inf, x)), False),
+    "isinf": _of_floats(lambda b, x: b.equal(b.abs(x), math.inf), False),
     # x - x is 0, or NaN when x is not finite.
-    "isfinite": _of_floats(lambda b, x: b.equal(b.subtract(x, x), scalar(b, 0, x)), True),
+    "isfinite": _of_floats(lambda b, x: b.equal(x - x, 0), True),
     "isposinf": _of_floats(_equals(math.inf), False), "isneginf": _of_floats(_equals(-math.inf), False),
-    "logical_not": lambda b, x: b.logical_not(truth(b, x)),
+    "logical_not": lambda b, x: ~truth(b, x),
 }
 _NAMES = (
     "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor log log10 "
@@ -385,23 +384,23 @@ add_rule(of_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
 def bitwise_not(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The inverted bits of integers; the opposite of bool."""
     (x,) = inputs
-    return b.logical_not(x) if x.type.element is boolean else b.bitwise_not(x)
+    return ~x if x.element is boolean else b.bitwise_not(x)
 
 
 @rule("_npi_around", operands=1, types=NUMBERS)
 def around(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """To `decimals` places, a tie to the even neighbour; integers to negative places stay with MXNet."""
     (x,), decimals = inputs, attrs.int("decimals", 0)
-    if not x.type.element.is_float:
+    if not x.element.is_float:
         if decimals < 0:
-            raise UnsupportedError(f"decimals={decimals} of {x.type.element}")
+            raise UnsupportedError(f"decimals={decimals} of {x.element}")
         return x
     if decimals == 0:
         return b.round(x)
     factor = scalar(b, 10.0**abs(decimals), x)
     if decimals > 0:
-        return b.divide(b.round(b.multiply(x, factor)), factor)
-    return b.multiply(b.round(b.divide(x, factor)), factor)
+        return b.round(x * factor) / factor
+    return b.round(x / factor) * factor
 
 
 @rule("_npi_nan_to_num", operands=1, types=EXACT, ignored=["copy"])
@@ -409,14 +408,14 @@ def nan_to_num(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     """NaN and the infinities replaced, by default by 0 and the type's largest numbers."""
     (x,) = inputs
     nan, high, low = attrs.float("nan", 0.0), attrs.float("posinf", None), attrs.float("neginf", None)
-    if not x.type.element.is_float:
+    if not x.element.is_float:
         return x
-    info = np.finfo(x.type.element.numpy)
+    info = np.finfo(x.element.numpy)
     high = float(info.max) if high is None else high
     low = float(info.min) if low is None else low
-    x = b.select(b.equal(x, x), x, scalar(b, nan, x))
-    x = b.select(b.equal(x, scalar(b, math.inf, x)), scalar(b, high, x), x)
-    return b.select(b.equal(x, scalar(b, -math.inf, x)), scalar(b, low, x), x)
+    x = b.select(b.equal(x, x), x, nan)
+    x = b.select(b.equal(x, math.inf), high, x)
+    return b.select(b.equal(x, -math.inf), low, x)
 
 
 # ---- two operands, of types that may differ -------------------------------------------------------------
@@ -429,14 +428,14 @@ def widest(elements: Sequence[ElementType]) -> int:
 
 def promoted(b: Builder, inputs: Sequence[Value]) -> list[Value]:
     """The operands in the type of the widest."""
-    element = inputs[widest([x.type.element for x in inputs])].type.element
+    element = inputs[widest([x.element for x in inputs])].element
     return [as_type(b, x, element) for x in inputs]
 
 
 def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         x, y = promoted(b, inputs)
-        if x.type.element is boolean:
+        if x.element is boolean:
             if of_bool is None:
                 raise UnsupportedError(f"{node.op} of bool")
             return of_bool(b, x, y)
@@ -453,19 +452,19 @@ def _maths(function: Binary) -> Binary:
 def _copy_sign(b: Builder, x: Value, y: Value) -> Value:
     """|x| with the sign of y, which for a zero is the sign of 1 / y."""
     size = b.abs(x)
-    below = b.less(y, scalar(b, 0, y))
-    if y.type.element.is_float:
-        zero = b.equal(y, scalar(b, 0, y))
-        below = b.logical_or(below, b.logical_and(zero, b.less(b.reciprocal(y), scalar(b, 0, y))))
-    return b.select(below, b.negative(size), size)
+    below = y < 0
+    if y.element.is_float:
+        zero = b.equal(y, 0)
+        below = below | zero & (b.reciprocal(y) < 0)
+    return b.select(below, -size, size)
 
 
 def _ldexp(b: Builder, x: Value, y: Value) -> Value:
-    return b.multiply(x, b.power(scalar(b, 2, x), y))
+    return x * 2 ** y
 
 
 _power = _maths(_op("power"))
-_implies = lambda b, x, y: b.logical_or(x, b.logical_not(y))  # noqa: E731
+_implies = lambda b, x, y: x | ~y  # noqa: E731
 MIXED: dict[str, tuple[Binary, Binary | None]] = {
     "add": (_op("add"), _op("logical_or")), "power": (_power, _implies),
     "multiply": (_op("multiply"), _op("logical_and")),
@@ -481,14 +480,14 @@ BITWISE = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xo
 
 
 def _bitwise(name: str) -> Binary:
-    return lambda b, x, y: b.apply(BITWISE[name] if x.type.element is boolean else name, x, y)
+    return lambda b, x, y: b.apply(BITWISE[name] if x.element is boolean else name, x, y)
 
 
 def _true_divide(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The quotient; integers are computed in float32."""
-    x, y = (b.convert(v, element=f32) if not v.type.element.is_float else v for v in inputs)
+    x, y = (b.convert(v, element=f32) if not v.element.is_float else v for v in inputs)
     x, y = promoted(b, (x, y))
-    return b.divide(x, y)
+    return x / y
 
 
 for _name, (_binary, _of_bool) in MIXED.items():
@@ -508,26 +507,26 @@ def _with_scalar(function: Binary, *, reverse: bool = False) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64."""
         (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
-        if not x.type.element.is_float:
-            element = i64 if x.type.element is boolean else x.type.element
+        if not x.element.is_float:
+            element = i64 if x.element is boolean else x.element
             x = as_type(b, x, element if whole else f64)
-        return _with(b, function, x, wrapped(number, x.type.element), reverse)
+        return _with(b, function, x, wrapped(number, x.element), reverse)
 
     return lower
 
 
 def _same_kind(b: Builder, number: float, x: Value) -> Value:
     """The number as `x`'s type; beside a bool, whether it is not 0."""
-    if x.type.element is boolean:
+    if x.element is boolean:
         return b.constant(np.asarray(number != 0))
-    return scalar(b, wrapped(number, x.type.element), x)
+    return scalar(b, wrapped(number, x.element), x)
 
 
 def _compared_with_scalar(name: str) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         """bool is compared with whether the scalar is not 0, integers with a fraction in float64."""
         (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
-        if not x.type.element.is_float and x.type.element is not boolean and not whole:
+        if not x.element.is_float and x.element is not boolean and not whole:
             x = as_type(b, x, f64)
         return b.apply(name, x, _same_kind(b, number, x))
 
@@ -540,7 +539,7 @@ def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
         attrs.ignore("is_int")
         x = as_float(b, inputs[0])
         value = scalar(b, attrs.float("scalar", 1.0), x)
-        return b.divide(value, x) if reverse else b.divide(x, value)
+        return value / x if reverse else x / value
 
     return lower
 
@@ -605,12 +604,12 @@ def where_scalars(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 def polyval(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The polynomial with the first input's coefficients, that of the highest power first, by Horner's rule."""
     p, x = inputs
-    count = p.type.size
-    if p.type.rank != 1 or count > 64:
+    count = p.size
+    if p.rank != 1 or count > 64:
         raise UnsupportedError(f"coefficients {p.type}, expected a vector of at most 64")
     coefficients = [b.slice(p, begin=(i,), end=(i + 1,)) for i in range(count)]
-    shape = (1,) * max(x.type.rank, 1)
+    shape = (1,) * max(x.rank, 1)
     total = b.broadcast(b.reshape(coefficients[0], shape=shape), shape=x.shape)
     for coefficient in coefficients[1:]:
-        total = b.add(b.multiply(total, x), b.reshape(coefficient, shape=shape))
+        total = total * x + b.reshape(coefficient, shape=shape)
     return total

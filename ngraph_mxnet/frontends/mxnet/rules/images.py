@@ -46,7 +46,7 @@ def _in_layout(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
     layout = attrs.choice("layout", None, (*CHANNELS_FIRST, *_CHANNELS_LAST))
     if layout not in _CHANNELS_LAST:
         return _pooled(b, x, attrs, total)
-    rank = len(x.shape)
+    rank = x.rank
     moved = b.transpose(x, order=(0, rank - 1, *range(1, rank - 1)))
     return b.transpose(_pooled(b, moved, attrs, total), order=(0, *range(2, rank), 1))
 
@@ -64,7 +64,7 @@ def _pooled(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
         if kind == "lp":
             return _root(b, total(b, "sum", _power(b, x, power)), power)
         return total(b, kind, x)
-    window = _window(kernel, stride, pad, len(x.shape) - 2, "floor" if convention == "valid" else "ceil")
+    window = _window(kernel, stride, pad, x.rank - 2, "floor" if convention == "valid" else "ceil")
     if kind == "max":
         return b.max_pool(x, **window)
     if kind == "avg":
@@ -87,12 +87,12 @@ def quantized_pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
     if kind == "max" or not padded or not full:
         return _pooled(b, x, attrs, _total)
     kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
-    window = _window(kernel, stride, pad, len(x.shape) - 2, "ceil")
+    window = _window(kernel, stride, pad, x.rank - 2, "ceil")
     return b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
 
 
 def _total(b: Builder, kind: str, x: Value) -> Value:
-    return b.apply(_GLOBAL[kind], x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
+    return b.apply(_GLOBAL[kind], x, axes=tuple(range(2, x.rank)), keep_dims=True)
 
 
 def _window_over_all(b: Builder, kind: str, x: Value) -> Value:
@@ -111,7 +111,7 @@ def _window(kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ..
 
 def _power(b: Builder, x: Value, power: int) -> Value:
     """x^power, and not |x|^power: MXNet takes no absolute value."""
-    return x if power == 1 else b.square(x) if power == 2 else b.multiply(b.square(x), x)
+    return x if power == 1 else b.square(x) if power == 2 else b.square(x) * x
 
 
 def _root(b: Builder, x: Value, power: int) -> Value:
@@ -122,7 +122,7 @@ def _sum_pool(b: Builder, x: Value, window: Window) -> Value:
     """The mean of each window, over the end filled up with zeros, times the window's size."""
     kernel = window["kernel"]
     mean = b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
-    return b.multiply(mean, scalar(b, prod(kernel), x))
+    return mean * prod(kernel)
 
 
 def _whole(b: Builder, x: Value, window: Window) -> Value:
@@ -143,7 +143,7 @@ def pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     kind = attrs.choice("pool_type", "max", _GLOBAL)
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
     kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
-    if len(x.shape) != 4:
+    if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
     if attrs.bool("global_pool", False):
         return _total(b, kind, x)
@@ -153,7 +153,7 @@ def pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
         inner = {**window, "pads_begin": (0, 0), "pads_end": (0, 0)}
         return b.max_pool(b.pad(x, pads_begin=pads, pads_end=pads), **inner)
     total = _sum_pool(b, x, window)
-    return b.divide(total, scalar(b, prod(kernel), x)) if kind == "avg" else total
+    return total / prod(kernel) if kind == "avg" else total
 
 
 @rule("UpSampling", ignored=["workspace"])
@@ -179,7 +179,7 @@ def upsampling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
         return b.concat(*parts, axis=1)
     total = parts[0]
     for part in parts[1:]:
-        total = b.add(total, part)
+        total = total + part
     return total
 
 
@@ -274,15 +274,15 @@ def grid_generator(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
         raise UnsupportedError(f"found {x.type}: a grid of one pixel divides by 0")
     rows, columns = np.mgrid[:height, :width]
     halves = np.array([(width - 1) / 2, (height - 1) / 2], np.float32).reshape(1, 2, 1, 1)
-    moved = b.add(x, b.constant(np.stack([columns, rows])[None].astype(np.float32)))
-    return b.subtract(b.divide(moved, b.constant(halves)), scalar(b, 1, x))
+    moved = x + b.constant(np.stack([columns, rows])[None].astype(np.float32))
+    return moved / b.constant(halves) - 1
 
 
 def _affine_grid(b: Builder, theta: Value, target: tuple[int, ...]) -> Value:
     """[N, 6] times the homogeneous places (x, y, 1) of the target, from -1 to 1: [N, 2, H, W]."""
     if len(target) != 2 or min(target) < 1:
         raise UnsupportedError(f"target_shape={target}, expected height and width")
-    if len(theta.shape) != 2 or theta.shape[1] != 6:
+    if theta.rank != 2 or theta.shape[1] != 6:
         raise UnsupportedError(f"found {theta.type}, expected six numbers of an affine map")
     height, width = target
     if min(height, width) < 2:
@@ -310,12 +310,12 @@ Columns = list[Value]
 
 def _columns(b: Builder, x: Value, first: int = 0) -> Columns:
     """Four columns of the last axis, each [..., 1]."""
-    axis = len(x.shape) - 1
+    axis = x.rank - 1
     return [slice_axis(b, x, axis, first + i, first + i + 1) for i in range(4)]
 
 
 def _half(b: Builder, x: Value) -> Value:
-    return b.multiply(x, scalar(b, 0.5, x))
+    return x * 0.5
 
 
 def _corners(b: Builder, box: Columns, box_format: str) -> Columns:
@@ -324,7 +324,7 @@ def _corners(b: Builder, box: Columns, box_format: str) -> Columns:
         return box
     x, y, width, height = box
     w, h = _half(b, width), _half(b, height)
-    return [b.subtract(x, w), b.subtract(y, h), b.add(x, w), b.add(y, h)]
+    return [x - w, y - h, x + w, y + h]
 
 
 def _centres(b: Builder, box: Columns, box_format: str) -> Columns:
@@ -332,15 +332,15 @@ def _centres(b: Builder, box: Columns, box_format: str) -> Columns:
     if box_format == "center":
         return box
     left, top, right, bottom = box
-    width, height = b.subtract(right, left), b.subtract(bottom, top)
-    return [b.add(left, _half(b, width)), b.add(top, _half(b, height)), width, height]
+    width, height = right - left, bottom - top
+    return [left + _half(b, width), top + _half(b, height), width, height]
 
 
 @rule("_contrib_box_nms", operands=1)
 def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Any attributes. MXNet's second output, which rows were kept, is for its gradient: here there is none."""
     (x,) = inputs
-    if len(x.shape) < 2:
+    if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected rows of boxes")
     rows, width = x.shape[-2:]
     topk, first, identity = attrs.int("topk", -1), attrs.int("coord_start", 2), attrs.int("id_index", -1)
@@ -361,13 +361,13 @@ def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
     """Rows with their coordinates in `box_format`; those whose first coordinate is negative stay as they are."""
-    axis = len(rows.shape) - 1
+    axis = rows.rank - 1
     box = _columns(b, rows, first)
     other = _centres(b, box, "corner") if box_format == "center" else _corners(b, box, "center")
     if box_format == "center":
         left, top, right, bottom = box
-        other[:2] = [_half(b, b.add(left, right)), _half(b, b.add(top, bottom))]
-    kept = b.less(box[0], scalar(b, 0, rows))
+        other[:2] = [_half(b, left + right), _half(b, top + bottom)]
+    kept = box[0] < 0
     parts = [b.select(kept, old, new) for old, new in zip(box, other, strict=True)]
     bounds = [(0, first), (first + 4, rows.shape[axis])]
     sides = [[slice_axis(b, rows, axis, *bound)] if bound[0] < bound[1] else [] for bound in bounds]
@@ -378,7 +378,7 @@ def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
 def box_iou(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The overlap of each box with each; 0 where they do not meet."""
     box_format = attrs.choice("format", "corner", BOX_FORMATS)
-    if any(len(x.shape) < 2 or x.shape[-1] != 4 for x in inputs):
+    if any(x.rank < 2 or x.shape[-1] != 4 for x in inputs):
         raise UnsupportedError(f"found {inputs[0].type} and {inputs[1].type}, expected four columns")
     counts = [prod(x.shape[:-1]) for x in inputs]
     shapes = [(counts[0], 1, 4), (1, counts[1], 4)]
@@ -386,11 +386,11 @@ def box_iou(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     areas = [_area(b, box, box_format) for box in pair]
     (l0, t0, r0, b0), (l1, t1, r1, b1) = (_corners(b, box, box_format) for box in pair)
     zero = scalar(b, 0, inputs[0])
-    width = b.maximum(b.subtract(b.minimum(r0, r1), b.maximum(l0, l1)), zero)
-    height = b.maximum(b.subtract(b.minimum(b0, b1), b.maximum(t0, t1)), zero)
-    shared = b.multiply(width, height)
-    ratio = b.divide(shared, b.subtract(b.add(*areas), shared))
-    found = b.select(b.greater(shared, zero), ratio, zero)
+    width = b.maximum(b.minimum(r0, r1) - b.maximum(l0, l1), zero)
+    height = b.maximum(b.minimum(b0, b1) - b.maximum(t0, t1), zero)
+    shared = width * height
+    ratio = shared / (b.add(*areas) - shared)
+    found = b.select(shared > zero, ratio, zero)
     return b.reshape(found, shape=(*inputs[0].shape[:-1], *inputs[1].shape[:-1]))
 
 
@@ -405,17 +405,17 @@ def _area(b: Builder, box: Columns, box_format: str) -> Value:
 def box_decode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Offsets [N, B, 4] from anchors [1, B, 4] as corner boxes."""
     x, anchors = inputs
-    if len(x.shape) != 3 or x.shape[2] != 4 or anchors.shape != (1, x.shape[1], 4):
+    if x.rank != 3 or x.shape[2] != 4 or anchors.shape != (1, x.shape[1], 4):
         raise UnsupportedError(f"found {x.type} and {anchors.type}, expected [N, B, 4] and [1, B, 4]")
     scale = b.constant(np.array([attrs.float(f"std{i}", 1.0) for i in range(4)], np.float32))
     clip, box_format = attrs.float("clip", -1.0), attrs.choice("format", "center", BOX_FORMATS)
     ax, ay, width, height = _centres(b, _columns(b, anchors), box_format)
-    dx, dy, *sizes = _columns(b, b.multiply(x, scale))
+    dx, dy, *sizes = _columns(b, x * scale)
     if clip > 0:
-        sizes = [b.minimum(size, scalar(b, clip, x)) for size in sizes]
-    cx, cy = b.add(b.multiply(dx, width), ax), b.add(b.multiply(dy, height), ay)
-    w, h = (_half(b, b.multiply(b.exp(size), side)) for size, side in zip(sizes, (width, height), strict=True))
-    return b.concat(b.subtract(cx, w), b.subtract(cy, h), b.add(cx, w), b.add(cy, h), axis=2)
+        sizes = [b.minimum(size, clip) for size in sizes]
+    cx, cy = dx * width + ax, dy * height + ay
+    w, h = (_half(b, b.exp(size) * side) for size, side in zip(sizes, (width, height), strict=True))
+    return b.concat(cx - w, cy - h, cx + w, cy + h, axis=2)
 
 
 @rule("_contrib_MultiBoxDetection", operands=3, ignored=["background_id"])
@@ -425,7 +425,7 @@ def multibox_detection(b: Builder, inputs: list[Value], attrs: Attrs, node: Symb
     Class 0 is the background, whatever `background_id` says, as in MXNet (src/operator/contrib/multibox_detection.cc).
     """
     scores, offsets, anchors = inputs
-    if len(scores.shape) != 3 or scores.shape[1] < 2:
+    if scores.rank != 3 or scores.shape[1] < 2:
         raise UnsupportedError(f"found {scores.type}, expected [N, C, A] with a class beside the background")
     batch, classes, count = scores.shape
     if offsets.shape != (batch, 4 * count) or anchors.shape != (1, count, 4):
@@ -438,12 +438,12 @@ def multibox_detection(b: Builder, inputs: list[Value], attrs: Attrs, node: Symb
         raise UnsupportedError(f"variances={variances}, expected four")
     ax, ay, width, height = _centres(b, _columns(b, anchors), "corner")
     scale = b.constant(np.array(variances, np.float32))
-    dx, dy, dw, dh = _columns(b, b.multiply(b.reshape(offsets, shape=(batch, count, 4)), scale))
-    cx, cy = b.add(b.multiply(dx, width), ax), b.add(b.multiply(dy, height), ay)
-    w, h = (_half(b, b.multiply(b.exp(size), side)) for size, side in ((dw, width), (dh, height)))
-    box = b.concat(b.subtract(cx, w), b.subtract(cy, h), b.add(cx, w), b.add(cy, h), axis=2)
+    dx, dy, dw, dh = _columns(b, b.reshape(offsets, shape=(batch, count, 4)) * scale)
+    cx, cy = dx * width + ax, dy * height + ay
+    w, h = (_half(b, b.exp(size) * side) for size, side in ((dw, width), (dh, height)))
+    box = b.concat(cx - w, cy - h, cx + w, cy + h, axis=2)
     if attrs.bool("clip", True):
-        box = b.minimum(b.maximum(box, scalar(b, 0, box)), scalar(b, 1, box))
+        box = b.minimum(b.maximum(box, 0), 1)
     real = slice_axis(b, scores, 1, 1, classes)
     score, label = b.reduce_max(real, axes=(1,)), as_number(b, b.argmax(real, axis=1), scores)
     rows = b.concat(*(b.reshape(column, shape=(batch, count, 1)) for column in (label, score)), box, axis=2)
@@ -480,7 +480,7 @@ def _regions(x: Value, rois: Value, attrs: Attrs) -> tuple[tuple[int, int], floa
     sizes, scale = attrs.ints("pooled_size"), attrs.float("spatial_scale")
     if len(sizes) != 2:
         raise UnsupportedError(f"pooled_size={sizes}, expected height and width")
-    if len(rois.shape) != 2 or rois.shape[1] != 5:
+    if rois.rank != 2 or rois.shape[1] != 5:
         raise UnsupportedError(f"found {rois.type}, expected regions of 5 numbers")
     return (positive(sizes[0], "pooled_size"), positive(sizes[1], "pooled_size")), scale
 
@@ -504,7 +504,7 @@ def roi_align(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     # Channel c of bin p is channel c * bins + p: the diagonal over the bins, as a sum with a unit matrix.
     grouped = b.reshape(found, shape=(rois.shape[0], channels // bins, bins, bins))
     unit = b.constant(np.eye(bins, dtype=np.float32))
-    return b.reshape(b.reduce_sum(b.multiply(grouped, unit), axes=(2,)),
+    return b.reshape(b.reduce_sum(grouped * unit, axes=(2,)),
                      shape=(rois.shape[0], channels // bins, height, width))
 
 

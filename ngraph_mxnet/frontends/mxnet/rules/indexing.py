@@ -30,7 +30,7 @@ def take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     """clip and wrap. `raise` stays with MXNet, which checks the indices at every call."""
     mode = attrs.choice("mode", "clip", ("clip", "wrap"))
     data, indices = inputs
-    axis = normal_axis(attrs.int("axis", 0), len(data.shape))
+    axis = normal_axis(attrs.int("axis", 0), data.rank)
     return b.gather(data, as_indices(b, indices), axis=axis, mode=mode)
 
 
@@ -46,7 +46,7 @@ def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 def batch_take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The element of each row at the row's index."""
     data, indices = inputs
-    if len(data.shape) != 2 or indices.type.size != data.shape[0]:
+    if data.rank != 2 or indices.size != data.shape[0]:
         raise UnsupportedError(f"found {data.type} and {indices.type}, expected a matrix and an index for each row")
     column = b.reshape(as_indices(b, indices), shape=(data.shape[0], 1))
     return b.reshape(b.gather_elements(data, column, axis=1), shape=indices.shape)
@@ -58,7 +58,7 @@ def pick(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     data, indices = inputs
     if attrs.is_none("axis"):
         raise UnsupportedError("pick from the flat tensor (axis=None)")
-    axis, keep = normal_axis(attrs.int("axis", -1), len(data.shape)), attrs.bool("keepdims", False)
+    axis, keep = normal_axis(attrs.int("axis", -1), data.rank), attrs.bool("keepdims", False)
     mode = attrs.choice("mode", "clip", ("clip", "wrap"))
     dropped, kept = (*data.shape[:axis], *data.shape[axis + 1:]), (*data.shape[:axis], 1, *data.shape[axis + 1:])
     if indices.shape not in (dropped, kept, dropped or (1,)):
@@ -105,7 +105,7 @@ def one_hot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
         raise UnsupportedError(f"depth={depth}, expected at most {WHOLE}")
     on, off = (b.constant(attrs.float(name, default), element)
                for name, default in (("on_value", 1.0), ("off_value", 0.0)))
-    count = indices.type.size
+    count = indices.size
     wanted = b.convert(b.reshape(as_indices(b, indices), shape=(count,)), element="f32")
     # What lies outside is written as off_value into the nearest column.
     nearest = b.clamp(wanted, lower=0, upper=depth - 1)
@@ -132,9 +132,9 @@ def ravel_multi_index(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbo
     (coordinates,), shape = inputs, _shape_of_places(attrs)
     if coordinates.shape[0] != len(shape):
         raise UnsupportedError(f"{coordinates.type} has no row for each axis of shape={shape}")
-    strides = np.cumprod([1, *shape[:0:-1]])[::-1].reshape(-1, *[1] * (len(coordinates.shape) - 1))
-    weights = b.constant(strides, coordinates.type.element)
-    total = b.reduce_sum(b.multiply(coordinates, weights), axes=(0,))
+    strides = np.cumprod([1, *shape[:0:-1]])[::-1].reshape(-1, *[1] * (coordinates.rank - 1))
+    weights = b.constant(strides, coordinates.element)
+    total = b.reduce_sum(coordinates * weights, axes=(0,))
     return total if total.shape else b.reshape(total, shape=(1,))
 
 
@@ -145,9 +145,9 @@ def unravel_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     rest, rows = places, []
     for size in shape[:0:-1]:
         divisor = scalar(b, size, places)
-        quotient = b.divide(rest, divisor)
-        above = b.trunc(quotient) if places.type.element.is_float else quotient
-        rows.append(b.subtract(rest, b.multiply(above, divisor)))
+        quotient = rest / divisor
+        above = b.trunc(quotient) if places.element.is_float else quotient
+        rows.append(rest - above * divisor)
         rest = above
     rows.append(rest)
     return b.concat(*(b.reshape(row, shape=(1, *places.shape)) for row in rows[::-1]), axis=0)
@@ -162,14 +162,14 @@ def shape_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 @rule("size_array", operands=1, types=EXACT)
 def size_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The input's number of elements as int64: a constant."""
-    return b.constant(np.array([inputs[0].type.size], np.int64))
+    return b.constant(np.array([inputs[0].size], np.int64))
 
 
 def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
     """The tensor and the axis to order; without an axis the flat tensor."""
     if attrs.is_none("axis"):
-        return reshaped(b, x, (x.type.size,)), 0
-    return x, normal_axis(attrs.int("axis", -1), len(x.shape))
+        return reshaped(b, x, (x.size,)), 0
+    return x, normal_axis(attrs.int("axis", -1), x.rank)
 
 
 @rule("topk", operands=1, types=EXACT)
@@ -192,9 +192,9 @@ def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
     """A tensor of x's type: 1 at the places, else 0."""
-    rank = len(x.shape)
+    rank = x.rank
     order = [i for i in range(rank) if i != axis] + [axis]
-    lines, count = x.type.size // x.shape[axis], places.shape[axis]
+    lines, count = x.size // x.shape[axis], places.shape[axis]
     columns = b.reshape(b.transpose(places, order=order), shape=(1, lines * count))
     rows = b.constant(np.repeat(np.arange(lines, dtype=np.int64), count)[None])
     zeros = b.broadcast(scalar(b, 0, x), shape=(lines, x.shape[axis]))
@@ -223,8 +223,8 @@ def argsort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 def cumsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Sums up to each element along an axis; without one, of the flat tensor. Those of bool are int64."""
     (x,), axis = inputs, attrs.int("axis", None)
-    own = x.type.element
+    own = x.element
     x = as_type(b, x, attrs.element("dtype", i64 if own is boolean else own))
     if axis is None:
-        return b.cumsum(reshaped(b, x, (x.type.size,)), axis=0)
-    return b.cumsum(x, axis=normal_axis(axis, len(x.shape)))
+        return b.cumsum(reshaped(b, x, (x.size,)), axis=0)
+    return b.cumsum(x, axis=normal_axis(axis, x.rank))

@@ -13,7 +13,7 @@ from ngraph_mxnet.frontends.mxnet.rules.shapes import moved_axes
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
-from ngraph_mxnet.ops.compositions import along_axis, deformable_convolution, reshaped, scalar, transposed_convolution
+from ngraph_mxnet.ops.compositions import along_axis, deformable_convolution, reshaped, transposed_convolution
 
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
@@ -26,12 +26,12 @@ def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs) -> Value:
     """Build the dense layer that the attributes of a FullyConnected ask for."""
     units, flatten = attrs.int("num_hidden"), attrs.bool("flatten", True)
-    if weight.type.rank != 2 or weight.shape[0] != units:
+    if weight.rank != 2 or weight.shape[0] != units:
         raise UnsupportedError(f"num_hidden={units} does not fit the weight {weight.type}")
     leading = x.shape[:1] if flatten else x.shape[:-1]
     out = b.matmul(reshaped(b, x, (prod(leading), weight.shape[1])), weight, transpose_b=True)
     if bias is not None:
-        out = b.add(out, bias)
+        out = out + bias
     return reshaped(b, out, (*leading, units))
 
 
@@ -40,9 +40,9 @@ def contraction(b: Builder, left: Value, right: Value, inner: int) -> Value:
 
     The result has the other axes of the left, then those of the right.
     """
-    if left.shape[len(left.shape) - inner:] != right.shape[:inner]:
+    if left.shape[left.rank - inner:] != right.shape[:inner]:
         raise UnsupportedError(f"{left.type} and {right.type} do not meet in {inner} axes")
-    rows, columns, depth = left.shape[:len(left.shape) - inner], right.shape[inner:], prod(right.shape[:inner])
+    rows, columns, depth = left.shape[:left.rank - inner], right.shape[inner:], prod(right.shape[:inner])
     out = b.matmul(reshaped(b, left, (prod(rows), depth)), reshaped(b, right, (depth, prod(columns))))
     return reshaped(b, out, (*rows, *columns))
 
@@ -54,8 +54,8 @@ def dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Valu
     If transposed, it is the first axis of the left, and the last of the right. Two vectors give shape (1,).
     """
     left, right = inputs
-    transpose_a = attrs.bool("transpose_a", False) and left.type.rank > 1
-    transpose_b = attrs.bool("transpose_b", False) and right.type.rank > 1
+    transpose_a = attrs.bool("transpose_a", False) and left.rank > 1
+    transpose_b = attrs.bool("transpose_b", False) and right.rank > 1
     a_free = left.shape[1:] if transpose_a else left.shape[:-1]
     b_free = right.shape[:-1] if transpose_b else right.shape[1:]
     inner = left.shape[0] if transpose_a else left.shape[-1]
@@ -81,14 +81,14 @@ def batch_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 def matmul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """NumPy's: leading axes broadcast, a vector is a row at the left and a column at the right."""
     left, right = inputs
-    a = left if left.type.rank > 1 else b.reshape(left, shape=(1, left.type.size))
-    c = right if right.type.rank > 1 else b.reshape(right, shape=(right.type.size, 1))
+    a = left if left.rank > 1 else b.reshape(left, shape=(1, left.size))
+    c = right if right.rank > 1 else b.reshape(right, shape=(right.size, 1))
     out = b.matmul(a, c)
     shape = list(out.shape)
-    if right.type.rank == 1:
+    if right.rank == 1:
         del shape[-1]
-    if left.type.rank == 1:
-        del shape[-2 if right.type.rank > 1 else -1]
+    if left.rank == 1:
+        del shape[-2 if right.rank > 1 else -1]
     return reshaped(b, out, shape)
 
 
@@ -97,20 +97,20 @@ def np_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     """The sum of products over the last axis of the left and the last but one of the right; a single number scales."""
     left, right = inputs
     if not left.shape or not right.shape:
-        return b.multiply(left, right)
-    meets = max(right.type.rank - 2, 0)
-    order = [meets, *(axis for axis in range(right.type.rank) if axis != meets)]
+        return left * right
+    meets = max(right.rank - 2, 0)
+    order = [meets, *(axis for axis in range(right.rank) if axis != meets)]
     return contraction(b, left, b.transpose(right, order=order), 1)
 
 
 def tensor_product(b: Builder, left: Value, right: Value, left_axes: Sequence[int], right_axes: Sequence[int]) -> Value:
     """The sum of products over pairs of axes; what is left of both follows each other."""
-    summed = [normal_axis(axis, left.type.rank) for axis in left_axes]
-    others = [normal_axis(axis, right.type.rank) for axis in right_axes]
+    summed = [normal_axis(axis, left.rank) for axis in left_axes]
+    others = [normal_axis(axis, right.rank) for axis in right_axes]
     if len(summed) != len(others) or len({*summed}) != len(summed) or len({*others}) != len(others):
         raise UnsupportedError(f"axes {tuple(left_axes)} and {tuple(right_axes)} do not pair")
-    rows = [axis for axis in range(left.type.rank) if axis not in summed]
-    columns = [axis for axis in range(right.type.rank) if axis not in others]
+    rows = [axis for axis in range(left.rank) if axis not in summed]
+    columns = [axis for axis in range(right.rank) if axis not in others]
     a, c = b.transpose(left, order=rows + summed), b.transpose(right, order=others + columns)
     return contraction(b, a, c, len(summed))
 
@@ -126,7 +126,7 @@ def tensordot_by_number(b: Builder, inputs: list[Value], attrs: Attrs, node: Sym
     """The sum of products over the last `axes` axes of the left and the first ones of the right."""
     left, right = inputs
     count = attrs.int("axes")
-    if not 0 <= count <= min(left.type.rank, right.type.rank):
+    if not 0 <= count <= min(left.rank, right.rank):
         raise UnsupportedError(f"axes={count} of {left.type} and {right.type}")
     return contraction(b, left, right, count)
 
@@ -164,7 +164,7 @@ def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
 
 def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
     """One number for each channel added."""
-    return out if bias is None else b.add(out, along_axis(b, bias, 1, len(out.shape)))
+    return out if bias is None else out + along_axis(b, bias, 1, out.rank)
 
 
 @rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
@@ -177,7 +177,7 @@ def deconvolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     attrs.choice("layout", None, CHANNELS_FIRST)
     kernel, groups = attrs.ints("kernel"), attrs.int("num_group", 1)
     count = len(kernel)
-    if len(x.shape) != count + 2 or weight.shape[2:] != kernel or weight.shape[0] != x.shape[1]:
+    if x.rank != count + 2 or weight.shape[2:] != kernel or weight.shape[0] != x.shape[1]:
         raise UnsupportedError(f"kernel={kernel} does not fit the data {x.type} and the weight {weight.type}")
     if groups < 1 or x.shape[1] % groups or weight.shape[1] * groups != attrs.int("num_filter"):
         raise UnsupportedError(f"num_group={groups} and num_filter={attrs.int('num_filter')} do not fit the weight "
@@ -234,17 +234,17 @@ def modulated_deformable_convolution(b: Builder, inputs: list[Value], attrs: Att
                                  offset_groups=attrs.int("num_deformable_group", 1), stride=stride, dilate=dilate,
                                  pad=pad)
     bias = bias_of([x, weight, *inputs[4:]], attrs.bool("no_bias", False))
-    return out if bias is None else b.add(out, along_axis(b, bias, 1, 4))
+    return out if bias is None else out + along_axis(b, bias, 1, 4)
 
 
 def _scaled(b: Builder, x: Value, factor: float) -> Value:
-    return x if factor == 1 else b.multiply(x, scalar(b, factor, x))
+    return x if factor == 1 else x * factor
 
 
 def _product(b: Builder, inputs: list[Value], attrs: Attrs) -> tuple[Value, int]:
     """alpha op(A) op(B), whose rows are in `axis` (moved to the last but one), and that axis."""
-    rank = len(inputs[0].shape)
-    if rank < 2 or any(len(x.shape) != rank for x in inputs):
+    rank = inputs[0].rank
+    if rank < 2 or any(x.rank != rank for x in inputs):
         raise UnsupportedError(f"found {', '.join(str(x.type) for x in inputs)}, expected matrices of one rank")
     axis = normal_axis(attrs.int("axis", -2), rank)
     if axis == rank - 1:
@@ -258,11 +258,11 @@ def _product(b: Builder, inputs: list[Value], attrs: Attrs) -> tuple[Value, int]
 
 
 def _rows_last(b: Builder, x: Value, axis: int) -> Value:
-    return x if axis == len(x.shape) - 2 else moved_axes(b, x, [axis], [-2])
+    return x if axis == x.rank - 2 else moved_axes(b, x, [axis], [-2])
 
 
 def _rows_back(b: Builder, x: Value, axis: int) -> Value:
-    return x if axis == len(x.shape) - 2 else moved_axes(b, x, [-2], [axis])
+    return x if axis == x.rank - 2 else moved_axes(b, x, [-2], [axis])
 
 
 @rule("_linalg_gemm2", operands=2)
@@ -278,7 +278,7 @@ def gemm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     addend = _scaled(b, _rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
     if addend.shape != out.shape:
         raise UnsupportedError(f"found C of {inputs[2].type} for a product of {out.type}")
-    return _rows_back(b, b.add(out, addend), axis)
+    return _rows_back(b, out + addend, axis)
 
 
 @rule("_linalg_syrk", operands=1)
@@ -293,7 +293,7 @@ def syrk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 def trmm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """alpha op(A) B, or alpha B op(A), of A's lower or upper triangle."""
     a, x = inputs
-    if a.type.rank < 2 or a.shape[:-2] != x.shape[:-2]:
+    if a.rank < 2 or a.shape[:-2] != x.shape[:-2]:
         raise UnsupportedError(f"leading axes differ: {a.type} and {x.type}")
     a = triangle(b, a, 0, lower=attrs.bool("lower", True))
     transpose = attrs.bool("transpose", False)
@@ -309,10 +309,10 @@ def khatri_rao(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     """The Kronecker products of the columns of matrices."""
     out = inputs[0]
     for x in inputs[1:]:
-        if out.type.rank != 2 or x.type.rank != 2 or out.shape[1] != x.shape[1]:
+        if out.rank != 2 or x.rank != 2 or out.shape[1] != x.shape[1]:
             raise UnsupportedError(f"found {out.type} and {x.type}, expected matrices with the same number of columns")
         columns = x.shape[1]
-        pairs = b.multiply(b.reshape(out, shape=(out.shape[0], 1, columns)), b.reshape(x, shape=(1, *x.shape)))
+        pairs = b.reshape(out, shape=(out.shape[0], 1, columns)) * b.reshape(x, shape=(1, *x.shape))
         out = b.reshape(pairs, shape=(out.shape[0] * x.shape[0], columns))
     return out if len(inputs) > 1 else b.identity(out)
 

@@ -28,7 +28,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import find_rule, rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
-from ngraph_mxnet.ops.compositions import along_axis, limits, reshaped, rounded, saturated, scalar, widened
+from ngraph_mxnet.ops.compositions import along_axis, limits, reshaped, rounded, saturated, widened
 
 Outputs = list[Value]
 
@@ -67,7 +67,7 @@ def _unquantized(b: Builder, inputs: list[Value], node: SymbolNode) -> Outputs |
     """The results of a node that is not quantised."""
     if _with_attrs(node).bool("quantized", False):
         return None
-    if any(x.type.element is not f32 for x in inputs):
+    if any(x.element is not f32 for x in inputs):
         raise UnsupportedError("its inputs are not all float32")
     return _as_graph(b, node.body(), inputs)
 
@@ -120,7 +120,7 @@ def _activated(b: Builder, x: Value, op: str, attrs: Attrs, own: Value, with_sum
         return b.leaky_relu(x, slope=attrs.float("slope", 0.25))
     if attrs.float("a_min") != 0:
         raise UnsupportedError(f"a clip from {attrs.float('a_min')}, expected 0")
-    top = b.multiply(number(b, attrs.float("a_max")), own)
+    top = number(b, attrs.float("a_max")) * own
     return b.minimum(b.relu(x), top) if with_sum else x
 
 
@@ -155,32 +155,32 @@ def fused_convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbo
         weight, bias = _folded(b, body.batch_norm, weight, bias, [rest.pop(0) for _ in range(4)])
     added = rest.pop(0) if with_sum else None
     size = magnitude(b, *rest[:2])
-    data_scale = scale(b, x.type.element, size)
+    data_scale = scale(b, x.element, size)
     product = body.product
     product.ignore("no_bias", *IGNORED)
 
-    weight_size = b.reduce_max(b.abs(weight), axes=(0, *range(1, weight.type.rank)) if known is None else tuple(
-        range(1, weight.type.rank)))
+    weight_size = b.reduce_max(b.abs(weight), axes=(0, *range(1, weight.rank)) if known is None else tuple(
+        range(1, weight.rank)))
     weight_scale = scale(b, i8, weight_size)
     if known is not None and bias is not None:
-        bound = b.divide(b.divide(number(b, _LARGEST_BIAS), b.abs(bias)), data_scale)
+        bound = number(b, _LARGEST_BIAS) / b.abs(bias) / data_scale
         weight_scale = b.minimum(weight_scale, b.select(b.equal(bias, number(b, 0)), weight_scale, bound))
-    by_filter = weight_scale if known is None else along_axis(b, weight_scale, 0, weight.type.rank)
-    whole = rounded(b, b.multiply(weight, by_filter), i8)
+    by_filter = weight_scale if known is None else along_axis(b, weight_scale, 0, weight.rank)
+    whole = rounded(b, weight * by_filter, i8)
     sums = convolved(b, widened(b, x), widened(b, whole), product)
     _check_read(product)
     if bias is not None:
-        sums = with_bias(b, sums, as_i32(b, b.round(b.multiply(bias, b.multiply(weight_scale, data_scale)))))
+        sums = with_bias(b, sums, as_i32(b, b.round(bias * (weight_scale * data_scale))))
 
     unsigned = _result_is_unsigned(body, attrs, with_sum)
     element = i32 if known is None else u8 if unsigned else i8
     if known is None:
-        own = b.multiply(data_scale, weight_scale)
-        bounds = product_range(b, x.type.element, size, weight_size)
+        own = data_scale * weight_scale
+        bounds = product_range(b, x.element, size, weight_size)
     else:
         own, bounds = scale(b, element, magnitude(b, *known)), ends(b, *known)
-        factor = b.divide(b.divide(own, data_scale), weight_scale)
-        sums = b.multiply(sums, along_axis(b, factor, 1, sums.type.rank))
+        factor = own / data_scale / weight_scale
+        sums = sums * along_axis(b, factor, 1, sums.rank)
     return _finished(b, body, attrs, sums, (added, rest[2:]), own, element, bounds)
 
 
@@ -188,13 +188,13 @@ def _folded(b: Builder, attrs: Attrs, weight: Value, bias: Value | None,
             statistics: list[Value]) -> tuple[Value, Value]:
     """The weight and bias of the convolution and the batch norm together."""
     gamma, beta, mean, variance = statistics
-    slope = b.rsqrt(b.add(variance, scalar(b, attrs.float("eps", 1e-3), variance)))
+    slope = b.rsqrt(variance + attrs.float("eps", 1e-3))
     if not attrs.bool("fix_gamma", True):
-        slope = b.multiply(slope, gamma)
+        slope = slope * gamma
     if attrs.int("axis", 1) != 1:
         raise UnsupportedError(f"axis={attrs.int('axis', 1)} of a batch norm behind a convolution")
-    centred = b.negative(mean) if bias is None else b.subtract(bias, mean)
-    return b.multiply(weight, along_axis(b, slope, 0, weight.type.rank)), b.add(beta, b.multiply(slope, centred))
+    centred = -mean if bias is None else bias - mean
+    return weight * along_axis(b, slope, 0, weight.rank), beta + slope * centred
 
 
 def _result_is_unsigned(body: _Body, attrs: Attrs, with_sum: bool) -> bool:
@@ -218,15 +218,15 @@ def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Valu
     if attrs.bool("with_act", attrs.bool("with_relu", False)):
         x = _activated(b, x, *activations.pop(0), own, other is not None)
     if other is not None:
-        ratio = b.divide(own, scale(b, other.type.element, magnitude(b, *other_bounds)))
-        x = b.add(x, b.multiply(widened(b, other), ratio))
+        ratio = own / scale(b, other.element, magnitude(b, *other_bounds))
+        x = x + widened(b, other) * ratio
     for op, how in activations:
         if op != "Activation":
             raise UnsupportedError(f"{op} behind a sum, expected ReLU")
         x = _activated(b, x, op, how, own, True)
     if other is None or element is i32:
         return [rounded(b, x, element), *bounds]
-    return [_in_place(b, x, other.type.element, element), *bounds]
+    return [_in_place(b, x, other.element, element), *bounds]
 
 
 def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> Value:
@@ -241,7 +241,7 @@ def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> 
     if upper <= top:
         return rounded(b, bounded, element)
     whole = b.round(bounded)
-    whole = b.select(b.greater(whole, number(b, top)), b.subtract(whole, number(b, 2 * top + 2)), whole)
+    whole = b.select(whole > number(b, top), whole - number(b, 2 * top + 2), whole)
     return saturated(b, whole, element)
 
 
@@ -270,7 +270,7 @@ def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     x, weight, bounds = inputs[0], inputs[1], inputs[count:]
     bias = inputs[2] if count == 3 else None
     size = magnitude(b, *bounds[:2])
-    data_scale = scale(b, x.type.element, size)
+    data_scale = scale(b, x.element, size)
     if by_row:
         if known is None and not real:
             raise UnsupportedError("channel_wise_quantize without a calibrated or float result: MXNet raises")
@@ -283,9 +283,9 @@ def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     _check_read(product)
     if known is None and not real:
         sums = _only_relu(b, sums, inner)
-        return [rounded(b, sums, i32), *product_range(b, x.type.element, size, weight_size)]
+        return [rounded(b, sums, i32), *product_range(b, x.element, size, weight_size)]
     if real and known is None:
-        out = b.multiply(sums, b.divide(b.divide(number(b, 1), data_scale), weight_scale))
+        out = sums * (number(b, 1) / data_scale / weight_scale)
         return [_behind(b, out, inner)]
     return _in_8_bits(b, sums, inner, cast("tuple[float, float]", known), data_scale, weight_scale)
 
@@ -294,7 +294,7 @@ def _in_8_bits(b: Builder, sums: Value, inner: list[SymbolNode], known: tuple[fl
                weight_scale: Value) -> Outputs:
     element = u8 if inner else i8
     own = scale(b, element, magnitude(b, *known))
-    out = b.multiply(sums, b.divide(b.divide(own, data_scale), weight_scale))
+    out = sums * (own / data_scale / weight_scale)
     return [rounded(b, _only_relu(b, out, inner), element), *ends(b, *known)]
 
 
@@ -326,10 +326,10 @@ def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
     row_scale = scale(b, i8, b.reduce_max(b.abs(weight), axes=(1,)))
     added = None
     if bias is not None:
-        bound = b.divide(b.divide(number(b, _LARGEST_BIAS), b.abs(bias)), data_scale)
+        bound = number(b, _LARGEST_BIAS) / b.abs(bias) / data_scale
         row_scale = b.minimum(row_scale, b.select(b.equal(bias, number(b, 0)), row_scale, bound))
-        added = as_i32(b, b.round(b.multiply(bias, b.multiply(row_scale, data_scale))))
-    whole = rounded(b, b.multiply(weight, reshaped(b, row_scale, (weight.shape[0], 1))), i8)
+        added = as_i32(b, b.round(bias * (row_scale * data_scale)))
+    whole = rounded(b, weight * reshaped(b, row_scale, (weight.shape[0], 1)), i8)
     return widened(b, whole), added, row_scale
 
 
@@ -344,16 +344,16 @@ def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, 
         return whole, None, weight_scale
     bias_size = magnitude(b, *bounds)
     bias_scale = scale(b, i8, bias_size)
-    factor = b.divide(b.multiply(data_scale, weight_scale), bias_scale)
-    largest = b.divide(b.divide(number(b, _LARGEST_BIAS), bias_size), bias_scale)
-    too_large = b.greater(factor, largest)
-    shrunk = b.divide(b.divide(b.multiply(largest, bias_scale), data_scale), weight_scale)
+    factor = data_scale * weight_scale / bias_scale
+    largest = number(b, _LARGEST_BIAS) / bias_size / bias_scale
+    too_large = factor > largest
+    shrunk = largest * bias_scale / data_scale / weight_scale
     ratio = b.select(too_large, shrunk, number(b, 1))
-    added = _half_away(b, b.multiply(widened(b, bias), b.select(too_large, largest, factor)))
-    shrunk = rounded(b, _half_away(b, b.multiply(whole, ratio)), i8)
-    return widened(b, shrunk), as_i32(b, added), b.multiply(weight_scale, ratio)
+    added = _half_away(b, widened(b, bias) * b.select(too_large, largest, factor))
+    shrunk = rounded(b, _half_away(b, whole * ratio), i8)
+    return widened(b, shrunk), as_i32(b, added), weight_scale * ratio
 
 
 def _half_away(b: Builder, x: Value) -> Value:
     """The nearest whole number, halves away from zero, as C's round does it."""
-    return b.multiply(b.sign(x), b.floor(b.add(b.abs(x), number(b, 0.5))))
+    return b.sign(x) * b.floor(b.abs(x) + number(b, 0.5))

@@ -50,14 +50,14 @@ def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs) -> Outputs:
     x, gamma, beta, mean, variance = inputs
     if attrs.bool("fix_gamma", True):
-        gamma = b.constant(np.ones(gamma.shape, gamma.type.element.numpy))
-    axis, epsilon = normal_axis(attrs.int("axis", 1), len(x.shape)), attrs.float("eps", 1e-3)
+        gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
+    axis, epsilon = normal_axis(attrs.int("axis", 1), x.rank), attrs.float("eps", 1e-3)
     statistics = []
     if attrs.bool("output_mean_var", False):
-        statistics = [b.identity(mean), b.rsqrt(b.add(variance, scalar(b, epsilon, variance)))]
+        statistics = [b.identity(mean), b.rsqrt(variance + epsilon)]
     if axis == 1:
         return [b.batch_norm(x, gamma, beta, mean, variance, epsilon=epsilon), *statistics]
-    order = list(range(len(x.shape)))
+    order = list(range(x.rank))
     order.insert(1, order.pop(axis))
     back = tuple(int(i) for i in np.argsort(order))
     normal = b.batch_norm(b.transpose(x, order=order), gamma, beta, mean, variance, epsilon=epsilon)
@@ -75,7 +75,7 @@ def batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
     """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
     x, epsilon = inputs[0], attrs.float("eps", 1e-5)
-    axis = normal_axis(attrs.int("axis", -1), len(x.shape))
+    axis = normal_axis(attrs.int("axis", -1), x.rank)
     statistics = _statistics(b, x, (axis,), epsilon) if attrs.bool("output_mean_var", False) else []
     return [b.layer_norm(*inputs, axis=axis, epsilon=epsilon), *statistics]
 
@@ -83,25 +83,25 @@ def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 def _statistics(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Outputs:
     """The mean and sqrt(biased variance + epsilon) over `axes`, which stay as 1."""
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    variance = b.reduce_mean(b.square(b.subtract(x, mean)), axes=axes, keep_dims=True)
-    return [mean, b.sqrt(b.add(variance, scalar(b, epsilon, x)))]
+    variance = b.reduce_mean(b.square(x - mean), axes=axes, keep_dims=True)
+    return [mean, b.sqrt(variance + epsilon)]
 
 
 def _standardize(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
     """(x - mean) / sqrt(biased variance + epsilon) over `axes`."""
     mean, deviation = _statistics(b, x, axes, epsilon)
-    return b.divide(b.subtract(x, mean), deviation)
+    return (x - mean) / deviation
 
 
 @rule("InstanceNorm", operands=3, parameters=[1, 2])
 def instance_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Over the spatial axes of each channel, of which there is one at least."""
     x, gamma, beta = inputs
-    rank = len(x.shape)
+    rank = x.rank
     if rank < 3:
         raise UnsupportedError(f"found {x.type}, expected rank 3 or more")
     normal = _standardize(b, x, tuple(range(2, rank)), attrs.float("eps", 1e-3))
-    return b.add(b.multiply(normal, along_axis(b, gamma, 1, rank)), along_axis(b, beta, 1, rank))
+    return normal * along_axis(b, gamma, 1, rank) + along_axis(b, beta, 1, rank)
 
 
 @rule("GroupNorm", operands=3, parameters=[1, 2])
@@ -117,8 +117,8 @@ def group_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     grouped = b.reshape(x, shape=(x.shape[0], groups, prod(x.shape[1:]) // groups))
     epsilon = attrs.float("eps", 1e-5)
     mean, deviation = _statistics(b, grouped, (2,), epsilon)
-    normal = b.divide(b.subtract(grouped, mean), deviation)
-    out = b.add(b.multiply(normal, along_axis(b, gamma, 1, 3)), along_axis(b, beta, 1, 3))
+    normal = (grouped - mean) / deviation
+    out = normal * along_axis(b, gamma, 1, 3) + along_axis(b, beta, 1, 3)
     statistics = [mean, deviation] if attrs.bool("output_mean_var", False) else []
     return [b.reshape(out, shape=x.shape), *(b.reshape(v, shape=(x.shape[0], groups)) for v in statistics)]
 
@@ -144,30 +144,30 @@ def dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
     """`softmax` or `log_softmax`; float64 in several ops, as kernels of these two take float32 only."""
-    if x.type.element is not f64:
+    if x.element is not f64:
         return b.apply(op, x, axis=axis)
-    shifted = b.subtract(x, b.reduce_max(x, axes=(axis % x.type.rank,), keep_dims=True))
+    shifted = x - b.reduce_max(x, axes=(axis % x.rank,), keep_dims=True)
     power = b.exp(shifted)
-    total = b.reduce_sum(power, axes=(axis % x.type.rank,), keep_dims=True)
-    return b.divide(power, total) if op == "softmax" else b.subtract(shifted, b.log(total))
+    total = b.reduce_sum(power, axes=(axis % x.rank,), keep_dims=True)
+    return power / total if op == "softmax" else shifted - b.log(total)
 
 
 def _softmax(op: str, *, negated: bool = False) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
         x = inputs[0]
-        axis, temperature = normal_axis(attrs.int("axis", -1), len(x.shape)), attrs.float("temperature", 1.0)
+        axis, temperature = normal_axis(attrs.int("axis", -1), x.rank), attrs.float("temperature", 1.0)
         if negated:
-            x = b.negative(x)
+            x = -x
         if temperature != 1:
-            x = b.divide(x, scalar(b, temperature, x))
+            x = x / temperature
         if not attrs.bool("use_length", False):
             return over_axis(b, op, x, axis)
         if len(inputs) < 2:
             raise UnsupportedError("use_length=True, but there is no input of lengths")
         kept = within_length(b, x, inputs[1], axis)
-        y = over_axis(b, op, b.select(kept, x, scalar(b, -inf, x)), axis)
-        return b.select(kept, y, scalar(b, 0, x))
+        y = over_axis(b, op, b.select(kept, x, -inf), axis)
+        return b.select(kept, y, 0)
 
     return lower
 
@@ -196,7 +196,7 @@ def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     preserve = attrs.bool("preserve_shape", False)
     if attrs.bool("multi_output", False):
         return over_axis(b, "softmax", x, 1)
-    if not preserve and len(x.shape) != 2:
+    if not preserve and x.rank != 2:
         raise UnsupportedError(f"{x.type} without multi_output or preserve_shape: MXNet's kernels disagree")
     return over_axis(b, "softmax", x, -1)
 
@@ -219,13 +219,13 @@ def data_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 def softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The sum over rows of -log(softmax(row)[label]), the probability at least 1e-8, in shape (1,)."""
     x, label = inputs
-    if x.type.rank != 2 or label.shape != x.shape[:1]:
+    if x.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
-    places = iota(b, x.shape[1], 0, 1, x.type.element.name)
+    places = iota(b, x.shape[1], 0, 1, x.element.name)
     chosen = b.equal(b.trunc(b.reshape(label, shape=(x.shape[0], 1))), places)
-    logs = b.log(b.maximum(over_axis(b, "softmax", x, 1), scalar(b, 1e-8, x)))
-    total = b.reduce_sum(b.select(chosen, logs, scalar(b, 0, x)), axes=(0, 1))
-    return b.reshape(b.negative(total), shape=(1,))
+    logs = b.log(b.maximum(over_axis(b, "softmax", x, 1), 1e-8))
+    total = b.reduce_sum(b.select(chosen, logs, 0), axes=(0, 1))
+    return b.reshape(-total, shape=(1,))
 
 
 Log = Callable[..., Value]
@@ -240,7 +240,7 @@ def _density(log: Log) -> Lowering:
         if sample.shape[: len(shape)] != shape or any(value.shape != shape for value in parameters):
             raise UnsupportedError(f"found samples {sample.type} and parameters "
                                    f"{', '.join(str(value.type) for value in parameters)}")
-        ones = (1,) * (len(sample.shape) - len(shape))
+        ones = (1,) * (sample.rank - len(shape))
         spread = [b.broadcast(b.reshape(value, shape=(*shape, *ones)), shape=sample.shape) for value in parameters]
         return _result(b, log(b, sample, *spread), attrs)
 
@@ -253,46 +253,46 @@ def _result(b: Builder, log: Value, attrs: Attrs) -> Value:
 
 def _uniform(b: Builder, sample: Value, low: Value, high: Value) -> Value:
     """The density of any sample: MXNet does not look whether it is between the bounds."""
-    return b.negative(b.log(b.subtract(high, low)))
+    return -b.log(high - low)
 
 
 def _normal(b: Builder, sample: Value, mean: Value, deviation: Value) -> Value:
-    scaled = b.divide(b.subtract(sample, mean), deviation)
-    square = b.multiply(b.multiply(scaled, scaled), scalar(b, -0.5, sample))
-    return b.subtract(square, b.add(b.log(deviation), scalar(b, math.log(2 * math.pi) / 2, sample)))
+    scaled = (sample - mean) / deviation
+    square = scaled * scaled * -0.5
+    return square - (b.log(deviation) + math.log(2 * math.pi) / 2)
 
 
 def _gamma(b: Builder, sample: Value, shape: Value, rate: Value) -> Value:
-    powers = b.add(b.multiply(shape, b.log(rate)), b.multiply(_less_one(b, shape), b.log(sample)))
-    return b.subtract(b.subtract(powers, b.multiply(rate, sample)), b.lgamma(shape))
+    powers = shape * b.log(rate) + _less_one(b, shape) * b.log(sample)
+    return powers - rate * sample - b.lgamma(shape)
 
 
 def _exponential(b: Builder, sample: Value, rate: Value) -> Value:
-    return b.subtract(b.log(rate), b.multiply(rate, sample))
+    return b.log(rate) - rate * sample
 
 
 def _poisson(b: Builder, sample: Value, rate: Value) -> Value:
-    return b.subtract(b.subtract(b.multiply(sample, b.log(rate)), _log_factorial(b, sample)), rate)
+    return sample * b.log(rate) - _log_factorial(b, sample) - rate
 
 
 def _negative_binomial(b: Builder, sample: Value, limit: Value, failure: Value) -> Value:
-    ways = b.subtract(b.subtract(b.lgamma(b.add(sample, limit)), _log_factorial(b, sample)), b.lgamma(limit))
-    success = b.log(b.subtract(scalar(b, 1, failure), failure))
-    return b.add(ways, b.add(b.multiply(limit, b.log(failure)), b.multiply(sample, success)))
+    ways = b.lgamma(sample + limit) - _log_factorial(b, sample) - b.lgamma(limit)
+    success = b.log(1 - failure)
+    return ways + (limit * b.log(failure) + sample * success)
 
 
 def _generalized_negative_binomial(b: Builder, sample: Value, mean: Value, dispersion: Value) -> Value:
     one = scalar(b, 1, sample)
-    limit, failure = b.divide(one, dispersion), b.divide(one, b.add(b.multiply(mean, dispersion), one))
+    limit, failure = one / dispersion, one / (mean * dispersion + one)
     return _negative_binomial(b, sample, limit, failure)
 
 
 def _less_one(b: Builder, x: Value) -> Value:
-    return b.subtract(x, scalar(b, 1, x))
+    return x - 1
 
 
 def _log_factorial(b: Builder, x: Value) -> Value:
-    return b.lgamma(b.add(x, scalar(b, 1, x)))
+    return b.lgamma(x + 1)
 
 
 for _name, _log, _operands in (
@@ -307,14 +307,14 @@ def dirichlet(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     """Samples [*D, ..., K] and concentrations [*D, K] -> [*D, ...]."""
     sample, alpha = inputs
     lead, last = alpha.shape[:-1], alpha.shape[-1:]
-    if sample.shape[: len(lead)] != lead or sample.shape[-1:] != last or len(sample.shape) < 2:
+    if sample.shape[: len(lead)] != lead or sample.shape[-1:] != last or sample.rank < 2:
         raise UnsupportedError(f"found samples {sample.type} and concentrations {alpha.type}")
-    ones = (1,) * (len(sample.shape) - len(alpha.shape))
+    ones = (1,) * (sample.rank - alpha.rank)
     alpha = b.reshape(alpha, shape=(*lead, *ones, *last))
-    axes = (len(sample.shape) - 1,)
-    powers = b.reduce_sum(b.multiply(_less_one(b, alpha), b.log(sample)), axes=axes)
-    whole = b.subtract(b.lgamma(b.reduce_sum(alpha, axes=axes)), b.reduce_sum(b.lgamma(alpha), axes=axes))
-    return _result(b, b.add(powers, whole), attrs)
+    axes = (sample.rank - 1,)
+    powers = b.reduce_sum(_less_one(b, alpha) * b.log(sample), axes=axes)
+    whole = b.lgamma(b.reduce_sum(alpha, axes=axes)) - b.reduce_sum(b.lgamma(alpha), axes=axes)
+    return _result(b, powers + whole, attrs)
 
 
 @rule("sgd_update", operands=2, types=FLOATS, ignored=["lazy_update"])
@@ -322,8 +322,8 @@ def sgd_update(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     """weight - lr (clip(rescale_grad gradient) + wd weight), clipped where `clip_gradient` is not negative."""
     weight, gradient = inputs
     bound = attrs.float("clip_gradient", -1.0)
-    step = b.multiply(gradient, scalar(b, attrs.float("rescale_grad", 1.0), gradient))
+    step = gradient * attrs.float("rescale_grad", 1.0)
     if bound >= 0:
         step = b.clamp(step, lower=-bound, upper=bound)
-    step = b.add(step, b.multiply(weight, scalar(b, attrs.float("wd", 0.0), weight)))
-    return b.subtract(weight, b.multiply(step, scalar(b, attrs.float("lr"), weight)))
+    step = step + weight * attrs.float("wd", 0.0)
+    return weight - step * attrs.float("lr")

@@ -20,7 +20,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, Types, as_indices
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
-from ngraph_mxnet.ops.compositions import along_axis, reshaped, rounded, scalar, widened
+from ngraph_mxnet.ops.compositions import along_axis, reshaped, rounded, widened
 
 QUANTIZED = Types(("f32", "i8", "u8", "i32"), in_f32=())
 """Every type that int8 operators have, as it is: a rule sees to the types of its results."""
@@ -66,7 +66,7 @@ def scale(b: Builder, element: ElementType, size: Value) -> Value:
     """
     if element.name not in REACH:
         raise UnsupportedError(f"found {element.name}, expected i8 or u8")
-    steps = b.divide(number(b, REACH[element.name]), size)
+    steps = number(b, REACH[element.name]) / size
     return b.select(b.equal(size, number(b, 0)), number(b, REACH_I32), steps)
 
 
@@ -75,9 +75,9 @@ def product_range(b: Builder, element: ElementType, size: Value, weight_size: Va
 
     (MXNet's QuantizationRangeForMultiplication. Unlike in `REACH`, the last integer of a type is the end of the range.)
     """
-    step = b.multiply(b.divide(size, number(b, 255 if element is u8 else 127)), b.divide(weight_size, number(b, 127)))
-    top = b.multiply(step, number(b, REACH_I32))
-    return ends(b, b.negative(top), top)
+    step = size / number(b, 255 if element is u8 else 127) * (weight_size / number(b, 127))
+    top = step * number(b, REACH_I32)
+    return ends(b, -top, top)
 
 
 def out_element(attrs: Attrs, default: str, calibrated: tuple[float, float] | None) -> ElementType:
@@ -93,7 +93,7 @@ Outputs = list[Value]
 
 
 def _is(x: Value, *elements: ElementType) -> None:
-    if x.type.element not in elements:
+    if x.element not in elements:
         raise UnsupportedError(f"found {x.type}, expected {' or '.join(element.name for element in elements)}")
 
 
@@ -105,15 +105,15 @@ def quantize_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     """By the calibrated range, else by that of the data; 8-bit data pass through."""
     (x,), known = inputs, calibration(attrs)
     element = out_element(attrs, "int8", known)
-    if x.type.element is not f32:
+    if x.element is not f32:
         _is(x, element)
         reach = REACH[element.name]
         return [b.identity(x), *ends(b, *(known or (0.0 if element is u8 else -reach, reach)))]
-    axes = tuple(range(x.type.rank))
+    axes = tuple(range(x.rank))
     least, greatest = known or (b.reduce_min(x, axes=axes), b.reduce_max(x, axes=axes))
     size = magnitude(b, least, greatest)
-    result = rounded(b, b.multiply(x, scale(b, element, size)), element)
-    return [result, *(ends(b, least, greatest) if element is u8 else ends(b, b.negative(size), size))]
+    result = rounded(b, x * scale(b, element, size), element)
+    return [result, *(ends(b, least, greatest) if element is u8 else ends(b, -size, size))]
 
 
 @rule("_contrib_quantize", operands=3, parameters=[1, 2], types=QUANTIZED)
@@ -123,9 +123,9 @@ def quantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) ->
     _is(x, f32)
     element = u8 if attrs.choice("out_type", "uint8", ("int8", "uint8")) == "uint8" else i8
     size = magnitude(b, least, greatest)
-    steps = b.divide(number(b, 255 if element is u8 else 127), size)
-    result = rounded(b, b.multiply(x, steps), element)
-    return [result, *(ends(b, least, greatest) if element is u8 else ends(b, b.negative(size), size))]
+    steps = number(b, 255 if element is u8 else 127) / size
+    result = rounded(b, x * steps, element)
+    return [result, *(ends(b, least, greatest) if element is u8 else ends(b, -size, size))]
 
 
 @rule("_contrib_dequantize", operands=3, types=QUANTIZED)
@@ -134,7 +134,7 @@ def dequantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     x, least, greatest = inputs
     attrs.choice("out_type", "float32", ("float32",))
     _is(x, i8, u8)
-    return b.multiply(widened(b, x), b.divide(magnitude(b, least, greatest), number(b, REACH[x.type.element.name])))
+    return widened(b, x) * (magnitude(b, least, greatest) / number(b, REACH[x.element.name]))
 
 
 @rule("_contrib_requantize", operands=3, types=QUANTIZED)
@@ -148,12 +148,12 @@ def requantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     if known is not None:
         size = magnitude(b, *known)
     else:
-        largest = b.reduce_max(b.abs(data), axes=tuple(range(x.type.rank)))
-        size = b.divide(b.multiply(largest, given), number(b, REACH_I32))
-    steps = b.divide(number(b, 255 if element is u8 else 127), size)
-    factor = b.multiply(b.divide(given, number(b, REACH_I32)), steps)
-    result = rounded(b, b.multiply(data, factor), element)
-    return [result, *ends(b, number(b, 0) if element is u8 else b.negative(size), size)]
+        largest = b.reduce_max(b.abs(data), axes=tuple(range(x.rank)))
+        size = largest * given / number(b, REACH_I32)
+    steps = number(b, 255 if element is u8 else 127) / size
+    factor = given / number(b, REACH_I32) * steps
+    result = rounded(b, data * factor, element)
+    return [result, *ends(b, number(b, 0) if element is u8 else -size, size)]
 
 
 # ---- 8 bits as they are ----------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     _is(x, i8, u8)
     image_shape(x)
     data = quantized_pooled(b, widened(b, x), attrs)
-    return [rounded(b, data, x.type.element), *(b.identity(end) for end in ranges)]
+    return [rounded(b, data, x.element), *(b.identity(end) for end in ranges)]
 
 
 @rule("_contrib_quantized_embedding", operands=4, parameters=[1, 2, 3], types=EXACT,
@@ -208,17 +208,17 @@ def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> O
     parts, bounds = inputs[:count], [reshaped(b, end, ()) for end in inputs[count:]]
     for part in parts:
         _is(part, i8, u8)
-    element = i8 if any(part.type.element is i8 for part in parts) else u8
+    element = i8 if any(part.element is i8 for part in parts) else u8
     least = greatest = number(b, 0)
     for low, high in zip(bounds[::2], bounds[1::2], strict=True):
         least, greatest = b.minimum(least, low), b.maximum(greatest, high)
-    own = b.divide(number(b, REACH[element.name]), magnitude(b, least, greatest))
+    own = number(b, REACH[element.name]) / magnitude(b, least, greatest)
     rescaled = []
     for position, part in enumerate(parts):
         size = magnitude(b, bounds[2 * position], bounds[2 * position + 1])
-        factor = b.divide(own, b.divide(number(b, REACH[part.type.element.name]), size))
-        rescaled.append(b.multiply(widened(b, part), factor))
-    axis = normal_axis(attrs.int("dim", 1), parts[0].type.rank)
+        factor = own / (number(b, REACH[part.element.name]) / size)
+        rescaled.append(widened(b, part) * factor)
+    axis = normal_axis(attrs.int("dim", 1), parts[0].rank)
     return [rounded(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
 
 
@@ -233,24 +233,24 @@ def elemwise_add(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
     for x in (left, right):
         _is(x, i8, u8)
     sizes = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:])
-    mixed = left.type.element is not right.type.element
+    mixed = left.element is not right.element
     known = calibration(attrs)
-    element = i32 if known is None else i8 if mixed else left.type.element
+    element = i32 if known is None else i8 if mixed else left.element
     both = b.add(*sizes)
     terms = []
     for x, size in zip((left, right), sizes, strict=True):
-        reach = REACH[x.type.element.name]
+        reach = REACH[x.element.name]
         if known is None:
-            factor = b.divide(b.multiply(size, number(b, REACH_I32)), b.multiply(both, number(b, reach)))
+            factor = size * number(b, REACH_I32) / (both * number(b, reach))
         else:
-            steps = b.divide(number(b, REACH[element.name]), magnitude(b, *known))
-            factor = b.divide(steps, b.divide(number(b, reach), size))
-        term = b.multiply(widened(b, x), factor)
-        if mixed and x.type.element is u8:
+            steps = number(b, REACH[element.name]) / magnitude(b, *known)
+            factor = steps / (number(b, reach) / size)
+        term = widened(b, x) * factor
+        if mixed and x.element is u8:
             term = b.clamp(b.round(term), lower=-128.0, upper=127.0)
         terms.append(term)
     result = rounded(b, b.add(*terms), element)
-    return [result, *(ends(b, b.negative(both), both) if known is None else ends(b, *known))]
+    return [result, *(ends(b, -both, both) if known is None else ends(b, *known))]
 
 
 @rule("_contrib_quantized_batch_norm", operands=7, parameters=[1, 2, 3, 4], types=QUANTIZED,
@@ -261,18 +261,18 @@ def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     known = calibration(attrs)
     if known is None:
         raise UnsupportedError("it is not calibrated, and MXNet raises")
-    if normal_axis(attrs.int("axis", 1), x.type.rank) != 1:
+    if normal_axis(attrs.int("axis", 1), x.rank) != 1:
         raise UnsupportedError(f"axis={attrs.int('axis', 1)}: MXNet takes axis 1")
     _is(x, i8, u8)
     data, size = widened(b, x), magnitude(b, *known)
-    if x.type.element is u8:
-        data = b.clamp(b.round(b.multiply(data, number(b, REACH["i8"] / REACH["u8"]))), lower=-128.0, upper=127.0)
-    inverse = b.rsqrt(b.add(variance, scalar(b, attrs.float("eps", 1e-3), variance)))
-    slope = b.multiply(gamma, inverse)
-    weight = b.divide(b.multiply(slope, magnitude(b, least, greatest)), size)
-    shift = b.divide(b.multiply(b.subtract(beta, b.multiply(mean, slope)), number(b, REACH["i8"])), size)
-    rank = x.type.rank
-    out = b.add(b.multiply(data, along_axis(b, weight, 1, rank)), along_axis(b, shift, 1, rank))
+    if x.element is u8:
+        data = b.clamp(b.round(data * number(b, REACH["i8"] / REACH["u8"])), lower=-128.0, upper=127.0)
+    inverse = b.rsqrt(variance + attrs.float("eps", 1e-3))
+    slope = gamma * inverse
+    weight = slope * magnitude(b, least, greatest) / size
+    shift = (beta - mean * slope) * number(b, REACH["i8"]) / size
+    rank = x.rank
+    out = data * along_axis(b, weight, 1, rank) + along_axis(b, shift, 1, rank)
     return [rounded(b, out, i8), *ends(b, *known)]
 
 
@@ -286,13 +286,13 @@ def elemwise_mul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
         raise UnsupportedError(f"{left.type} and {right.type} differ in shape")
     sizes = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:])
     reach, known, real = number(b, REACH["i8"]), calibration(attrs), attrs.bool("enable_float_output", False)
-    product = b.multiply(widened(b, left), widened(b, right))
+    product = widened(b, left) * widened(b, right)
     if known is None and not real:
         return [b.convert(product, element=i32), *product_range(b, i8, *sizes)]
-    factor = number(b, 1) if real or known is None else b.divide(reach, magnitude(b, *known))
+    factor = number(b, 1) if real or known is None else reach / magnitude(b, *known)
     for size in sizes:
-        factor = b.divide(factor, b.divide(reach, size))
-    product = b.multiply(product, factor)
+        factor = factor / (reach / size)
+    product = product * factor
     if real or known is None:
         return [product]
     return [b.convert(b.convert(product, element=i32), element=i8), *ends(b, *known)]
@@ -309,7 +309,7 @@ def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | 
     if len(inputs) != 3 * count:
         raise UnsupportedError(f"found {len(inputs)} inputs, expected {3 * count}")
     for x in inputs[1:count]:
-        if x.type.element is not i8:
+        if x.element is not i8:
             raise UnsupportedError(f"found a weight or bias {x.type}, expected i8")
     return inputs[0], inputs[1], inputs[2] if count == 3 else None, inputs[count:]
 
@@ -318,7 +318,7 @@ def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | 
 def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
     """Convolves uint8, in 32 bits. MXNet adds the bias as it is, in any range, and tells the range for int8 data."""
     x, weight, bias, bounds = _operands(inputs, attrs)
-    if x.type.element is not u8:
+    if x.element is not u8:
         raise UnsupportedError(f"found data {x.type}: MXNet's quantized_conv takes uint8 only, and raises")
     out = convolved(b, widened(b, x), widened(b, weight), attrs)
     if bias is not None:
@@ -330,12 +330,12 @@ def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 def quantized_fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
     """A product of uint8 or int8, in 32 bits; the bias is rescaled to the product's scale, and cut off to integers."""
     x, weight, bias, bounds = _operands(inputs, attrs)
-    element = x.type.element
+    element = x.element
     size, weight_size = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:4])
     added = None
     if bias is not None:
-        steps = b.multiply(scale(b, element, size), scale(b, i8, weight_size))
-        factor = b.divide(b.multiply(steps, magnitude(b, *bounds[4:])), number(b, REACH["i8"]))
-        added = as_i32(b, b.trunc(b.multiply(widened(b, bias), factor)))
+        steps = scale(b, element, size) * scale(b, i8, weight_size)
+        factor = steps * magnitude(b, *bounds[4:]) / number(b, REACH["i8"])
+        added = as_i32(b, b.trunc(widened(b, bias) * factor))
     out = dense(b, widened(b, x), widened(b, weight), added, attrs)
     return [rounded(b, out, i32), *product_range(b, element, size, weight_size)]

@@ -50,7 +50,7 @@ _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
 @rule("_rnn_param_concat", operands=(1, 1 << 20), parameters=range(1 << 10), ignored=["num_args"])
 def rnn_param_concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The parts of RNN's parameter vector, one after the other."""
-    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].type.rank))
+    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
 
 
 @rule("RNN", operands=(3, 5), parameters=[1],
@@ -78,7 +78,7 @@ def recurrent_layers(b: Builder, inputs: list[Value], attrs: Attrs, between: Cal
     if len(inputs) != wanted:
         raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
     x, packed, *states = inputs[:count]
-    if x.type.rank != 3:
+    if x.rank != 3:
         raise UnsupportedError(f"found {x.type}, expected rank 3")
     parameters = _Parameters(b, packed, GATES[cell] * units, units, projection)
     weights = [[parameters.weights(x.shape[2] if layer == 0 else (projection or units) * directions)
@@ -94,7 +94,7 @@ def recurrent_layers(b: Builder, inputs: list[Value], attrs: Attrs, between: Cal
                 weights[layer][direction], biases[layer][direction])
             number = layer * directions + direction
             own = [b.reshape(slice_axis(b, state, 0, number, number + 1), shape=state.shape[1:]) for state in states]
-            gates = b.add(b.matmul(x, of_input, transpose_b=True), input_bias)
+            gates = b.matmul(x, of_input, transpose_b=True) + input_bias
             operands = [gates, of_state, state_bias, *own, *project]
             out, *finals = b.node("rnn", operands, {"cell": cell, "reverse": direction == 1}).outputs
             parts.append(out)
@@ -110,7 +110,7 @@ class _Parameters:
     """RNN's parameter vector, taken apart: first all weights by layer and direction, then all biases."""
 
     def __init__(self, b: Builder, packed: Value, rows: int, units: int, projection: int | None) -> None:
-        if packed.type.rank != 1:
+        if packed.rank != 1:
             raise UnsupportedError(f"parameters are {packed.type}, expected rank 1")
         self._b, self._packed, self._rows, self._units, self._projection = b, packed, rows, units, projection
         self._at = 0
@@ -126,13 +126,13 @@ class _Parameters:
         return self._take(self._rows), self._take(self._rows)
 
     def finish(self) -> None:
-        if self._at != self._packed.type.size:
-            raise UnsupportedError(f"the parameters have {self._packed.type.size} elements, expected {self._at}")
+        if self._at != self._packed.size:
+            raise UnsupportedError(f"the parameters have {self._packed.size} elements, expected {self._at}")
 
     def _take(self, *shape: int) -> Value:
         size = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        if self._at + size > self._packed.type.size:
-            raise UnsupportedError(f"the parameters have {self._packed.type.size} elements, which are too few")
+        if self._at + size > self._packed.size:
+            raise UnsupportedError(f"the parameters have {self._packed.size} elements, which are too few")
         part = slice_axis(self._b, self._packed, 0, self._at, self._at + size)
         self._at += size
         return part if len(shape) == 1 else self._b.reshape(part, shape=shape)
@@ -140,7 +140,7 @@ class _Parameters:
 
 def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
     """Part number `part` of a projection, as (batch x heads, length, units)."""
-    if x.type.rank != 3 or x.shape[2] % (heads * parts):
+    if x.rank != 3 or x.shape[2] % (heads * parts):
         raise UnsupportedError(f"{x.type} is no projection of {parts} parts for each of {heads} heads")
     length, batch, width = x.shape
     units = width // (heads * parts)
@@ -152,7 +152,7 @@ def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
 def _scores(b: Builder, queries: Value, keys: Value) -> Value:
     """Queries by keys over the square root of a head's units."""
     scale = scalar(b, 1 / math.sqrt(queries.shape[2]), queries)
-    return b.matmul(b.multiply(queries, scale), keys, transpose_b=True)
+    return b.matmul(queries * scale, keys, transpose_b=True)
 
 
 def _joined(b: Builder, weights: Value, values: Value, heads: int) -> Value:
@@ -201,7 +201,7 @@ def encdec_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """x over the square root of its last axis' size."""
     (x,) = inputs
-    return b.divide(x, scalar(b, math.sqrt(x.shape[-1]), x))
+    return x / math.sqrt(x.shape[-1])
 
 
 @rule("_contrib_arange_like", operands=1, ignored=["ctx"])
@@ -209,12 +209,12 @@ def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant where the size is
     known."""
     (x,), axis = inputs, attrs.int("axis", None)
-    shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.type.rank)],)
-    dtype, repeat = x.type.element.numpy, positive(attrs.int("repeat", 1), "repeat")
+    shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.rank)],)
+    dtype, repeat = x.element.numpy, positive(attrs.int("repeat", 1), "repeat")
     start, step = dtype.type(attrs.float("start", 0.0)), dtype.type(attrs.float("step", 1.0))
     if repeat == 1 and len(shape) == 1 and is_symbolic(shape[0]):
-        steps = b.multiply(iota(b, shape[0], 0, 1, x.type.element.name), scalar(b, step, x))
-        return b.add(steps, scalar(b, start, x))
+        steps = iota(b, shape[0], 0, 1, x.element.name) * step
+        return steps + start
     places = (np.arange(prod(shape)) // repeat).astype(dtype)
     return b.constant((start + places * step).astype(dtype).reshape(shape))
 
@@ -222,7 +222,7 @@ def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 def _read(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
     """The data, the length of each sequence or None, and the axis of time."""
     data, axis = inputs[0], attrs.int("axis", 0)
-    if axis not in (0, 1) or len(data.shape) < 2:
+    if axis not in (0, 1) or data.rank < 2:
         raise UnsupportedError(f"axis={axis} of {data.type}, expected time and batch as the first two axes")
     if not attrs.bool("use_sequence_length", False):
         return data, None, axis
@@ -249,11 +249,11 @@ def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     value = attrs.float("value", 0.0)
     if lengths is None:
         return data
-    inside = b.less(_times(b, data.shape[axis]), _whole(b, lengths))
+    inside = _times(b, data.shape[axis]) < _whole(b, lengths)
     if axis == 1:
         inside = b.transpose(inside, order=(1, 0))
-    inside = b.reshape(inside, shape=(*inside.shape, *[1] * (len(data.shape) - 2)))
-    return b.select(inside, data, scalar(b, value, data))
+    inside = b.reshape(inside, shape=(*inside.shape, *[1] * (data.rank - 2)))
+    return b.select(inside, data, value)
 
 
 @moves("SequenceLast", operands=(1, 2))
@@ -263,7 +263,7 @@ def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     shape = (*data.shape[:axis], *data.shape[axis + 1:])
     if lengths is None:
         return b.reshape(slice_axis(b, data, axis, data.shape[axis] - 1, data.shape[axis]), shape=shape)
-    last = b.subtract(_whole(b, lengths), b.constant(1.0))
+    last = _whole(b, lengths) - b.constant(1.0)
     return b.reshape(_elements(b, data, last, axis), shape=shape)
 
 
@@ -276,8 +276,8 @@ def sequence_reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
     if lengths is None:
         return flipped(b, data, (0,))
     steps, ends = _times(b, data.shape[0]), _whole(b, lengths)
-    mirrored = b.subtract(b.subtract(ends, b.constant(1.0)), steps)
-    return b.reshape(_elements(b, data, b.select(b.less(steps, ends), mirrored, steps), 0), shape=data.shape)
+    mirrored = ends - b.constant(1.0) - steps
+    return b.reshape(_elements(b, data, b.select(steps < ends, mirrored, steps), 0), shape=data.shape)
 
 
 def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:
@@ -287,9 +287,9 @@ def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:
         raise UnsupportedError(f"{steps} times {batch} elements, expected at most {WHOLE}")
     numbers = iota(b, batch, 0, 1, "f32")
     if axis == 0:
-        places = b.add(b.multiply(times, size_as(b, batch, times)), numbers)
+        places = times * size_as(b, batch, times) + numbers
     else:
-        places = b.add(times, b.multiply(numbers, size_as(b, steps, times)))
+        places = times + numbers * size_as(b, steps, times)
     rows = b.reshape(data, shape=(steps * batch, prod(data.shape[2:])))
     return b.gather(rows, as_indices(b, places))
 

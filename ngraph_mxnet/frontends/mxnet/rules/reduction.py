@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
-from ngraph_mxnet.ops.compositions import euclidean_norm, power_norm, scalar
+from ngraph_mxnet.ops.compositions import euclidean_norm, power_norm
 
 # The IR's ops by MXNet's names.
 REDUCTIONS: dict[tuple[str, ...], str] = {
@@ -47,20 +47,20 @@ def _axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
 
 def over_axes(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """A reduction of any number type: the mean of integers is their sum, divided and cut off."""
-    if op == "reduce_mean" and not x.type.element.is_float:
+    if op == "reduce_mean" and not x.element.is_float:
         count = prod(tuple(x.shape[axis] for axis in axes))
-        if count > np.iinfo(x.type.element.numpy).max:
-            raise UnsupportedError(f"the mean of {count} elements, a number that {x.type.element} does not have")
-        return b.divide(b.reduce_sum(x, axes=axes, keep_dims=keep), scalar(b, count, x))
+        if count > np.iinfo(x.element.numpy).max:
+            raise UnsupportedError(f"the mean of {count} elements, a number that {x.element} does not have")
+        return b.reduce_sum(x, axes=axes, keep_dims=keep) / count
     return b.apply(op, x, axes=axes, keep_dims=keep)
 
 
 def _reduction(op: str, *, skip_nan: float | None = None) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         (x,) = inputs
-        axes = _axes(attrs, len(x.shape))
-        if skip_nan is not None and x.type.element.is_float:
-            x = b.select(b.equal(x, x), x, scalar(b, skip_nan, x))
+        axes = _axes(attrs, x.rank)
+        if skip_nan is not None and x.element.is_float:
+            x = b.select(b.equal(x, x), x, skip_nan)
         return at_least_1d(b, over_axes(b, op, x, axes, attrs.bool("keepdims", False)))
 
     return lower
@@ -76,9 +76,9 @@ add_rule(_reduction("reduce_prod", skip_nan=1.0), "nanprod", operands=1, types=N
 def moments(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Mean and biased variance over `axes`."""
     (x,) = inputs
-    axes, keep = normal_axes(attrs.ints("axes"), len(x.shape)), attrs.bool("keepdims", False)
+    axes, keep = normal_axes(attrs.ints("axes"), x.rank), attrs.bool("keepdims", False)
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    variance = b.reduce_mean(b.square(b.subtract(x, mean)), axes=axes, keep_dims=keep)
+    variance = b.reduce_mean(b.square(x - mean), axes=axes, keep_dims=keep)
     shape = variance.shape
     return [at_least_1d(b, b.reshape(mean, shape=shape)), at_least_1d(b, variance)]
 
@@ -86,7 +86,7 @@ def moments(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 def dtype_of(x: Value, attrs: Attrs) -> ElementType:
     """Return the element type that the attribute `dtype` names. The default is the type of `x`, or int64 for bool.
     Float32 replaces float16."""
-    own = x.type.element
+    own = x.element
     element = attrs.element("dtype", i64 if own is boolean else own)
     return f32 if element is f16 else element
 
@@ -97,8 +97,8 @@ def all_finite(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     whole: Value | None = None
     for x in inputs:
         # x - x is 0, or NaN when x is not finite.
-        finite = as_number(b, b.equal(b.subtract(x, x), scalar(b, 0, x)), x)
-        least = b.reduce_min(finite, axes=tuple(range(len(x.shape))))
+        finite = as_number(b, b.equal(x - x, 0), x)
+        least = b.reduce_min(finite, axes=tuple(range(x.rank)))
         least = b.convert(least, element=f32)
         whole = least if whole is None else b.minimum(whole, least)
     assert whole is not None
@@ -108,7 +108,7 @@ def all_finite(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 @rule("multi_sum_sq", types=FLOATS, typed_by=ANY, ignored=["num_arrays"])
 def multi_sum_squares(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The sum of squares of each input, as float32."""
-    sums = [b.reduce_sum(b.square(x), axes=tuple(range(len(x.shape)))) for x in inputs]
+    sums = [b.reduce_sum(b.square(x), axes=tuple(range(x.rank))) for x in inputs]
     return b.concat(*(b.reshape(b.convert(total, element=f32), shape=(1,)) for total in sums), axis=0)
 
 
@@ -119,10 +119,10 @@ def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     A float64 norm of anything narrower stays with MXNet, where MXNET_SAFE_ACCUMULATION says what it adds up in.
     """
     (x,) = inputs
-    if attrs.element("out_dtype", None) is f64 and x.type.element is not f64:
-        raise UnsupportedError(f"out_dtype=float64 of {x.type.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
+    if attrs.element("out_dtype", None) is f64 and x.element is not f64:
+        raise UnsupportedError(f"out_dtype=float64 of {x.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
     order = attrs.choice("ord", "2", ("1", "2"))
-    axes, keep = _axes(attrs, len(x.shape)), attrs.bool("keepdims", False)
+    axes, keep = _axes(attrs, x.rank), attrs.bool("keepdims", False)
     if order == "2":
         return at_least_1d(b, euclidean_norm(b, x, axes, keep=keep))
     return at_least_1d(b, b.reduce_sum(b.abs(x), axes=axes, keep_dims=keep))
@@ -133,10 +133,10 @@ def _arg_reduction(op: str) -> Lowering:
         (x,) = inputs
         axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
         if axis is None:
-            shape = (1,) * len(x.shape) if keep else (1,)
-            flat = b.apply(op, b.reshape(x, shape=(x.type.size,)), axis=0, keep_dims=True)
+            shape = (1,) * x.rank if keep else (1,)
+            flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0, keep_dims=True)
             return as_number(b, b.reshape(flat, shape=shape), x)
-        place = b.apply(op, x, axis=normal_axis(axis, len(x.shape)), keep_dims=keep)
+        place = b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
         return as_number(b, at_least_1d(b, place), x)
 
     return lower
@@ -156,11 +156,11 @@ def argmax_channel(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 def l2_normalization(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """x / sqrt(sum of squares + eps): over all axes but 0 (instance), 1 (channel), the others (spatial)."""
     (x,) = inputs
-    rank = len(x.shape)
+    rank = x.rank
     mode = attrs.choice("mode", "instance", ("instance", "channel", "spatial"))
     axes = {"instance": range(1, rank), "channel": (1,), "spatial": range(2, rank)}[mode]
     total = b.reduce_sum(b.square(x), axes=tuple(axes), keep_dims=True)
-    return b.divide(x, b.sqrt(b.add(total, scalar(b, attrs.float("eps", 1e-10), x))))
+    return x / b.sqrt(total + attrs.float("eps", 1e-10))
 
 
 def _numpy_axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
@@ -179,8 +179,8 @@ def _total(op: str) -> Lowering:
         """Computed in `dtype`, else bool in int64. If `dtype` names integers, floats are converted when added up."""
         _no_initial(attrs)
         (x,) = inputs
-        axes, keep, element = _numpy_axes(attrs, x.type.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
-        if element.is_float or not x.type.element.is_float:
+        axes, keep, element = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
+        if element.is_float or not x.element.is_float:
             x = as_type(b, x, element)
         return b.apply(op, x, axes=axes, keep_dims=keep)
 
@@ -191,7 +191,7 @@ def _extreme(op: str) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         _no_initial(attrs)
         (x,) = inputs
-        return b.apply(op, x, axes=_numpy_axes(attrs, x.type.rank), keep_dims=attrs.bool("keepdims", False))
+        return b.apply(op, x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
 
     return lower
 
@@ -200,7 +200,7 @@ def _truth_of(op: str) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         (x,) = inputs
         found = b.convert(truth(b, x), element="u8")
-        found = b.apply(op, found, axes=_numpy_axes(attrs, x.type.rank), keep_dims=attrs.bool("keepdims", False))
+        found = b.apply(op, found, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
         return b.convert(found, element=boolean)
 
     return lower
@@ -219,13 +219,13 @@ def mean(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     """Computed in `dtype`, else integers and bool in float32."""
     _no_initial(attrs)
     x = _as_float(b, inputs[0], attrs)
-    return b.reduce_mean(x, axes=_numpy_axes(attrs, x.type.rank), keep_dims=attrs.bool("keepdims", False))
+    return b.reduce_mean(x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
 
 
 def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
     """x in the floating-point type that `dtype` names, else its own or float32; unchanged where `dtype` names
     integers."""
-    own = x.type.element
+    own = x.element
     element = attrs.element("dtype", own if own.is_float else f32)
     if not element.is_float:
         if not own.is_float:
@@ -237,14 +237,14 @@ def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
 def _spread(*, root: bool) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
         """The divisor is the count less `ddof`. Integers without `dtype` stay with MXNet, which rounds in each step."""
-        if not (inputs[0].type.element.is_float or attrs.has("dtype")):
-            raise UnsupportedError(f"of {inputs[0].type.element} without dtype")
+        if not (inputs[0].element.is_float or attrs.has("dtype")):
+            raise UnsupportedError(f"of {inputs[0].element} without dtype")
         x = _as_float(b, inputs[0], attrs)
-        axes, keep = _numpy_axes(attrs, x.type.rank), attrs.bool("keepdims", False)
-        centred = b.subtract(x, b.reduce_mean(x, axes=axes, keep_dims=True))
+        axes, keep = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False)
+        centred = x - b.reduce_mean(x, axes=axes, keep_dims=True)
         divisor = prod(x.shape[axis] for axis in axes) - attrs.int("ddof", 0)
         total = b.reduce_sum(b.square(centred), axes=axes, keep_dims=keep)
-        variance = b.divide(total, scalar(b, divisor, x))
+        variance = total / divisor
         return b.sqrt(variance) if root else variance
 
     return lower
@@ -258,7 +258,7 @@ add_rule(_spread(root=True), "_npi_std", operands=1, types=NUMBERS, result="dtyp
 def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Weighted along `axis`, or by weights of the data's shape; the sum of weights too, if it is asked for."""
     x, weights = inputs[0], inputs[1] if len(inputs) > 1 else None
-    axes, weighted = _numpy_axes(attrs, x.type.rank), attrs.bool("weighted", True)
+    axes, weighted = _numpy_axes(attrs, x.rank), attrs.bool("weighted", True)
     returned = attrs.bool("returned", False)
     if returned:
         raise UnsupportedError("returned=True: the sum of weights has a type of its own in MXNet")
@@ -270,8 +270,8 @@ def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
         shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
         weights = b.broadcast(b.reshape(weights, shape=shape), shape=x.shape)
     # Shares first: products with small weights would be 0, and what goes back to the weights one-sided.
-    shares = b.divide(weights, b.reduce_sum(weights, axes=axes, keep_dims=True))
-    return [b.reduce_sum(b.multiply(x, shares), axes=axes)]
+    shares = weights / b.reduce_sum(weights, axes=axes, keep_dims=True)
+    return [b.reduce_sum(x * shares, axes=axes)]
 
 
 @rule("_npi_norm", operands=1, types=FLOATS)
@@ -280,7 +280,7 @@ def numpy_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     which make matrices, the orders 1 and -1: the greatest or least sum over the first of them."""
     (x,) = inputs
     kind, order, keep = attrs.int("flag", -1), attrs.float("ord", 2.0), attrs.bool("keepdims", False)
-    axes = _numpy_axes(attrs, x.type.rank)
+    axes = _numpy_axes(attrs, x.rank)
     if kind not in (-2, -1, 1):
         raise UnsupportedError(f"flag={kind}: norms by singular values are MXNet's")
     if kind != -1 or (order == 2 and len(axes) == 1):
@@ -288,7 +288,7 @@ def numpy_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     if order == 0 or math.isinf(order) or len(axes) != 1:
         if abs(order) != 1 or len(axes) != 2:
             raise UnsupportedError(f"ord={order} over {len(axes)} axes")
-        first = normal_axis((attrs.ints("axis", None) or (0, 1))[0], x.type.rank)
+        first = normal_axis((attrs.ints("axis", None) or (0, 1))[0], x.rank)
         sums = b.reduce_sum(b.abs(x), axes=(first,), keep_dims=True)
         return b.apply("reduce_max" if order == 1 else "reduce_min", sums, axes=axes, keep_dims=keep)
     if order == 1:
@@ -302,9 +302,9 @@ def _position(op: str) -> Lowering:
         (x,) = inputs
         axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
         if axis is not None:
-            return b.apply(op, x, axis=normal_axis(axis, x.type.rank), keep_dims=keep)
-        flat = b.apply(op, b.reshape(x, shape=(x.type.size,)), axis=0)
-        return b.reshape(flat, shape=(1,) * x.type.rank) if keep else flat
+            return b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
+        flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0)
+        return b.reshape(flat, shape=(1,) * x.rank) if keep else flat
 
     return lower
 

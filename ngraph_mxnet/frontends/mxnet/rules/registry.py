@@ -23,7 +23,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNo
 from ngraph_mxnet.ir import Builder, ElementType, TensorType, Value
 from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.types import element_type, f16, f32
-from ngraph_mxnet.ops.compositions import iota, scalar
+from ngraph_mxnet.ops.compositions import iota
 
 TypedBy = int | Callable[[Sequence[ElementType]], int]
 Lowering = Callable[[Builder, list[Value], Attrs, SymbolNode], "Value | Sequence[Value]"]
@@ -164,7 +164,7 @@ def image_shape(x: Value) -> tuple[int, ...]:
     Raises:
         UnsupportedError: the rank is not 4.
     """
-    if len(x.shape) != 4:
+    if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
     return x.shape
 
@@ -197,19 +197,19 @@ def as_indices(b: Builder, value: Value) -> Value:
 
 def truth(b: Builder, x: Value) -> Value:
     """bool: x != 0, which holds for NaN."""
-    if x.type.element.numpy.kind == "b":
+    if x.element.numpy.kind == "b":
         return x
-    return b.not_equal(x, scalar(b, 0, x))
+    return b.not_equal(x, 0)
 
 
 def as_number(b: Builder, condition: Value, like: Value) -> Value:
     """`condition`, or any numbers, in the element type of `like`: MXNet's comparisons keep their operands' type."""
-    return b.convert(condition, element=like.type.element)
+    return b.convert(condition, element=like.element)
 
 
 def as_type(b: Builder, x: Value, element: ElementType) -> Value:
     """`x` in `element`, which it may have already."""
-    return x if x.type.element is element else b.convert(x, element=element)
+    return x if x.element is element else b.convert(x, element=element)
 
 
 def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:
@@ -221,7 +221,7 @@ def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:
     if lengths.shape != (*shape[:axis], *shape[axis + 1:]):
         raise UnsupportedError(f"lengths {lengths.type} for axis {axis} of {x.type}")
     column = b.reshape(lengths, shape=(*shape[:axis], 1, *shape[axis + 1:]))
-    return b.less(iota(b, shape[axis], axis, len(shape), "f32"), b.convert(column, element=element_type("f32")))
+    return iota(b, shape[axis], axis, len(shape), "f32") < b.convert(column, element=element_type("f32"))
 
 
 LEFT: dict[str, str] = {
@@ -355,18 +355,18 @@ def _computing(b: Builder, rule: Rule, inputs: list[Value], halves: Halves) -> l
     """The inputs in the types that the rule computes in."""
     if rule.types.moves and not any(halves.has_wide(value) for value in inputs):
         return inputs
-    return [_in_f32(b, value, halves) if value.type.element.name in rule.types.in_f32 else value for value in inputs]
+    return [_in_f32(b, value, halves) if value.element.name in rule.types.in_f32 else value for value in inputs]
 
 
 def _in_f32(b: Builder, value: Value, halves: Halves) -> Value:
-    return halves.widened(b, value) if value.type.element is f16 else b.convert(value, element=f32)
+    return halves.widened(b, value) if value.element is f16 else b.convert(value, element=f32)
 
 
 def _stored(b: Builder, rule: Rule, inputs: list[Value], result: Value, halves: Halves) -> Value:
     """A result in the element type that MXNet gives it."""
-    elements = [value.type.element for value in inputs]
+    elements = [value.element for value in inputs]
     position = rule.typed_by if isinstance(rule.typed_by, int) else rule.typed_by(elements)
-    if result.type.element is not f32 or position >= len(inputs):
+    if result.element is not f32 or position >= len(inputs):
         return result
     element = elements[position]
     if element.name not in rule.types.in_f32:
@@ -376,7 +376,7 @@ def _stored(b: Builder, rule: Rule, inputs: list[Value], result: Value, halves: 
 
 def _as_named(b: Builder, result: Value, element: ElementType, halves: Halves) -> Value:
     """A result in the element type that an attribute names."""
-    own = result.type.element
+    own = result.element
     if own is element:
         return result
     return halves.narrowed(b, result) if (own, element) == (f32, f16) else b.convert(result, element=element)

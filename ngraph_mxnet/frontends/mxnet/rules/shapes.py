@@ -57,7 +57,7 @@ def reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     sizes = [x.shape[0], *old[1:]] if keep else list(old)
     if sizes.count(0) == 1:
         known = prod(size for size in sizes if size)
-        sizes[sizes.index(0)] = x.type.size // known if known else 0
+        sizes[sizes.index(0)] = x.size // known if known else 0
     return b.reshape(x, shape=sizes)
 
 
@@ -162,7 +162,7 @@ def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
 def expand_dims(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """A new axis of size 1."""
     (x,) = inputs
-    axis = normal_axis(attrs.int("axis"), len(x.shape) + 1)
+    axis = normal_axis(attrs.int("axis"), x.rank + 1)
     return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
@@ -230,7 +230,7 @@ def identity_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 @moves("transpose", "_np_transpose", operands=1)
 def transpose(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """No axes: all reversed."""
-    rank = len(inputs[0].shape)
+    rank = inputs[0].rank
     axes = attrs.ints("axes", ()) or tuple(range(rank))[::-1]
     return b.transpose(inputs[0], order=[normal_axis(axis, rank) for axis in axes])
 
@@ -238,7 +238,7 @@ def transpose(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 @moves("SwapAxis", operands=1)
 def swap_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Two axes change places."""
-    rank = len(inputs[0].shape)
+    rank = inputs[0].rank
     order = list(range(rank))
     first, second = (normal_axis(attrs.int(name, 0), rank) for name in ("dim1", "dim2"))
     order[first], order[second] = second, first
@@ -253,7 +253,7 @@ def move_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
     """Move axes as NumPy's moveaxis does."""
-    rank = len(x.shape)
+    rank = x.rank
     origins = [normal_axis(axis, rank) for axis in source]
     places = [normal_axis(axis, rank) for axis in destination]
     if len(set(origins)) != len(origins) or len(set(places)) != len(places) or len(origins) != len(places):

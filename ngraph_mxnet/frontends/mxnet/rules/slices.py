@@ -83,7 +83,7 @@ def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
 def slice_one_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Negative bounds count from the end; `end` may be None."""
     (x,) = inputs
-    axis = normal_axis(attrs.int("axis"), len(x.shape))
+    axis = normal_axis(attrs.int("axis"), x.rank)
     begin, end, _ = slice(attrs.int("begin"), attrs.int("end", None)).indices(x.shape[axis])
     if begin >= end:
         raise UnsupportedError(f"[{begin}:{end}] of axis {axis} is empty")
@@ -94,8 +94,8 @@ def slice_one_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 def slice_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The leading part as large as the second input, on the named axes or on all."""
     x, like = inputs
-    axes = normal_axes(attrs.ints("axes", ()), len(x.shape)) or tuple(range(len(x.shape)))
-    if max(axes) >= len(like.shape):
+    axes = normal_axes(attrs.ints("axes", ()), x.rank) or tuple(range(x.rank))
+    if max(axes) >= like.rank:
         raise UnsupportedError(f"axes={axes} of {like.type}")
     end = [like.shape[axis] if axis in axes else size for axis, size in enumerate(x.shape)]
     return b.slice(x, begin=[0] * len(end), end=end)
@@ -124,7 +124,7 @@ def crop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 def split(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Equal parts of one axis, which may then be dropped."""
     (x,) = inputs
-    axis = normal_axis(attrs.int("axis", 1), len(x.shape))
+    axis = normal_axis(attrs.int("axis", 1), x.rank)
     return _parts(b, x, axis, _equal_starts(x, axis, attrs.int("num_outputs")), attrs.bool("squeeze_axis", False))
 
 
@@ -137,7 +137,7 @@ def split_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) ->
 @moves("_npi_hsplit", operands=1, ignored=["axis"])
 def hsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Parts of axis 1, or of a vector."""
-    return _numpy_split(b, inputs[0], attrs, min(1, len(inputs[0].shape) - 1))
+    return _numpy_split(b, inputs[0], attrs, min(1, inputs[0].rank - 1))
 
 
 @moves("_npi_dsplit", operands=1, ignored=["axis"])
@@ -147,7 +147,7 @@ def dsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> l
 
 
 def _numpy_split(b: Builder, x: Value, attrs: Attrs, axis: int) -> list[Value]:
-    axis, sections = normal_axis(axis, len(x.shape)), attrs.int("sections", 0)
+    axis, sections = normal_axis(axis, x.rank), attrs.int("sections", 0)
     starts = list(attrs.ints("indices", ()))
     if sections:
         starts = _equal_starts(x, axis, sections)
@@ -174,12 +174,12 @@ def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -
 def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Differences of neighbours along an axis, `n` times."""
     (x,), times = inputs, attrs.int("n", 1)
-    axis = normal_axis(attrs.int("axis", -1), len(x.shape))
+    axis = normal_axis(attrs.int("axis", -1), x.rank)
     if not 0 <= times < x.shape[axis]:
         raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements")
     for _ in range(times):
         size = x.shape[axis]
-        x = b.subtract(slice_axis(b, x, axis, 1, size), slice_axis(b, x, axis, 0, size - 1))
+        x = slice_axis(b, x, axis, 1, size) - slice_axis(b, x, axis, 0, size - 1)
     return x if times else b.identity(x)
 
 
@@ -191,9 +191,9 @@ def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     numbers = {side: attrs.float(f"to_{side}_scalar", None) for side in ("begin", "end")}
     if sum(tensors.values()) == 1 and numbers["begin" if tensors["begin"] else "end"] is not None:
         raise UnsupportedError("a tensor and a number for one side: MXNet's result leaves room for both")
-    size = x.type.size
+    size = x.size
     flat = reshaped(b, x, (size,))
-    parts = [b.subtract(slice_axis(b, flat, 0, 1, size), slice_axis(b, flat, 0, 0, size - 1))] if size > 1 else []
+    parts = [slice_axis(b, flat, 0, 1, size) - slice_axis(b, flat, 0, 0, size - 1)] if size > 1 else []
     for side, number in numbers.items():
         if tensors[side]:
             more = given.pop(0)
@@ -201,7 +201,7 @@ def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
             more = scalar(b, number, x)
         else:
             continue
-        parts.insert(0 if side == "begin" else len(parts), b.reshape(more, shape=(more.type.size,)))
+        parts.insert(0 if side == "begin" else len(parts), b.reshape(more, shape=(more.size,)))
     if not parts:
         raise UnsupportedError(f"{x.type} has no neighbours, and nothing comes before or after")
     return b.concat(*parts, axis=0)
@@ -237,14 +237,14 @@ def im2col(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 @moves("reverse", "_npi_flip", operands=1)
 def reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along the named axes."""
-    return flipped(b, inputs[0], normal_axes(attrs.ints("axis"), len(inputs[0].shape)))
+    return flipped(b, inputs[0], normal_axes(attrs.ints("axis"), inputs[0].rank))
 
 
 def flipped(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     """The elements of `axes` in reverse."""
     return b.slice(x, begin=[size - 1 if i in axes else 0 for i, size in enumerate(x.shape)],
                    end=[-1 if i in axes else size for i, size in enumerate(x.shape)],
-                   strides=[-1 if i in axes else 1 for i in range(len(x.shape))])
+                   strides=[-1 if i in axes else 1 for i in range(x.rank)])
 
 
 @moves("_np_roll", operands=1)
@@ -254,12 +254,12 @@ def roll(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     if axes is None:
         if len(shifts) != 1:
             raise UnsupportedError(f"shift={shifts} without axes")
-        flat = _rolled(b, b.reshape(x, shape=(x.type.size,)), 0, shifts[0])
+        flat = _rolled(b, b.reshape(x, shape=(x.size,)), 0, shifts[0])
         return b.reshape(flat, shape=x.shape)
     if len(shifts) not in (1, len(axes)):
         raise UnsupportedError(f"shift={shifts} and axis={axes} differ in length")
     for axis, shift in zip(axes, shifts if len(shifts) == len(axes) else shifts * len(axes), strict=True):
-        x = _rolled(b, x, normal_axis(axis, len(x.shape)), shift)
+        x = _rolled(b, x, normal_axis(axis, x.rank), shift)
     return x
 
 
@@ -275,7 +275,7 @@ def _rolled(b: Builder, x: Value, axis: int, shift: int) -> Value:
 def rot90(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """`k` quarter turns from the first of two axes towards the second."""
     (x,), turns = inputs, attrs.int("k", 1) % 4
-    rank = len(x.shape)
+    rank = x.rank
     axes = [normal_axis(axis, rank) for axis in attrs.ints("axes", (0, 1))]
     if len(set(axes)) != 2 or len(axes) != 2:
         raise UnsupportedError(f"axes={axes}, expected two different ones")
@@ -294,15 +294,15 @@ def rot90(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 @moves("Concat", ignored=["num_args"], operands=(1, 1 << 20))
 def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """One or more tensors along `dim`."""
-    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), len(inputs[0].shape)))
+    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
 
 
 @moves("_npi_concatenate", ignored=["num_args"], operands=(1, 1 << 20))
 def concatenate(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along `axis`; without one, the flat tensors."""
     if attrs.is_none("axis"):
-        return b.concat(*(reshaped(b, x, (x.type.size,)) for x in inputs), axis=0)
-    return b.concat(*inputs, axis=normal_axis(attrs.int("axis", 0), len(inputs[0].shape)))
+        return b.concat(*(reshaped(b, x, (x.size,)) for x in inputs), axis=0)
+    return b.concat(*inputs, axis=normal_axis(attrs.int("axis", 0), inputs[0].rank))
 
 
 @moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, 1 << 20))
@@ -316,14 +316,14 @@ def stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 @moves("_npi_vstack", ignored=["num_args"], operands=(1, 1 << 20))
 def vstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along axis 0; vectors are rows."""
-    return b.concat(*(reshaped(b, x, x.shape if len(x.shape) > 1 else (1, x.type.size)) for x in inputs), axis=0)
+    return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (1, x.size)) for x in inputs), axis=0)
 
 
 @moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
 def hstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along axis 1; vectors one after the other."""
     rows = [x if x.shape else b.reshape(x, shape=(1,)) for x in inputs]
-    return b.concat(*rows, axis=min(1, len(rows[0].shape) - 1))
+    return b.concat(*rows, axis=min(1, rows[0].rank - 1))
 
 
 @moves("_npi_dstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
@@ -338,7 +338,7 @@ def dstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 @moves("_npi_column_stack", ignored=["num_args"], operands=(1, 1 << 20))
 def column_stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along axis 1; vectors are columns."""
-    return b.concat(*(reshaped(b, x, x.shape if len(x.shape) > 1 else (x.type.size, 1)) for x in inputs), axis=1)
+    return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (x.size, 1)) for x in inputs), axis=1)
 
 
 # ---- repetition ------------------------------------------------------------------------------------------------
@@ -348,8 +348,8 @@ def column_stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 def tile(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """`reps` and the shape are aligned at the right."""
     (x,), reps = inputs, attrs.ints("reps")
-    rank = max(len(reps), len(x.shape))
-    shape = (1,) * (rank - len(x.shape)) + x.shape
+    rank = max(len(reps), x.rank)
+    shape = (1,) * (rank - x.rank) + x.shape
     reps = (1,) * (rank - len(reps)) + reps
     return _repeated(b, x, shape, reps, block_first=True)
 
@@ -359,7 +359,7 @@ def repeat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     """Each element along `axis`; without an axis, of the flat tensor."""
     (x,), count = inputs, attrs.int("repeats")
     axis = attrs.int("axis", None)
-    shape = x.shape if axis is not None else (x.type.size,)
+    shape = x.shape if axis is not None else (x.size,)
     at = normal_axis(axis or 0, len(shape))
     reps = tuple(count if i == at else 1 for i in range(len(shape)))
     return _repeated(b, x, shape, reps, block_first=False)
@@ -382,7 +382,7 @@ def _repeated(b: Builder, x: Value, shape: Shape, reps: tuple[int, ...], *, bloc
 def broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """To a shape of the same rank; 0 keeps the input's size."""
     (x,), shape = inputs, attrs.ints("shape")
-    if len(shape) != len(x.shape):
+    if len(shape) != x.rank:
         raise UnsupportedError(f"shape={shape} for {x.type}")
     return b.broadcast(x, shape=[new or old for new, old in zip(shape, x.shape, strict=True)])
 
@@ -408,12 +408,12 @@ def broadcast_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     x, like = inputs
     axes, others = attrs.ints("lhs_axes", None), attrs.ints("rhs_axes", None)
     if axes is None or others is None:
-        if len(x.shape) != len(like.shape):
+        if x.rank != like.rank:
             raise UnsupportedError(f"{x.type} and {like.type} differ in rank")
         return b.broadcast(x, shape=like.shape)
     if len(axes) != len(others):
         raise UnsupportedError(f"lhs_axes={axes} and rhs_axes={others} differ in length")
-    return _stretched(b, x, axes, [like.shape[normal_axis(axis, len(like.shape))] for axis in others])
+    return _stretched(b, x, axes, [like.shape[normal_axis(axis, like.rank)] for axis in others])
 
 
 def _stretched(b: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int]) -> Value:
@@ -443,8 +443,8 @@ def np_pad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     attrs.choice("reflect_type", "even", ("even",))
     value = attrs.float("constant_value", 0.0)
     if len(widths) == 1:
-        widths *= len(x.shape)
-    if len(widths) != len(x.shape) or min(min(pair) for pair in widths) < 0:
+        widths *= x.rank
+    if len(widths) != x.rank or min(min(pair) for pair in widths) < 0:
         raise UnsupportedError(f"pad_width={widths} for {x.type}")
     begins, ends = zip(*widths, strict=True)
     if mode == "constant":

@@ -37,11 +37,11 @@ def gelu(b: Builder, call: Call) -> Value:
     QuickGelu is x sigmoid(alpha x)."""
     x, bias = call.input(0), call.optional(1)
     if bias is not None:
-        x = b.add(x, bias)
+        x = x + bias
     if call.op == "FastGelu":
         return tanh_gelu(b, x)
     if call.op == "QuickGelu":
-        return b.multiply(x, b.sigmoid(b.multiply(x, scalar(b, call.attrs.float("alpha", 1.702), x))))
+        return x * b.sigmoid(x * call.attrs.float("alpha", 1.702))
     return b.gelu(x)
 
 
@@ -50,7 +50,7 @@ def gelu(b: Builder, call: Call) -> Value:
 
 def _turned(b: Builder, x: Value, last: bool, batch: bool) -> Value:
     """With the first axis behind those of the batch, and then with the last two exchanged."""
-    order = list(range(x.type.rank))
+    order = list(range(x.rank))
     if batch and len(order) < 3:
         raise ModelError(f"found {x.type}, expected rank 3 or more with transBatchA or transBatchB")
     if batch:
@@ -67,7 +67,7 @@ def fused_matmul(b: Builder, call: Call) -> Value:
         _turned(b, call.input(place), call.attrs.bool(f"trans{name}"), call.attrs.bool(f"transBatch{name}"))
         for place, name in enumerate("AB"))
     out, alpha = product(b, left, right), call.attrs.float("alpha", 1.0)
-    return out if alpha == 1 else b.multiply(out, scalar(b, alpha, out))
+    return out if alpha == 1 else out * alpha
 
 
 def _activated(b: Builder, x: Value, name: str, parameters: tuple[float, ...]) -> Value:
@@ -88,7 +88,7 @@ def fused_convolution(b: Builder, call: Call) -> Value:
     """A convolution, plus a tensor of the result's shape, and an activation."""
     out, added = convolution(b, call), call.optional(3)
     if added is not None:
-        out = b.add(out, added)
+        out = out + added
     return _activated(b, out, call.attrs.string("activation", ""), call.attrs.floats("activation_params", ()))
 
 
@@ -104,7 +104,7 @@ def fused_gemm(b: Builder, call: Call) -> Value:
 
 
 def _normalized(b: Builder, x: Value, gamma: Value, beta: Value | None, epsilon: float) -> Value:
-    shift = b.constant(np.zeros(gamma.shape), gamma.type.element) if beta is None else beta
+    shift = b.constant(np.zeros(gamma.shape), gamma.element) if beta is None else beta
     return b.layer_norm(x, gamma, shift, epsilon=epsilon)
 
 
@@ -113,12 +113,12 @@ def skip_layer_normalization(b: Builder, call: Call) -> list[Value | None]:
     """The sum of the first two inputs and a bias, normalised along the last axis; Simplified takes no mean off. The sum
     is the last output; the statistics between, which only training reads, are not computed."""
     simplified, epsilon = call.op.startswith("SkipS"), call.attrs.float("epsilon", _EPSILON)
-    total, gamma = b.add(call.input(0), call.input(1)), call.input(2)
+    total, gamma = call.input(0) + call.input(1), call.input(2)
     bias = call.optional(3 if simplified else 4)
     if bias is not None:
-        total = b.add(total, bias)
+        total = total + bias
     if simplified:
-        out = b.multiply(over_root_mean_square(b, total, total.type.rank - 1, epsilon), gamma)
+        out = over_root_mean_square(b, total, total.rank - 1, epsilon) * gamma
     else:
         out = _normalized(b, total, gamma, call.optional(3), epsilon)
     return [out, None, None, total]
@@ -129,18 +129,18 @@ def embed_layer_normalization(b: Builder, call: Call) -> list[Value]:
     """The embeddings of words, places and segments, summed and normalised; how many places the mask leaves; the sum."""
     words, segments, mask, places = call.input(0), *(call.optional(position) for position in (1, 7, 8))
     call.attrs.ignore("mask_index_type")
-    if words.type.rank != 2:
+    if words.rank != 2:
         raise ModelError(f"input 0: found {words.type}, expected [batch, places]")
     if places is None:
         places = b.constant(np.arange(words.shape[1])[None], i32)
-    total = b.add(b.gather(call.input(2), words, axis=0), b.gather(call.input(3), places, axis=0))
+    total = b.gather(call.input(2), words, axis=0) + b.gather(call.input(3), places, axis=0)
     if segments is not None:
-        total = b.add(total, b.gather(call.input(4), segments, axis=0))
+        total = total + b.gather(call.input(4), segments, axis=0)
     out = _normalized(b, total, call.input(5), call.input(6), call.attrs.float("epsilon", _EPSILON))
     if mask is None:
         left = b.constant(np.zeros(words.shape[0]), i32)
     else:
-        left = b.reduce_sum(b.convert(b.equal(mask, scalar(b, 1, mask)), element=i32), axes=(1,))
+        left = b.reduce_sum(b.convert(b.equal(mask, 1), element=i32), axes=(1,))
     return [out, left, total]
 
 
@@ -163,12 +163,12 @@ def _written(b: Builder, call: Call, x: Value, position: int, element: ElementTy
 def arithmetic(b: Builder, call: Call) -> Value:
     """ONNX Runtime rounds these with the zero point: of halves an odd one turns those that are even then."""
     out = b.apply("add" if call.op == "QLinearAdd" else "multiply", _read(b, call, 0), _read(b, call, 3))
-    element, zero = call.input(0).type.element, call.optional(7)
+    element, zero = call.input(0).element, call.optional(7)
     known = None if zero is None else call.static_value(zero)
     if zero is None or (known is not None and not (known % 2).any()):
         return _written(b, call, out, 6, element)
-    steps = b.divide(out, reshaped(b, call.input(6), ()))
-    moved = b.add(steps, reshaped(b, b.convert(zero, element=f32), ()))
+    steps = out / reshaped(b, call.input(6), ())
+    moved = steps + reshaped(b, b.convert(zero, element=f32), ())
     return quantized(b, moved, b.constant(np.float32(1)), None, element)
 
 
@@ -176,14 +176,14 @@ def arithmetic(b: Builder, call: Call) -> Value:
 def activation(b: Builder, call: Call) -> Value:
     x = _read(b, call, 0)
     out = b.sigmoid(x) if call.op == "QLinearSigmoid" else b.leaky_relu(x, slope=call.attrs.float("alpha", 0.01))
-    return _written(b, call, out, 3, call.input(0).type.element)
+    return _written(b, call, out, 3, call.input(0).element)
 
 
 @rule("QLinearSoftmax", domain=MICROSOFT)
 def quantized_softmax(b: Builder, call: Call) -> Value:
     """Softmax as the operator set defines it that the attribute `opset` names."""
     inner = replace(call, op="Softmax", inputs=[_read(b, call, 0)], opset=call.attrs.int("opset"))
-    return _written(b, call, softmax_of(b, inner), 3, call.input(0).type.element)
+    return _written(b, call, softmax_of(b, inner), 3, call.input(0).element)
 
 
 @rule("QLinearConcat", domain=MICROSOFT)
@@ -192,14 +192,14 @@ def quantized_concat(b: Builder, call: Call) -> Value:
     if len(call.inputs) < 5 or len(call.inputs) % 3 != 2:
         raise ModelError(f"found {len(call.inputs)} inputs, expected 2 and 3 for each tensor")
     parts = [_read(b, call, position) for position in range(2, len(call.inputs), 3)]
-    out = b.concat(*parts, axis=normal_axis(call.attrs.int("axis"), parts[0].type.rank))
-    return _written(b, call, out, 0, call.input(2).type.element)
+    out = b.concat(*parts, axis=normal_axis(call.attrs.int("axis"), parts[0].rank))
+    return _written(b, call, out, 0, call.input(2).element)
 
 
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT)
 def quantized_pool(b: Builder, call: Call) -> Value:
     x, last = _read(b, call, 0), call.attrs.bool("channels_last")
-    rank = x.type.rank
+    rank = x.rank
     if last:
         x = b.transpose(x, order=(0, rank - 1, *range(1, rank - 1)))
     if call.op == "QLinearGlobalAveragePool":
@@ -210,7 +210,7 @@ def quantized_pool(b: Builder, call: Call) -> Value:
         out = pooled
     if last:
         out = b.transpose(out, order=(0, *range(2, rank), 1))
-    return _written(b, call, out, 3, call.input(0).type.element)
+    return _written(b, call, out, 3, call.input(0).element)
 
 
 # ---- recurrence ----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _Gates:
 
         def multiplied(number: int, rows: Value, step: Value) -> Value:
             whole, scale = parts[number]
-            return b.multiply(b.matmul(rows, whole), b.multiply(scale, step))
+            return b.matmul(rows, whole) * (scale * step)
 
         return multiplied
 
@@ -240,7 +240,7 @@ def _gates(b: Builder, call: Call, position: int, scales: int) -> _Gates:
     """Read the gates' weight from input `position`, its scale from input `scales`, and its zero point from the input
     after that."""
     weight = call.input(position)
-    if weight.type.rank != 3:
+    if weight.rank != 3:
         raise ModelError(f"input {position}: found {weight.type}, expected directions, rows and the gates' columns")
     count, _, columns = weight.shape
 
@@ -248,11 +248,11 @@ def _gates(b: Builder, call: Call, position: int, scales: int) -> _Gates:
         if parameter.shape not in ((count,), (count, columns)):
             raise ModelError(f"scale or zero point {parameter.type} for weights {weight.type}, expected one for each "
                              "direction or for each of its columns")
-        return b.reshape(parameter, shape=(count, 1, parameter.type.size // count))
+        return b.reshape(parameter, shape=(count, 1, parameter.size // count))
 
     wide, zero = b.convert(weight, element=f32), call.optional(scales + 1)
     if zero is not None:
-        wide = b.subtract(wide, b.convert(ready(zero), element=f32))
+        wide = wide - b.convert(ready(zero), element=f32)
     return _Gates(wide, ready(call.input(scales)))
 
 
@@ -263,11 +263,11 @@ def _rounding(b: Builder, like: Value) -> Callable[[Value], tuple[Value, Value]]
     nought, levels, smallest = (scalar(b, number, like) for number in (0, 255, float(np.finfo(np.float32).tiny)))
 
     def rounded(x: Value) -> tuple[Value, Value]:
-        axes = tuple(range(x.type.rank))
+        axes = tuple(range(x.rank))
         least, most = b.minimum(b.reduce_min(x, axes=axes), nought), b.maximum(b.reduce_max(x, axes=axes), nought)
-        step = b.maximum(b.divide(b.subtract(most, least), levels), smallest)
-        zero = b.round(b.divide(b.negative(least), step))
-        return b.subtract(b.clamp(b.add(b.round(b.divide(x, step)), zero), lower=0.0, upper=255.0), zero), step
+        step = b.maximum((most - least) / levels, smallest)
+        zero = b.round(-least / step)
+        return b.clamp(b.round(x / step) + zero, lower=0.0, upper=255.0) - zero, step
 
     return rounded
 
@@ -280,11 +280,10 @@ def dynamic_quantize_lstm(b: Builder, call: Call) -> list[Value]:
     x, of_inputs, of_state = call.input(0), _gates(b, call, 1, 8), _gates(b, call, 2, 10)
     rounded = _rounding(b, x)
     whole, step = rounded(x)
-    weights = [b.transpose(b.multiply(gates.whole, gates.scale), order=(0, 2, 1)) for gates in (of_inputs, of_state)]
-    steps = weights[0].shape[0] * x.shape[0] if x.type.rank else 0
+    weights = [b.transpose(gates.whole * gates.scale, order=(0, 2, 1)) for gates in (of_inputs, of_state)]
+    steps = weights[0].shape[0] * x.shape[0] if x.rank else 0
     if steps > MOST_ROUNDED_STEPS:
-        return recurrent_of(b, replace(call, op="LSTM", inputs=[b.multiply(whole, step), *weights, *call.inputs[3:8]]),
-                            None)
+        return recurrent_of(b, replace(call, op="LSTM", inputs=[whole * step, *weights, *call.inputs[3:8]]), None)
     first, later = of_inputs.product(b), of_state.product(b)
     products = Products(lambda number, rows: first(number, rows, step),
                         lambda number, hidden: later(number, *rounded(hidden)))
@@ -297,7 +296,7 @@ def dynamic_quantize_lstm(b: Builder, call: Call) -> list[Value]:
 def _real(b: Builder, sums: Value, scales: Sequence[Value], bias: Value | None) -> Value:
     """i32 sums times both scales, each one number or one for each column, plus a bias."""
     out = at_scale(b, b.convert(sums, element=f32), scales)
-    return out if bias is None else b.add(out, bias)
+    return out if bias is None else out + bias
 
 
 @rule("DynamicQuantizeMatMul", domain=MICROSOFT)
@@ -326,14 +325,14 @@ def quantized_gemm(b: Builder, call: Call) -> Value:
     left, right, bias = _turned_matrix(b, call, 0, "transA"), _turned_matrix(b, call, 3, "transB"), call.optional(6)
     sums = integer_product(b, left, right, call.optional(2), call.optional(5))
     if bias is not None:
-        sums = b.add(sums, bias)
+        sums = sums + bias
     out = _real(b, sums, [call.input(1), call.input(4)], None)
     alpha = call.attrs.float("alpha", 1.0)
     if alpha != 1:
-        out = b.multiply(out, scalar(b, alpha, out))
+        out = out * alpha
     if call.optional(7) is None:
         return out
-    return _written(b, call, out, 7, call.input(0).type.element, -1)
+    return _written(b, call, out, 7, call.input(0).element, -1)
 
 
 def _digits(b: Builder, x: Value, bits: int) -> Value:
@@ -341,10 +340,10 @@ def _digits(b: Builder, x: Value, bits: int) -> Value:
     base, left = 1 << bits, b.convert(x, element=f32)
     parts = []
     for _ in range(8 // bits):
-        higher = b.floor(b.multiply(left, scalar(b, 1 / base, left)))
-        parts.append(b.subtract(left, b.multiply(higher, scalar(b, base, left))))
+        higher = b.floor(left * (1 / base))
+        parts.append(left - higher * base)
         left = higher
-    stacked = b.concat(*(b.reshape(part, shape=(*x.shape, 1)) for part in parts), axis=x.type.rank)
+    stacked = b.concat(*(b.reshape(part, shape=(*x.shape, 1)) for part in parts), axis=x.rank)
     return b.reshape(stacked, shape=(*x.shape[:-1], x.shape[-1] * len(parts)))
 
 
@@ -365,14 +364,14 @@ def matmul_of_bits(b: Builder, call: Call) -> Value:
     zero = call.optional(3)
     if zero is None:
         offset: Value = b.constant(float(1 << bits - 1), f32)
-    elif zero.type.element == u8:
+    elif zero.element == u8:
         each = _digits(b, b.reshape(zero, shape=(columns, -(-blocks * bits // 8))), bits)
         offset = b.reshape(slice_axis(b, each, 1, 0, blocks), shape=(columns, blocks, 1))
     else:
         offset = b.convert(b.reshape(zero, shape=(columns, blocks, 1)), element=f32)
     scale = b.convert(b.reshape(call.input(2), shape=(columns, blocks, 1)), element=f32)
-    whole = b.multiply(b.subtract(_digits(b, packed, bits), offset), scale)
+    whole = (_digits(b, packed, bits) - offset) * scale
     weight = slice_axis(b, b.reshape(whole, shape=(columns, blocks * block)), 1, 0, rows)
     out = product(b, x, converted(b, b.transpose(weight, order=(1, 0)), x))
     bias = call.optional(5)
-    return out if bias is None else b.add(out, bias)
+    return out if bias is None else out + bias

@@ -45,7 +45,7 @@ def identity(b: Builder, call: Call) -> Item:
 @rule("Relu")
 def relu(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return b.relu(x) if x.type.element.is_float else b.clamp(x, lower=0, upper=math.inf)
+    return b.relu(x) if x.element.is_float else b.clamp(x, lower=0, upper=math.inf)
 
 
 @rule("LeakyRelu")
@@ -64,7 +64,7 @@ def selu(b: Builder, call: Call) -> Value:
     alpha = call.attrs.float("alpha", 1.67326319217681884765625)
     gamma = call.attrs.float("gamma", 1.05070102214813232421875)
     x = b.elu(call.input(0), alpha=alpha)
-    return b.multiply(x, scalar(b, gamma, x))
+    return x * gamma
 
 
 @rule("Celu")
@@ -72,15 +72,15 @@ def celu(b: Builder, call: Call) -> Value:
     """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
     x, alpha = call.input(0), call.attrs.float("alpha", 1.0)
     if alpha > 0:  # then both arms are those of alpha elu(x / alpha)
-        return b.multiply(b.elu(b.multiply(x, scalar(b, 1 / alpha, x)), alpha=1.0), scalar(b, alpha, x))
-    negative = b.multiply(b.expm1(b.multiply(x, scalar(b, 1 / alpha, x))), scalar(b, alpha, x))
-    return b.add(b.relu(x), b.minimum(negative, scalar(b, 0, x)))
+        return b.elu(x * (1 / alpha), alpha=1.0) * alpha
+    negative = b.expm1(x * (1 / alpha)) * alpha
+    return b.relu(x) + b.minimum(negative, 0)
 
 
 @rule("ThresholdedRelu")
 def thresholded_relu(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return b.select(b.greater(x, scalar(b, call.attrs.float("alpha", 1.0), x)), x, scalar(b, 0, x))
+    return b.select(x > call.attrs.float("alpha", 1.0), x, 0)
 
 
 @rule("HardSigmoid")
@@ -90,14 +90,14 @@ def hard_sigmoid(b: Builder, call: Call) -> Value:
 
 
 def hard_sigmoid_of(b: Builder, x: Value, alpha: float, beta: float) -> Value:
-    return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+    return b.clamp(x * alpha + beta, lower=0.0, upper=1.0)
 
 
 @rule("HardSwish")
 def hard_swish(b: Builder, call: Call) -> Value:
     """x hard_sigmoid(x) with a slope of 1/6."""
     x = call.input(0)
-    return b.multiply(x, hard_sigmoid_of(b, x, 1 / 6, 0.5))
+    return x * hard_sigmoid_of(b, x, 1 / 6, 0.5)
 
 
 @rule("Gelu")
@@ -110,26 +110,26 @@ def gelu(b: Builder, call: Call) -> Value:
 
 def tanh_gelu(b: Builder, x: Value) -> Value:
     """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
-    cubic = b.add(x, b.multiply(b.multiply(b.square(x), x), scalar(b, 0.044715, x)))
-    bend = b.add(b.tanh(b.multiply(cubic, scalar(b, math.sqrt(2 / math.pi), x))), scalar(b, 1, x))
-    return b.multiply(b.multiply(x, scalar(b, 0.5, x)), bend)
+    cubic = x + b.square(x) * x * 0.044715
+    bend = b.tanh(cubic * math.sqrt(2 / math.pi)) + 1
+    return x * 0.5 * bend
 
 
 @rule("Mish")
 def mish(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return b.multiply(x, b.tanh(b.softplus(x)))
+    return x * b.tanh(b.softplus(x))
 
 
 @rule("Shrink")
 def shrink(b: Builder, call: Call) -> Value:
     """x + bias below -lambd, x - bias above lambd, else 0. Integers are computed as real numbers, and cut off."""
     given, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
-    x = given if given.type.element.is_float else b.convert(given, element=f64)
+    x = given if given.element.is_float else b.convert(given, element=f64)
     zero = scalar(b, 0, x)
-    high = b.select(b.greater(x, scalar(b, limit, x)), b.subtract(x, scalar(b, bias, x)), zero)
-    shrunk = b.select(b.less(x, scalar(b, -limit, x)), b.add(x, scalar(b, bias, x)), high)
-    return shrunk if x is given else b.convert(shrunk, element=given.type.element)
+    high = b.select(x > limit, x - bias, zero)
+    shrunk = b.select(x < -limit, x + bias, high)
+    return shrunk if x is given else b.convert(shrunk, element=given.element)
 
 
 @rule("IsNaN")
@@ -141,7 +141,7 @@ def is_nan(b: Builder, call: Call) -> Value:
 @rule("IsInf")
 def is_inf(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    found = [b.equal(x, scalar(b, sign * math.inf, x))
+    found = [b.equal(x, sign * math.inf)
              for name, sign in (("detect_positive", 1), ("detect_negative", -1)) if call.attrs.bool(name, True)]
     if not found:
         return b.broadcast(b.constant(False, "bool"), shape=x.shape)
@@ -154,14 +154,14 @@ def cast(b: Builder, call: Call) -> Value:
     call.attrs.ignore("saturate", "round_mode")
     element = element_of(call.attrs.int("to"))
     x = call.input(0)
-    return x if x.type.element == element else b.convert(x, element=element)
+    return x if x.element == element else b.convert(x, element=element)
 
 
 @rule("BitCast")
 def bit_cast(b: Builder, call: Call) -> Value:
     """bool is a byte of 0 or 1."""
     x, element = call.input(0), element_of(call.attrs.int("to"))
-    if boolean in (x.type.element, element) and x.type.element.size == element.size:
+    if boolean in (x.element, element) and x.element.size == element.size:
         return b.convert(x, element=element)
     return b.bitcast(x, element=element)
 
@@ -190,9 +190,9 @@ def dropout(b: Builder, call: Call) -> list[Value]:
 def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
     """Before opset 13 softmax and its like treat all axes from `axis` on as one."""
     if call.opset >= 13:
-        return x, normal_axis(call.attrs.int("axis", -1), x.type.rank)
-    axis = normal_axis(call.attrs.int("axis", 1), x.type.rank)
-    if axis == x.type.rank - 1 or all(size == 1 for size in x.shape[axis + 1:]):
+        return x, normal_axis(call.attrs.int("axis", -1), x.rank)
+    axis = normal_axis(call.attrs.int("axis", 1), x.rank)
+    if axis == x.rank - 1 or all(size == 1 for size in x.shape[axis + 1:]):
         return x, axis
     return reshaped(b, x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))), 1
 
@@ -214,7 +214,7 @@ def hardmax(b: Builder, call: Call) -> Value:
     x = call.input(0)
     rows, axis = _rows(b, call, x)
     best = b.argmax(rows, axis=axis, keep_dims=True)
-    places = iota(b, rows.shape[axis], axis, rows.type.rank, best.type.element.name)
+    places = iota(b, rows.shape[axis], axis, rows.rank, best.element.name)
     return reshaped(b, converted(b, b.equal(places, best), x), x.shape)
 
 
@@ -240,8 +240,8 @@ def _aligned(b: Builder, call: Call) -> Value:
     if call.opset >= 7:
         return right
     axis = call.attrs.int("axis", None)
-    if call.attrs.bool("broadcast") and axis is not None and right.type.rank:
-        behind = left.type.rank - normal_axis(axis, left.type.rank) - right.type.rank
+    if call.attrs.bool("broadcast") and axis is not None and right.rank:
+        behind = left.rank - normal_axis(axis, left.rank) - right.rank
         return b.reshape(right, shape=(*right.shape, *(1,) * behind))
     return right
 
@@ -262,8 +262,8 @@ def variadic(b: Builder, call: Call) -> Value:
 @rule("Mean")
 def mean(b: Builder, call: Call) -> Value:
     values = call.all_inputs()
-    total = functools.reduce(lambda left, right: b.add(left, right), values)
-    return b.multiply(total, scalar(b, 1 / len(values), total)) if len(values) > 1 else total
+    total = functools.reduce(lambda left, right: left + right, values)
+    return total * (1 / len(values)) if len(values) > 1 else total
 
 
 @rule("Pow")
@@ -271,14 +271,14 @@ def power(b: Builder, call: Call) -> Value:
     """A power in the element type of the base, whatever the exponent's; exponents 2 and 1/2: a square and a root."""
     base, exponent = call.input(0), call.input(1)
     known = call.static_value(exponent)
-    if known is not None and known.size == 1 and exponent.type.rank <= base.type.rank:
+    if known is not None and known.size == 1 and exponent.rank <= base.rank:
         if known.item() == 2:
             return b.square(base)
-        if known.item() == 0.5 and base.type.element.is_float:
+        if known.item() == 0.5 and base.element.is_float:
             return b.sqrt(base)
-    if base.type.element.is_float or not exponent.type.element.is_float:
-        return b.power(base, converted(b, exponent, base))
-    return converted(b, b.power(converted(b, base, exponent), exponent), base)
+    if base.element.is_float or not exponent.element.is_float:
+        return base ** converted(b, exponent, base)
+    return converted(b, converted(b, base, exponent) ** exponent, base)
 
 
 @rule("Mod")
@@ -286,13 +286,13 @@ def modulo(b: Builder, call: Call) -> Value:
     """A rest with the sign of the divisor, or with `fmod` of the dividend (exact as long as the quotient is)."""
     left, right = call.input(0), call.input(1)
     if not call.attrs.bool("fmod"):
-        rest = b.mod(left, right)
-        if not left.type.element.is_float:
+        rest = left % right
+        if not left.element.is_float:
             return rest
-        return b.select(b.equal(right, scalar(b, 0, right)), scalar(b, np.nan, rest), rest)
-    quotient = b.divide(left, right)
-    whole = b.trunc(quotient) if quotient.type.element.is_float else quotient
-    return b.subtract(left, b.multiply(whole, right))
+        return b.select(b.equal(right, 0), np.nan, rest)
+    quotient = left / right
+    whole = b.trunc(quotient) if quotient.element.is_float else quotient
+    return left - whole * right
 
 
 @rule("BitShift")
@@ -302,33 +302,33 @@ def bit_shift(b: Builder, call: Call) -> Value:
     A shift by as many bits as there are, or more, leaves 0, or to the right -1 of a negative number.
     """
     x, count = call.input(0), call.input(1)
-    bits = 8 * x.type.element.size
-    powers = b.constant(np.left_shift(1, np.arange(bits, dtype=np.uint64)), x.type.element)
-    inside = b.minimum(count, scalar(b, bits - 1, count))
+    bits = 8 * x.element.size
+    powers = b.constant(np.left_shift(1, np.arange(bits, dtype=np.uint64)), x.element)
+    inside = b.minimum(count, bits - 1)
     factor = b.gather(powers, b.convert(inside, element="i64"))
-    beyond, zero = b.greater_equal(count, scalar(b, bits, count)), scalar(b, 0, x)
+    beyond, zero = count >= bits, scalar(b, 0, x)
     if call.attrs.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT":
-        return b.select(beyond, zero, b.multiply(x, factor))
-    if x.type.element.numpy.kind == "u":
-        return b.select(beyond, zero, b.divide(x, factor))
-    sign = b.select(b.less(x, zero), scalar(b, -1, x), zero)
+        return b.select(beyond, zero, x * factor)
+    if x.element.numpy.kind == "u":
+        return b.select(beyond, zero, x / factor)
+    sign = b.select(x < zero, -1, zero)
     # The power for the highest bit is negative as a signed number, and can't divide; that shift leaves the sign only.
-    below = b.divide(b.subtract(x, b.mod(x, b.maximum(factor, scalar(b, 1, x)))), b.maximum(factor, scalar(b, 1, x)))
-    return b.select(b.less(count, scalar(b, bits - 1, count)), below, sign)
+    below = (x - x % b.maximum(factor, 1)) / b.maximum(factor, 1)
+    return b.select(count < bits - 1, below, sign)
 
 
 @rule("PRelu")
 def prelu(b: Builder, call: Call) -> Value:
     """The slope broadcasts to the data (opset 7 and 8 too: along axis 1 for a vector of channels)."""
     x, slope = call.input(0), call.input(1)
-    if call.opset < 9 and slope.type.rank == 1 and slope.type.size > 1 and x.type.rank > 1:
-        slope = along_axis(b, slope, 1, x.type.rank)
+    if call.opset < 9 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
+        slope = along_axis(b, slope, 1, x.rank)
     known = call.static_value(slope)
-    if known is not None and known.size == 1 and x.type.element == f32:
+    if known is not None and known.size == 1 and x.element == f32:
         return b.leaky_relu(x, slope=float(known.item()))
-    if x.type.element.is_float:
+    if x.element.is_float:
         return b.prelu(x, slope)
-    return b.select(b.less(x, scalar(b, 0, x)), b.multiply(x, slope), x)
+    return b.select(x < 0, x * slope, x)
 
 
 @rule("Where")

@@ -11,7 +11,7 @@ from ngraph_mxnet.frontends.onnx.model import element_of
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32, i64
-from ngraph_mxnet.ops.compositions import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import converted, reshaped, slice_axis
 
 _ML = "ai.onnx.ml"
 MOST_LEVELS = 256
@@ -21,16 +21,16 @@ MOST_LEVELS = 256
 @rule("Binarizer", domain=_ML)
 def binarizer(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return converted(b, b.greater(x, scalar(b, call.attrs.float("threshold", 0.0), x)), x)
+    return converted(b, x > call.attrs.float("threshold", 0.0), x)
 
 
 @rule("ArrayFeatureExtractor", domain=_ML)
 def array_feature_extractor(b: Builder, call: Call) -> Value:
     """Elements along the last axis; the result is a matrix at least."""
     x, indices = call.input(0), call.input(1)
-    if x.type.rank == 1:
-        x = b.reshape(x, shape=(1, x.type.size))
-    return b.gather(x, b.reshape(indices, shape=(indices.type.size,)), axis=x.type.rank - 1)
+    if x.rank == 1:
+        x = b.reshape(x, shape=(1, x.size))
+    return b.gather(x, b.reshape(indices, shape=(indices.size,)), axis=x.rank - 1)
 
 
 @rule("TfIdfVectorizer")
@@ -43,8 +43,8 @@ def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
     mode = attrs.choice("mode", "", ("TF", "IDF", "TFIDF"))
     if pool is None:
         raise UnsupportedError("a pool of strings, which are no element type of the IR")
-    rows = reshaped(b, x, (1, x.type.size) if x.type.rank < 2 else x.shape)
-    rows = rows if rows.type.element == i64 else b.convert(rows, element=i64)
+    rows = reshaped(b, x, (1, x.size) if x.rank < 2 else x.shape)
+    rows = rows if rows.element == i64 else b.convert(rows, element=i64)
     batch, size = rows.shape
     outputs, first = max(places) + 1, 0
     total: Value = b.constant(np.zeros((1, outputs), np.float32))
@@ -63,15 +63,15 @@ def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
             at = np.arange(windows)[:, None] + step * np.arange(length)
             found = b.reshape(b.gather(rows, b.constant(at), axis=1), shape=(batch, windows, 1, length))
             same = b.reduce_min(b.convert(b.equal(found, b.constant(grams)), element=f32), axes=(3,))
-            total = b.add(total, b.matmul(b.reduce_sum(same, axes=(1,)), b.constant(choice)))
+            total = total + b.matmul(b.reduce_sum(same, axes=(1,)), b.constant(choice))
     if mode != "TF":
         if mode == "IDF":
-            total = b.convert(b.greater(total, scalar(b, 0, total)), element=f32)
+            total = b.convert(total > 0, element=f32)
         if weights is not None:
             scale = np.ones(outputs, np.float32)
             scale[: len(weights)] = weights
-            total = b.multiply(total, b.constant(scale))
-    wanted = (batch, outputs) if x.type.rank == 2 else (outputs,)
+            total = total * b.constant(scale)
+    wanted = (batch, outputs) if x.rank == 2 else (outputs,)
     return reshaped(b, total if total.shape[0] == batch else b.broadcast(total, shape=(batch, outputs)), wanted)
 
 
@@ -107,24 +107,24 @@ def tree_ensemble(b: Builder, call: Call) -> Value:
     roots = np.asarray(attrs.ints("tree_roots"), np.int64)
     leaf_target = np.asarray(attrs.ints("leaf_targetids"), np.int64)
     leaf_weight = call.to_array(attrs.tensor("leaf_weights")).reshape(-1)
-    inner, batch, element = len(trees.feature) - len(leaf_target), x.shape[0], x.type.element
+    inner, batch, element = len(trees.feature) - len(leaf_target), x.shape[0], x.element
     at: Value = b.constant(np.broadcast_to(roots, (batch, len(roots))))
     for _ in range(trees.depth):
         feature = b.gather(b.constant(trees.feature), at, axis=0)
         value = b.gather_elements(x, feature, axis=1)
         goes = _decided(b, trees, value, at, element.name)
         at = b.select(goes, b.gather(b.constant(trees.yes), at, axis=0), b.gather(b.constant(trees.no), at, axis=0))
-    leaf = b.subtract(at, scalar(b, inner, at))
+    leaf = at - inner
     weight = b.gather(b.constant(leaf_weight, element), leaf, axis=0)
     target = b.reshape(b.gather(b.constant(leaf_target), leaf, axis=0), shape=(batch, len(roots), 1))
     here = b.equal(target, b.constant(np.arange(targets)))
     each = b.reshape(weight, shape=(batch, len(roots), 1))
     if how in (0, 1):
-        total = b.reduce_sum(b.select(here, each, scalar(b, 0, each)), axes=(1,))
-        return b.multiply(total, scalar(b, 1 / len(roots), total)) if how == 0 else total
+        total = b.reduce_sum(b.select(here, each, 0), axes=(1,))
+        return total * (1 / len(roots)) if how == 0 else total
     worst = np.inf if how == 2 else -np.inf
-    best = b.apply("reduce_min" if how == 2 else "reduce_max", b.select(here, each, scalar(b, worst, each)), axes=(1,))
-    return b.select(b.equal(best, scalar(b, worst, best)), scalar(b, 0, best), best)
+    best = b.apply("reduce_min" if how == 2 else "reduce_max", b.select(here, each, worst), axes=(1,))
+    return b.select(b.equal(best, worst), 0, best)
 
 
 def _decided(b: Builder, trees: _Trees, value: Value, at: Value, element: str) -> Value:
@@ -140,15 +140,15 @@ def _decided(b: Builder, trees: _Trees, value: Value, at: Value, element: str) -
                 sets[node, : len(members)] = members
             members = b.gather(b.constant(sets, element), at, axis=0)
             same = b.equal(b.reshape(value, shape=(*value.shape, 1)), members)
-            holds = b.greater(b.reduce_max(b.convert(same, element=f32), axes=(2,)), b.constant(0.0, f32))
+            holds = b.reduce_max(b.convert(same, element=f32), axes=(2,)) > b.constant(0.0, f32)
         else:
             holds = b.apply(_MODES[number], value, split)
-        result = holds if result is None else b.select(b.equal(mode, scalar(b, number, mode)), holds, result)
+        result = holds if result is None else b.select(b.equal(mode, number), holds, result)
     assert result is not None
     if not trees.missing.any():
         return result
-    lost = b.logical_and(b.not_equal(value, value), b.gather(b.constant(trees.missing), at, axis=0))
-    return b.logical_or(result, lost)
+    lost = b.not_equal(value, value) & b.gather(b.constant(trees.missing), at, axis=0)
+    return result | lost
 
 
 def _read_trees(call: Call) -> _Trees:
@@ -205,7 +205,7 @@ MOST_POINTS = 4096
 def dft(b: Builder, call: Call) -> Value:
     """[..., n, ..., 1 or 2] along an axis, real or complex; inverse and one-sided ones too."""
     x = call.input(0)
-    rank = x.type.rank
+    rank = x.rank
     inverse, onesided = call.attrs.bool("inverse"), call.attrs.bool("onesided")
     if call.opset >= 20:
         axis = call.static_ints(2, "axis")[0] if call.optional(2) is not None else -2
@@ -252,8 +252,8 @@ def transformed(b: Builder, x: Value, points: int, *, inverse: bool, onesided: b
         matrix = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], axis=1)[:, :parts]
     results = matrix.shape[-1]
     rows = reshaped(b, x, (*x.shape[:-2], x.shape[-2] * parts))
-    flat = b.constant(matrix.reshape(rows.shape[-1], -1), x.type.element)
-    whole = b.matmul(reshaped(b, rows, (rows.type.size // rows.shape[-1], rows.shape[-1])), flat)
+    flat = b.constant(matrix.reshape(rows.shape[-1], -1), x.element)
+    whole = b.matmul(reshaped(b, rows, (rows.size // rows.shape[-1], rows.shape[-1])), flat)
     return reshaped(b, whole, (*x.shape[:-2], count, results))
 
 
@@ -267,7 +267,7 @@ def short_time_dft(b: Builder, call: Call) -> Value:
         length = window.shape[0]
     else:
         raise ModelError("neither a window nor frame_length")
-    if x.type.rank == 2:
+    if x.rank == 2:
         x = b.reshape(x, shape=(*x.shape, 1))
     samples = x.shape[1]
     frames = (samples - length) // step + 1 if step > 0 else 0
@@ -275,7 +275,7 @@ def short_time_dft(b: Builder, call: Call) -> Value:
         raise ModelError(f"frame_step={step}, frame_length={length} of {samples} samples")
     cut = b.gather(x, b.constant(np.arange(frames)[:, None] * step + np.arange(length)), axis=1)
     if window is not None:
-        cut = b.multiply(cut, b.reshape(window, shape=(1, 1, length, 1)))
+        cut = cut * b.reshape(window, shape=(1, 1, length, 1))
     return transformed(b, cut, length, inverse=False, onesided=call.attrs.bool("onesided", True))
 
 

@@ -145,7 +145,7 @@ def _matrix(axis: _Axis, method: _Method) -> np.ndarray:
 def resize(b: Builder, call: Call) -> Value:
     """nearest, linear and cubic over any axes with every coordinate transformation, `exclude_outside`, `antialias`."""
     x, attrs = call.input(0), call.attrs
-    rank = x.type.rank
+    rank = x.rank
     mode = attrs.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     if call.opset < 11:
         return _resized(b, x, _by_scales(x, range(rank), call.static(1, "scales")), _Method(mode, nearest="simple"))
@@ -178,7 +178,7 @@ def upsample(b: Builder, call: Call) -> Value:
     x = call.input(0)
     mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
     scales = np.array(call.attrs.floats("scales"), np.float32) if call.opset < 9 else call.static(1, "scales")
-    return _resized(b, x, _by_scales(x, range(x.type.rank), scales), _Method(mode))
+    return _resized(b, x, _by_scales(x, range(x.rank), scales), _Method(mode))
 
 
 def _by_scales(x: Value, numbers: Sequence[int], scales: np.ndarray,
@@ -216,7 +216,7 @@ def _resized(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Va
     sizes = [outs.get(number, size) for number, size in enumerate(x.shape)]
     for axis in axes:
         if not axis.out:
-            return b.broadcast(b.constant(0, x.type.element), shape=sizes)
+            return b.broadcast(b.constant(0, x.element), shape=sizes)
         if not axis.size:
             raise ModelError(f"resizes axis {axis.number} of {x.type} to {axis.out}")
     image = _as_image_op(b, x, axes, method) if axes else x
@@ -225,7 +225,7 @@ def _resized(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Va
 
 def _interpolated(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
     """Values within the data: numbers of few bits in float32, integers truncated, and rounded by filters."""
-    element = x.type.element
+    element = x.element
     if method.mode == "nearest":
         for axis in axes:
             x = b.gather(x, b.constant(_nearest(axis, method)), axis=axis.number)
@@ -249,8 +249,8 @@ def _beyond(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Val
         places = _places(method.coordinates, axis)
         mask = (places < 0) | (places > axis.size - 1)
         if mask.any():
-            line = b.constant(mask.reshape([-1 if i == axis.number else 1 for i in range(x.type.rank)]))
-            x = b.select(line, b.constant(method.outside, x.type.element), x)
+            line = b.constant(mask.reshape([-1 if i == axis.number else 1 for i in range(x.rank)]))
+            x = b.select(line, b.constant(method.outside, x.element), x)
     return x
 
 
@@ -265,7 +265,7 @@ def _filtered_integers(b: Builder, x: Value, axes: Sequence[_Axis], method: _Met
 
     Of bytes the weights have 22 bits, as in Pillow, too, whose sums float64 has without rounding, and halves go up.
     """
-    element = x.type.element
+    element = x.element
     fixed = _FIXED_POINT if element.size == 1 else 1.0
     (lower, upper), out = limits(element), b.convert(x, element=f32 if element.size in (2, 4) else f64)
     for axis in reversed(axes):
@@ -273,11 +273,11 @@ def _filtered_integers(b: Builder, x: Value, axes: Sequence[_Axis], method: _Met
         out = _along(b, out, axis.number, np.rint(matrix) if fixed != 1 else matrix)
         half = scalar(b, fixed / 2, out)
         if fixed == 1:  # away from 0
-            out = b.add(out, b.multiply(b.sign(out), half))
+            out = out + b.sign(out) * half
             whole = b.convert(b.clamp(out, lower=lower, upper=upper), element=element)
-            out = b.convert(whole, element=out.type.element)
+            out = b.convert(whole, element=out.element)
         else:
-            out = b.floor(b.multiply(b.add(out, half), scalar(b, 1 / fixed, out)))
+            out = b.floor((out + half) * (1 / fixed))
             out = b.clamp(out, lower=lower, upper=upper)
     return b.convert(out, element=element)
 
@@ -285,7 +285,7 @@ def _filtered_integers(b: Builder, x: Value, axes: Sequence[_Axis], method: _Met
 def _with_those_behind(x: Value, axes: Sequence[_Axis]) -> list[_Axis]:
     """With the axes that ONNX Runtime takes for an image's or volume's, though they stay: at their ends it has the
     same element twice, which counts half each."""
-    rank = x.type.rank
+    rank = x.rank
     places = {axis.number: axis for axis in axes}
     stay = (range(rank - 2, rank) if rank in (2, 4) else range(rank - 3, rank) if rank in (3, 5) else ())
     return [places[i] if i in places else _Axis(i, x.shape[i], x.shape[i], 1.0, False)
@@ -311,19 +311,19 @@ def _between_neighbours(b: Builder, x: Value, axes: Sequence[_Axis], method: _Me
         for axis, (at, _) in zip(axes, corner, strict=True):
             part = b.gather(part, b.constant(at), axis=axis.number)
         for axis, (_, factor) in reversed(list(zip(axes, corner, strict=True))):
-            weight = weight * factor.reshape([-1 if i == axis.number else 1 for i in range(x.type.rank)])
-        part = b.multiply(part, b.constant(weight, x.type.element))
-        total = part if total is None else b.add(total, part)
+            weight = weight * factor.reshape([-1 if i == axis.number else 1 for i in range(x.rank)])
+        part = part * b.constant(weight, x.element)
+        total = part if total is None else total + part
     assert total is not None
     return total
 
 
 def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
     """The product of `matrix` with x along an axis."""
-    rank = x.type.rank
-    weights = b.constant(matrix, x.type.element)
+    rank = x.rank
+    weights = b.constant(matrix, x.element)
     if axis == rank - 1:
-        flat = b.reshape(x, shape=(x.type.size // x.shape[-1], x.shape[-1]))
+        flat = b.reshape(x, shape=(x.size // x.shape[-1], x.shape[-1]))
         return b.reshape(b.matmul(flat, weights, transpose_b=True), shape=(*x.shape[:-1], matrix.shape[0]))
     if axis == rank - 2:
         return b.matmul(weights, x)
@@ -338,7 +338,7 @@ def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
 
 def _as_image_op(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value | None:
     """The IR's `resize` where it gives the same: on the two axes of images of float32."""
-    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or axes[0].number < 2:
+    if x.rank != 4 or x.element != f32 or not x.size or axes[0].number < 2:
         return None
     missing = [_Axis(number, x.shape[number], x.shape[number], 1.0, False) for number in (2, 3)]
     both = [next((axis for axis in axes if axis.number == other.number), other) for other in missing]
@@ -397,10 +397,9 @@ def grid_sample(b: Builder, call: Call) -> Value:
         raise ModelError(f"grid {grid.type} does not fit the data {x.type}")
     if rank > 3:
         raise UnsupportedError(f"{rank} spatial axes; supported: 1 to 3")
-    if not x.type.element.is_float and mode != "nearest":
-        raise UnsupportedError(f"mode {mode} of {x.type.element}; supported: floats")
-    points = b.reshape(grid if grid.type.element == f32 else b.convert(grid, element=f32),
-                       shape=(batch, prod(places), rank))
+    if not x.element.is_float and mode != "nearest":
+        raise UnsupportedError(f"mode {mode} of {x.element}; supported: floats")
+    points = b.reshape(grid if grid.element == f32 else b.convert(grid, element=f32), shape=(batch, prod(places), rank))
     # The last number is the place on the first axis.
     at = [_inside(b, _unscaled(b, slice_axis(b, points, 2, rank - 1 - axis, rank - axis), size, corners, mode), size,
                   corners, padding) for axis, size in enumerate(sizes)]
@@ -414,7 +413,7 @@ def grid_sample(b: Builder, call: Call) -> Value:
 def _unscaled(b: Builder, at: Value, size: int, corners: bool, mode: str) -> Value:
     """Places in pixels, of places in [-1, 1]."""
     half = scalar(b, (size - 1) / 2 if corners else size / 2, at)
-    place = b.add(b.multiply(at, half), scalar(b, (size - 1) / 2, at))
+    place = at * half + (size - 1) / 2
     return b.round(place) if mode == "nearest" else place
 
 
@@ -424,8 +423,7 @@ def _inside(b: Builder, at: Value, size: int, corners: bool, padding: str) -> Va
         return at
     if padding == "reflection":
         return _reflected(b, at, size, corners)
-    outside = b.greater(b.abs(b.subtract(at, scalar(b, (size - 1) / 2, at))),
-                        scalar(b, (size - 1) / 2 if corners else size / 2, at))
+    outside = b.abs(at - (size - 1) / 2) > ((size - 1) / 2 if corners else size / 2)
     return b.select(outside, b.clamp(at, lower=0.0, upper=float(size - 1)), at)
 
 
@@ -433,10 +431,10 @@ def _reflected(b: Builder, at: Value, size: int, corners: bool) -> Value:
     """Places reflected at -1/2 and size - 1/2 (with `corners` at 0 and size - 1) until they lie between the two."""
     least, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if not span:
-        return b.multiply(at, scalar(b, 0, at))
-    way = b.mod(b.subtract(at, scalar(b, least, at)), scalar(b, 2 * span, at))
-    back = b.subtract(scalar(b, 2 * span, at), way)
-    return b.add(b.minimum(way, back), scalar(b, least, at))
+        return at * 0
+    way = (at - least) % (2 * span)
+    back = 2 * span - way
+    return b.minimum(way, back) + least
 
 
 def _bilinear(b: Builder, x: Value, at: Sequence[Value], places: Sequence[int], *, reach: float) -> Value:
@@ -448,7 +446,7 @@ def _bilinear(b: Builder, x: Value, at: Sequence[Value], places: Sequence[int], 
     scaled = []
     for place, size in zip(at, x.shape[2:], strict=True):
         near = b.clamp(place, lower=-reach, upper=size - 1 + reach)
-        scaled.append(b.subtract(b.multiply(near, scalar(b, 2 / (size - 1), place)), scalar(b, 1, place)))
+        scaled.append(near * (2 / (size - 1)) - 1)
     grid = b.concat(*(b.reshape(place, shape=(x.shape[0], 1, *places)) for place in reversed(scaled)), axis=1)
     return b.bilinear_sample(x, converted(b, grid, x))
 
@@ -461,8 +459,8 @@ def _weighted(b: Builder, x: Value, at: Sequence[Value], mode: str, padding: str
         found = _pixels(b, x, [place for place, _ in chosen], padding, corners)
         for _, weight in chosen:
             if weight is not None:
-                found = b.multiply(found, b.transpose(converted(b, weight, x), order=(0, 2, 1)))
-        total = found if total is None else b.add(total, found)
+                found = found * b.transpose(converted(b, weight, x), order=(0, 2, 1))
+        total = found if total is None else total + found
     assert total is not None
     return total
 
@@ -472,15 +470,14 @@ def _taps(b: Builder, at: Value, mode: str) -> list[tuple[Value, Value | None]]:
     if mode == "nearest":
         return [(at, None)]
     low = b.floor(at)
-    part = b.subtract(at, low)
+    part = at - low
     one = scalar(b, 1, at)
-    rest = b.subtract(one, part)
+    rest = one - part
     if mode == "linear":
-        return [(low, rest), (b.add(low, one), part)]
+        return [(low, rest), (low + one, part)]
     near = [_sampled_cubic(b, distance, (1.25, -2.25, 0.0, 1.0)) for distance in (part, rest)]
-    far = [_sampled_cubic(b, b.add(distance, one), (-0.75, 3.75, -6.0, 3.0)) for distance in (part, rest)]
-    return [(b.subtract(low, one), far[0]), (low, near[0]), (b.add(low, one), near[1]),
-            (b.add(low, scalar(b, 2, at)), far[1])]
+    far = [_sampled_cubic(b, distance + one, (-0.75, 3.75, -6.0, 3.0)) for distance in (part, rest)]
+    return [(low - one, far[0]), (low, near[0]), (low + one, near[1]), (low + 2, far[1])]
 
 
 def _sampled_cubic(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
@@ -488,7 +485,7 @@ def _sampled_cubic(b: Builder, x: Value, coefficients: Sequence[float]) -> Value
     first, *others = coefficients
     value = scalar(b, first, x)
     for coefficient in others:
-        value = b.add(b.multiply(value, x), scalar(b, coefficient, x))
+        value = value * x + coefficient
     return value
 
 
@@ -502,16 +499,16 @@ def _pixels(b: Builder, x: Value, at: Sequence[Value], padding: str, corners: bo
         nearest = b.clamp(place, lower=0.0, upper=float(size - 1))
         if padding == "zeros":
             same = b.equal(place, nearest)
-            within = same if within is None else b.logical_and(within, same)
+            within = same if within is None else within & same
         index = b.convert(nearest, element="i64")
-        flat = index if flat is None else b.add(b.multiply(flat, scalar(b, size, flat)), index)
+        flat = index if flat is None else flat * size + index
     assert flat is not None
     count = flat.shape[1]
     indices = broadcast_to(b, b.reshape(flat, shape=(batch, 1, count)), (batch, channels, count))
     found = b.gather_elements(b.reshape(x, shape=(batch, channels, prod(sizes))), indices, axis=2)
     if within is None:
         return found
-    return b.select(b.reshape(within, shape=(batch, 1, count)), found, scalar(b, 0, x))
+    return b.select(b.reshape(within, shape=(batch, 1, count)), found, 0)
 
 
 @rule("RoiAlign")
@@ -521,7 +518,7 @@ def roi_align(b: Builder, call: Call) -> Value:
     call.attrs.choice("mode", "avg", ("avg",))
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     how = call.attrs.choice("coordinate_transformation_mode", default, ("half_pixel", "output_half_pixel"))
-    if rois.type.rank != 2 or rois.shape[1] != 4 or images.shape != rois.shape[:1]:
+    if rois.rank != 2 or rois.shape[1] != 4 or images.shape != rois.shape[:1]:
         raise ModelError(f"found regions {rois.type} of images {images.type}")
     column = converted(b, b.reshape(images, shape=(rois.shape[0], 1)), rois)
     return b.roi_align(x, converted(b, b.concat(column, rois, axis=1), x),
@@ -541,7 +538,7 @@ def roi_max_pool(b: Builder, call: Call) -> Value:
 def deform_conv(b: Builder, call: Call) -> Value:
     """In two spatial dimensions."""
     x, weight, offset, bias, mask = (call.input(0), call.input(1), call.input(2), call.optional(3), call.optional(4))
-    if x.type.rank != 4 or min(x.shape[2:]) < 2:
+    if x.rank != 4 or min(x.shape[2:]) < 2:
         raise UnsupportedError(f"found {x.type}; supported: images of at least 2 rows and 2 columns")
     kernel = call.attrs.ints("kernel_shape", weight.shape[2:])
     strides, dilations = (call.attrs.ints(name, (1, 1)) for name in ("strides", "dilations"))
@@ -551,7 +548,7 @@ def deform_conv(b: Builder, call: Call) -> Value:
     out = deformable_convolution(b, x, offset, mask, weight, groups=call.attrs.int("group", 1),
                                  offset_groups=call.attrs.int("offset_group", 1), stride=strides, dilate=dilations,
                                  pad=begins)
-    return out if bias is None else b.add(out, along_axis(b, bias, 1, 4))
+    return out if bias is None else out + along_axis(b, bias, 1, 4)
 
 
 @rule("Col2Im")
@@ -565,7 +562,7 @@ def column_to_image(b: Builder, call: Call) -> Value:
     counts = [(size - far * (span - 1) - 1) // step + 1
               for size, span, far, step in zip(padded, kernel, dilations, strides, strict=True)]
     taps = prod(kernel)
-    if x.type.rank != 3 or x.shape[1] % taps or x.shape[2] != prod(counts):
+    if x.rank != 3 or x.shape[1] % taps or x.shape[2] != prod(counts):
         raise ModelError(f"found {x.type}, expected a multiple of {taps} rows and {prod(counts)} columns")
     require_size(x.shape[0] * x.shape[1] // taps * prod(padded))
     flat = np.zeros((1, 1), np.int64)
@@ -586,7 +583,7 @@ def max_unpool(b: Builder, call: Call) -> Value:
     """Each element at its place in the tensor that was pooled; 0 elsewhere. That has the shape `output_shape`, which
     several shapes of pooled tensors go back to: so ONNX Runtime and PyTorch have it."""
     x, indices = call.input(0), call.input(1)
-    rank = x.type.rank - 2
+    rank = x.rank - 2
     kernel, strides = call.attrs.ints("kernel_shape"), call.attrs.ints("strides", (1,) * rank)
     pads = call.attrs.ints("pads", (0,) * (2 * rank))
     sizes = [(size - 1) * step - pads[i] - pads[i + rank] + span
@@ -601,7 +598,7 @@ def max_unpool(b: Builder, call: Call) -> Value:
         raise ModelError(f"kernel_shape={kernel}, strides={strides}, pads={pads} give the shape {shape}")
     require_size(prod(shape))
     zeros = b.broadcast(scalar(b, 0, x), shape=(prod(shape),))
-    flat = b.scatter_nd(zeros, reshaped(b, indices, (1, x.type.size)), reshaped(b, x, (x.type.size,)))
+    flat = b.scatter_nd(zeros, reshaped(b, indices, (1, x.size)), reshaped(b, x, (x.size,)))
     return reshaped(b, flat, shape)
 
 
@@ -609,7 +606,7 @@ def max_unpool(b: Builder, call: Call) -> Value:
 def tensor_scatter(b: Builder, call: Call) -> Value:
     """The update of each element of the batch from its own place along `axis` on, in a ring if `circular`."""
     past, update, starts = call.input(0), call.input(1), call.optional(2)
-    rank = past.type.rank
+    rank = past.rank
     axis = normal_axis(call.attrs.int("axis", -2), rank)
     circular = call.attrs.choice("mode", "linear", ("linear", "circular")) == "circular"
     size, batch = past.shape[axis], past.shape[0]
@@ -617,9 +614,9 @@ def tensor_scatter(b: Builder, call: Call) -> Value:
         raise ModelError(f"axis={axis}: an update {update.type} of {past.type}")
     places: Value = b.constant(np.arange(update.shape[axis]).reshape(1, -1))
     if starts is not None:
-        places = b.add(places, b.reshape(b.convert(starts, element="i64"), shape=(batch, 1)))
+        places = places + b.reshape(b.convert(starts, element="i64"), shape=(batch, 1))
     if circular:
-        places = b.mod(places, scalar(b, size, places))
+        places = places % size
     shape = (batch, *past.shape[1:axis], update.shape[axis])
     own = [b.constant(np.broadcast_to(grid, shape)) for grid in np.indices(shape, np.int64)[:-1]]
     places = b.reshape(places, shape=(places.shape[0], *(1,) * (axis - 1), update.shape[axis]))

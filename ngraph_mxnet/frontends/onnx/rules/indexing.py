@@ -13,13 +13,13 @@ from ngraph_mxnet.frontends.onnx.values import EmptyOptional, Item, Ragged, Tens
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import boolean, f32, i64
-from ngraph_mxnet.ops.compositions import broadcast_to, flipped, iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import broadcast_to, flipped, iota, reshaped, slice_axis
 
 
 @rule("Gather")
 def gather(b: Builder, call: Call) -> Value:
     x, axis = call.input(0), call.attrs.int("axis", 0)
-    axis = normal_axis(axis, x.type.rank)
+    axis = normal_axis(axis, x.rank)
     known = call.static_value(call.input(1))
     if known is not None and known.dtype != object and known.size == 1 and known < 0 and is_symbolic(x.shape[axis]):
         at = x.shape[axis] + int(known.reshape(()))
@@ -30,16 +30,16 @@ def gather(b: Builder, call: Call) -> Value:
 @rule("GatherElements")
 def gather_elements(b: Builder, call: Call) -> Value:
     x, indices = call.input(0), call.input(1)
-    axis = normal_axis(call.attrs.int("axis", 0), x.type.rank)
-    if all(x.shape[i] == indices.shape[i] for i in range(x.type.rank) if i != axis):
+    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
+    if all(x.shape[i] == indices.shape[i] for i in range(x.rank) if i != axis):
         return b.gather_elements(x, indices, axis=axis, mode="from_end")
     return b.gather_nd(x, _grid(b, indices, axis))
 
 
 def _grid(b: Builder, at: Value, axis: int) -> Value:
     """Coordinates [rank, *shape of at]: each element's own place, but `at` along `axis`."""
-    rank = at.type.rank
-    lines = [at if i == axis else broadcast_to(b, iota(b, at.shape[i], i, rank, at.type.element.name), at.shape)
+    rank = at.rank
+    lines = [at if i == axis else broadcast_to(b, iota(b, at.shape[i], i, rank, at.element.name), at.shape)
              for i in range(rank)]
     return b.concat(*(b.reshape(line, shape=(1, *at.shape)) for line in lines), axis=0)
 
@@ -52,14 +52,14 @@ def gather_nd(b: Builder, call: Call) -> Value:
 
 def _coordinates(b: Builder, indices: Value, batch: int = 0) -> Value:
     """[I, M] as [M, I], with the places of the first `batch` axes before them."""
-    rank = indices.type.rank
+    rank = indices.rank
     if not rank or batch >= rank:
         raise ModelError(f"found {indices.type}, expected a rank above {batch}")
     moved = b.transpose(indices, order=(rank - 1, *range(rank - 1)))
     if not batch:
         return moved
     around = moved.shape[1:]
-    dtype = indices.type.element.name
+    dtype = indices.element.name
     own = [broadcast_to(b, iota(b, around[i], i + 1, rank, dtype), (1, *around)) for i in range(batch)]
     return b.concat(*own, moved, axis=0)
 
@@ -70,7 +70,7 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 @rule("ScatterND")
 def scatter_nd(b: Builder, call: Call) -> Value:
     reduction = call.attrs.choice("reduction", "none", _REDUCTIONS)
-    if not call.input(2).type.size:
+    if not call.input(2).size:
         return b.identity(call.input(0))
     return b.scatter_nd(call.input(0), _coordinates(b, call.input(1)), call.input(2), reduction=reduction)
 
@@ -78,7 +78,7 @@ def scatter_nd(b: Builder, call: Call) -> Value:
 @rule("ScatterElements", "Scatter")
 def scatter_elements(b: Builder, call: Call) -> Value:
     x, indices = call.input(0), call.input(1)
-    axis = normal_axis(call.attrs.int("axis", 0), x.type.rank)
+    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
     return b.scatter_nd(x, _grid(b, indices, axis), call.input(2),
                         reduction=call.attrs.choice("reduction", "none", _REDUCTIONS))
 
@@ -87,7 +87,7 @@ def scatter_elements(b: Builder, call: Call) -> Value:
 def top_k(b: Builder, call: Call) -> list[Value]:
     """The largest or smallest elements; of equal ones the first come first, and NaN is the greatest."""
     x = call.input(0)
-    axis = normal_axis(call.attrs.int("axis", -1), x.type.rank)
+    axis = normal_axis(call.attrs.int("axis", -1), x.rank)
     count = call.attrs.int("k") if call.opset < 10 else call.static_ints(1, "k")[0]
     largest = call.attrs.bool("largest", True)
     call.attrs.ignore("sorted")
@@ -103,7 +103,7 @@ def top_k(b: Builder, call: Call) -> list[Value]:
 def cumulative(b: Builder, call: Call) -> Value:
     """From either end, with the element itself or without it."""
     x = call.input(0)
-    axis = normal_axis(call.static_ints(1, "axis")[0], x.type.rank)
+    axis = normal_axis(call.static_ints(1, "axis")[0], x.rank)
     exclusive, reverse = call.attrs.bool("exclusive"), call.attrs.bool("reverse")
     if reverse:
         x = flipped(b, x, axis)
@@ -115,7 +115,7 @@ def cumulative(b: Builder, call: Call) -> Value:
 
 def _later(b: Builder, x: Value, axis: int, places: int, before: float) -> Value:
     """x moved by `places` towards the end of the axis; the places that become free hold `before`."""
-    room = [places if i == axis else 0 for i in range(x.type.rank)]
+    room = [places if i == axis else 0 for i in range(x.rank)]
     return b.pad(slice_axis(b, x, axis, 0, x.shape[axis] - places), pads_begin=room, value=float(before))
 
 
@@ -126,7 +126,7 @@ def _running_product(b: Builder, x: Value, axis: int) -> Value:
     """
     reach = 1
     while reach < x.shape[axis]:
-        x = b.multiply(x, _later(b, x, axis, reach, 1))
+        x = x * _later(b, x, axis, reach, 1)
         reach *= 2
     return x
 
@@ -135,15 +135,15 @@ def _running_product(b: Builder, x: Value, axis: int) -> Value:
 def reverse_sequence(b: Builder, call: Call) -> Value:
     """The first `lengths` elements along the time axis in reverse order, those after them as they are."""
     x, lengths = call.input(0), call.input(1)
-    time, batch = (normal_axis(call.attrs.int(name, default), x.type.rank)
+    time, batch = (normal_axis(call.attrs.int(name, default), x.rank)
                    for name, default in (("time_axis", 0), ("batch_axis", 1)))
     if {time, batch} != {0, 1}:
         raise ModelError(f"time_axis={time}, batch_axis={batch}: expected 0 and 1")
     shape = x.shape[:2]
     place = broadcast_to(b, iota(b, shape[time], time, 2), shape)
     length = broadcast_to(b, reshaped(b, lengths, (1, shape[1]) if batch else (shape[0], 1)), shape)
-    back = b.subtract(b.subtract(length, scalar(b, 1, length)), place)
-    at = b.select(b.less(place, length), back, place)
+    back = length - 1 - place
+    at = b.select(place < length, back, place)
     return b.gather_nd(x, _grid(b, at, time))
 
 
@@ -169,11 +169,11 @@ def non_zero(b: Builder, call: Call) -> Item:
     """The coordinates [rank, count] of what is not 0, in row-major order."""
     x = call.input(0)
     x = x if x.shape else b.reshape(x, shape=(1,))
-    flat = b.reshape(x, shape=(x.type.size,))
-    order, count = _chosen(b, flat if flat.type.element is boolean else b.not_equal(flat, scalar(b, 0, flat)))
-    require_table((x.type.rank, *x.shape), 8)
-    places = np.indices(x.shape, np.int64).reshape(x.type.rank, x.type.size)
-    return _first(b, call, b.gather(b.constant(places), order, axis=1) if x.type.size else b.constant(places), count, 1)
+    flat = b.reshape(x, shape=(x.size,))
+    order, count = _chosen(b, flat if flat.element is boolean else b.not_equal(flat, 0))
+    require_table((x.rank, *x.shape), 8)
+    places = np.indices(x.shape, np.int64).reshape(x.rank, x.size)
+    return _first(b, call, b.gather(b.constant(places), order, axis=1) if x.size else b.constant(places), count, 1)
 
 
 @rule("Compress")
@@ -181,9 +181,9 @@ def compress(b: Builder, call: Call) -> Item:
     """The places along an axis, or of the flat tensor, where the condition holds; it may be shorter."""
     x, condition, axis = call.input(0), call.input(1), call.attrs.int("axis", None)
     if axis is None:
-        x, axis = reshaped(b, x, (x.type.size,)), 0
-    axis %= x.type.rank
-    if condition.type.size > x.shape[axis]:
+        x, axis = reshaped(b, x, (x.size,)), 0
+    axis %= x.rank
+    if condition.size > x.shape[axis]:
         condition = slice_axis(b, condition, 0, 0, x.shape[axis])
     order, count = _chosen(b, condition)
     return _first(b, call, b.gather(x, order, axis=axis), count, axis)
@@ -194,8 +194,8 @@ def unique(b: Builder, call: Call) -> list[Item]:
     """The distinct elements of the flat tensor, the first place of each, for each place the number of its element, and
     how often each occurs."""
     x, ordered = call.input(0), call.attrs.bool("sorted", True)
-    size = x.type.size
-    if call.attrs.int("axis", None) is not None and x.type.rank != 1:
+    size = x.size
+    if call.attrs.int("axis", None) is not None and x.rank != 1:
         raise UnsupportedError("axis: supported: the elements of the flat tensor")
     if not size:
         return [reshaped(b, x, (0,)), *(b.constant(np.zeros(0, np.int64)) for _ in range(3))]
@@ -204,10 +204,10 @@ def unique(b: Builder, call: Call) -> list[Item]:
     line = b.gather(flat, order, axis=0)
     later, before = slice_axis(b, line, 0, 1, size), slice_axis(b, line, 0, 0, size - 1)
     differs = b.not_equal(later, before)
-    if line.type.element.is_float:  # NaN, all of which comes last, is one element
-        differs = b.logical_and(differs, b.equal(before, before))
+    if line.element.is_float:  # NaN, all of which comes last, is one element
+        differs = differs & b.equal(before, before)
     group = b.cumsum(b.pad(b.convert(differs, element=i64), pads_begin=(1,)), axis=0)
-    count = b.add(b.reshape(slice_axis(b, group, 0, size - 1, size), shape=()), b.constant(1, i64))
+    count = b.reshape(slice_axis(b, group, 0, size - 1, size), shape=()) + b.constant(1, i64)
     at, ones = b.reshape(group, shape=(1, size)), b.constant(np.ones(size, np.int64))
     first = b.scatter_nd(b.constant(np.full(size, size, np.int64)), at, order, reduction="min")
     often = b.scatter_nd(b.constant(np.zeros(size, np.int64)), at, ones, reduction="add")
@@ -232,7 +232,7 @@ def non_max_suppression(b: Builder, call: Call) -> Item:
     overlap = float(call.static(3, "iou_threshold").reshape(())) if call.optional(3) is not None else 0.0
     least = float(call.static(4, "score_threshold").reshape(())) if call.optional(4) is not None else -np.inf
     centre = call.attrs.int("center_point_box", 0)
-    if boxes.type.rank != 3 or boxes.shape[2] != 4 or scores.shape != (boxes.shape[0], scores.shape[1], boxes.shape[1]):
+    if boxes.rank != 3 or boxes.shape[2] != 4 or scores.shape != (boxes.shape[0], scores.shape[1], boxes.shape[1]):
         raise ModelError(f"found boxes {boxes.type} and scores {scores.type}")
     (batch, classes, count), kept = scores.shape, min(max(most, 0), boxes.shape[1])
     if not batch * classes * kept:
@@ -242,7 +242,7 @@ def non_max_suppression(b: Builder, call: Call) -> Item:
     if not centre:
         one, other = slice_axis(b, boxes, 2, 0, 2), slice_axis(b, boxes, 2, 2, 4)
         boxes = b.concat(b.minimum(one, other), b.maximum(one, other), axis=2)
-    number = iota(b, count, 2, 4, scores.type.element.name)
+    number = iota(b, count, 2, 4, scores.element.name)
     shape = (batch, classes, count)
     columns = [b.reshape(scores, shape=(*shape, 1)), number, b.reshape(boxes, shape=(batch, 1, count, 4))]
     rows = b.concat(*(broadcast_to(b, column, (*shape, column.shape[3])) for column in columns), axis=3)
@@ -250,9 +250,9 @@ def non_max_suppression(b: Builder, call: Call) -> Item:
                       keep=kept, coordinates=2, score=0, id=-1, across_ids=True,
                       format="center" if centre else "corner")
     box = b.reshape(slice_axis(b, slice_axis(b, found, 2, 1, 2), 1, 0, kept), shape=(batch * classes * kept,))
-    order, total = _chosen(b, b.greater_equal(box, b.constant(0, f32)))
+    order, total = _chosen(b, box >= b.constant(0, f32))
     own = np.indices((batch, classes, kept), np.int64)[:2].reshape(2, prod((batch, classes, kept))).T
-    triples = b.concat(b.constant(own), b.reshape(b.convert(box, element=i64), shape=(box.type.size, 1)), axis=1)
+    triples = b.concat(b.constant(own), b.reshape(b.convert(box, element=i64), shape=(box.size, 1)), axis=1)
     return _first(b, call, b.gather(triples, order, axis=0), total, 0)
 
 
@@ -316,7 +316,7 @@ def sequence_length(b: Builder, call: Call) -> Item:
 def split_to_sequence(b: Builder, call: Call) -> Item:
     """In parts of 1 (without the axis unless `keepdims`), of one size and what is left, or of the given sizes."""
     x = call.input(0)
-    axis, keep = normal_axis(call.attrs.int("axis", 0), x.type.rank), call.attrs.bool("keepdims", True)
+    axis, keep = normal_axis(call.attrs.int("axis", 0), x.rank), call.attrs.bool("keepdims", True)
     size = x.shape[axis]
     if call.optional_item(1) is None:
         sizes = [1] * size
@@ -348,7 +348,7 @@ def concat_from_sequence(b: Builder, call: Call) -> Item:
 
 def joined(b: Builder, items: Sequence[Value], axis: int, *, new_axis: bool) -> Value:
     """One tensor of several, along an axis of theirs or a new one."""
-    place = normal_axis(axis, items[0].type.rank + new_axis)
+    place = normal_axis(axis, items[0].rank + new_axis)
     if new_axis:
         items = [b.reshape(item, shape=(*item.shape[:place], 1, *item.shape[place:])) for item in items]
     return b.concat(*items, axis=place)

@@ -34,12 +34,12 @@ def product(b: Builder, left: Value, right: Value, multiply: Callable[[Value, Va
     multiply = multiply or b.matmul
     if not left.shape or not right.shape:
         raise ModelError(f"found {left.type} and {right.type}, expected rank 1 or more")
-    rows, columns = left.type.rank > 1, right.type.rank > 1
+    rows, columns = left.rank > 1, right.rank > 1
     a = left if rows else b.reshape(left, shape=(1, *left.shape))
     c = right if columns else b.reshape(right, shape=(*right.shape, 1))
-    if c.type.rank == 2 and a.type.rank > 2:  # one product of all rows
-        flat = b.reshape(a, shape=(a.type.size // max(a.shape[-1], 1) if a.type.size else 0, a.shape[-1]))
-        if a.type.size:
+    if c.rank == 2 and a.rank > 2:  # one product of all rows
+        flat = b.reshape(a, shape=(a.size // max(a.shape[-1], 1) if a.size else 0, a.shape[-1]))
+        if a.size:
             return reshaped(b, multiply(flat, c), (*left.shape[:-1], *((right.shape[1],) if columns else ())))
     out = multiply(a, c)
     shape = list(out.shape)
@@ -64,12 +64,12 @@ def gemm(b: Builder, call: Call) -> Value:
         call.attrs.ignore("broadcast")
     out = b.matmul(left, right, transpose_a=call.attrs.bool("transA"), transpose_b=call.attrs.bool("transB"))
     if alpha != 1:
-        out = b.multiply(out, scalar(b, alpha, out))
+        out = out * alpha
     if bias is None or beta == 0:
         return out
     if beta != 1:
-        bias = b.multiply(bias, scalar(b, beta, bias))
-    return b.add(out, reshaped(b, bias, bias.shape[1:]) if bias.type.rank == 2 and bias.shape[0] == 1 else bias)
+        bias = bias * beta
+    return out + (reshaped(b, bias, bias.shape[1:]) if bias.rank == 2 and bias.shape[0] == 1 else bias)
 
 
 @rule("Einsum")
@@ -81,7 +81,7 @@ def einsum(b: Builder, call: Call) -> Value:
 def determinant(b: Builder, call: Call) -> Value:
     """Gauss' elimination with a pivot in each column, of all matrices at once."""
     x = call.input(0)
-    if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise ModelError(f"found {x.type}, expected square matrices")
     size, batch = x.shape[-1], x.shape[:-2]
     if size > MOST_ROWS:
@@ -94,13 +94,13 @@ def determinant(b: Builder, call: Call) -> Value:
         head = slice_axis(b, row, 2, 0, 1)
         moved = b.equal(iota(b, left, 1, 3), pivot)  # where the first row goes
         rest = b.select(moved, b.broadcast(slice_axis(b, rest, 1, 0, 1), shape=rest.shape), rest)
-        sign = b.select(b.equal(pivot, scalar(b, 0, pivot)), scalar(b, 1, x), scalar(b, -1, x))
-        result = b.multiply(result, b.multiply(sign, head))
+        sign = b.select(b.equal(pivot, 0), 1, scalar(b, -1, x))
+        result = result * (sign * head)
         if left > 1:
-            zero = b.equal(head, scalar(b, 0, x))
+            zero = b.equal(head, 0)
             below = slice_axis(b, rest, 1, 1, left)
-            factor = b.divide(slice_axis(b, below, 2, 0, 1), b.select(zero, scalar(b, 1, x), head))
-            rest = slice_axis(b, b.subtract(below, b.multiply(factor, row)), 2, 1, left)
+            factor = slice_axis(b, below, 2, 0, 1) / b.select(zero, 1, head)
+            rest = slice_axis(b, below - factor * row, 2, 1, left)
     return b.reshape(result, shape=batch)
 
 
@@ -113,14 +113,14 @@ def _window_attrs(call: Call, count: int, weight: Value) -> tuple[Ints, Ints, In
 
 
 def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
-    return out if bias is None else b.add(out, along_axis(b, bias, 1, out.type.rank))
+    return out if bias is None else out + along_axis(b, bias, 1, out.rank)
 
 
 @rule("Conv")
 def convolution(b: Builder, call: Call) -> Value:
     """One to three spatial axes."""
     x, weight = call.input(0), call.input(1)
-    kernel, strides, dilations = _window_attrs(call, x.type.rank - 2, weight)
+    kernel, strides, dilations = _window_attrs(call, x.rank - 2, weight)
     begins, ends = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
     out = b.convolution(x, weight, strides=strides, dilations=dilations, pads_begin=begins, pads_end=ends,
                         groups=call.attrs.int("group", 1))
@@ -131,7 +131,7 @@ def convolution(b: Builder, call: Call) -> Value:
 def convolution_transpose(b: Builder, call: Call) -> Value:
     """One to three spatial axes; `output_shape` decides the padding where it is given."""
     x, weight = call.input(0), call.input(1)
-    count, sizes = x.type.rank - 2, x.shape[2:]
+    count, sizes = x.rank - 2, x.shape[2:]
     kernel, strides, dilations = _window_attrs(call, count, weight)
     groups = call.attrs.int("group", 1)
     extra = call.attrs.ints("output_padding", (0,) * count)
@@ -169,32 +169,32 @@ _BYTES = (u8, i8)
 
 def _for(b: Builder, parameter: Value, x: Value, axis: int) -> Value:
     """A scale or zero point, one for all or one for each place along `axis`, ready to broadcast."""
-    if parameter.type.size == 1:
+    if parameter.size == 1:
         return reshaped(b, parameter, ())
     if parameter.shape == x.shape:
         return parameter
-    axis = normal_axis(axis, x.type.rank)
-    if parameter.type.rank != 1 or parameter.shape[0] != x.shape[axis]:
+    axis = normal_axis(axis, x.rank)
+    if parameter.rank != 1 or parameter.shape[0] != x.shape[axis]:
         raise UnsupportedError(f"scale or zero point {parameter.type} for axis {axis} of {x.type}; supported: one for "
                                "all, or one for each place along the axis")
-    return along_axis(b, parameter, axis, x.type.rank)
+    return along_axis(b, parameter, axis, x.rank)
 
 
 def _each(b: Builder, parameter: Value, x: Value, axis: int) -> Value | None:
     """A scale or zero point as `quantize` and `dequantize` take them; None if it is neither one for all, nor one for
     each place along the axis."""
-    if parameter.type.size == 1:
+    if parameter.size == 1:
         return reshaped(b, parameter, ())
-    fits = parameter.type.rank == 1 and x.type.rank and parameter.shape[0] == x.shape[normal_axis(axis, x.type.rank)]
+    fits = parameter.rank == 1 and x.rank and parameter.shape[0] == x.shape[normal_axis(axis, x.rank)]
     return parameter if fits else None
 
 
 def _affine(b: Builder, x: Value, scale: Value, zero: Value | None, element: ElementType,
             axis: int) -> tuple[Value, Value, dict[str, int]] | None:
     """Scale, zero point and attributes of `quantize` and `dequantize`; None where they don't cover it."""
-    if scale.type.element is not f32 or element not in _BYTES:
+    if scale.element is not f32 or element not in _BYTES:
         return None
-    if zero is not None and zero.type.element is not element:
+    if zero is not None and zero.element is not element:
         return None
     steps = _each(b, scale, x, axis)
     if steps is None:
@@ -202,33 +202,33 @@ def _affine(b: Builder, x: Value, scale: Value, zero: Value | None, element: Ele
     points = b.constant(np.zeros(steps.shape), element) if zero is None else _each(b, zero, x, axis)
     if points is None or points.shape != steps.shape:
         return None
-    return steps, points, {"axis": normal_axis(axis, x.type.rank)} if steps.type.rank else {}
+    return steps, points, {"axis": normal_axis(axis, x.rank)} if steps.rank else {}
 
 
 def dequantized(b: Builder, x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Value:
-    affine = _affine(b, x, scale, zero, x.type.element, axis)
+    affine = _affine(b, x, scale, zero, x.element, axis)
     if affine is not None:
         return b.dequantize(x, *affine[:2], **affine[2])
     wide = converted(b, x, scale)
     if zero is not None:
-        wide = b.subtract(wide, converted(b, _for(b, zero, x, axis), scale))
-    return b.multiply(wide, _for(b, scale, x, axis))
+        wide = wide - converted(b, _for(b, zero, x, axis), scale)
+    return wide * _for(b, scale, x, axis)
 
 
 def quantized(b: Builder, x: Value, scale: Value, zero: Value | None, element: ElementType, axis: int = 1) -> Value:
     """saturate(round(x / scale) + zero), halves to even."""
-    affine = _affine(b, x, scale, zero, element, axis) if x.type.element is f32 else None
+    affine = _affine(b, x, scale, zero, element, axis) if x.element is f32 else None
     if affine is not None:
         return b.quantize(x, *affine[:2], **affine[2])
-    whole = b.round(b.divide(x, converted(b, _for(b, scale, x, axis), x)))
+    whole = b.round(x / converted(b, _for(b, scale, x, axis), x))
     if zero is not None:
-        whole = b.add(whole, converted(b, _for(b, zero, x, axis), x))
+        whole = whole + converted(b, _for(b, zero, x, axis), x)
     return saturated(b, whole, element)
 
 
 def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
     """Whole numbers less their zero points, in float32."""
-    return dequantized(b, x, b.constant(np.float32(1)) if zero is None or zero.type.size == 1 else
+    return dequantized(b, x, b.constant(np.float32(1)) if zero is None or zero.size == 1 else
                        b.constant(np.ones(zero.shape, np.float32)), zero, axis)
 
 
@@ -237,16 +237,16 @@ def at_scale(b: Builder, sums: Value, scales: Sequence[Value], axis: int = -1) -
     for each place along `axis`."""
     factor: Value | None = None
     for place, scale in enumerate(scales):
-        scale = reshaped(b, scale, () if scale.type.size == 1 else scale.shape)
-        scale = scale if scale.type.element is not f16 else b.convert(scale, element=f32)
-        factor = scale if factor is None else b.divide(factor, scale) if place == 2 else b.multiply(factor, scale)
+        scale = reshaped(b, scale, () if scale.size == 1 else scale.shape)
+        scale = scale if scale.element is not f16 else b.convert(scale, element=f32)
+        factor = scale if factor is None else factor / scale if place == 2 else factor * scale
     assert factor is not None
-    return b.multiply(sums, converted(b, _for(b, factor, sums, axis), sums))
+    return sums * converted(b, _for(b, factor, sums, axis), sums)
 
 
 def _spread(b: Builder, parameter: Value, x: Value, axis: int, block: int) -> Value:
     """Scales or zero points of blocks along an axis, one for each element; the last block may be cut off."""
-    axis = normal_axis(axis, x.type.rank)
+    axis = normal_axis(axis, x.rank)
     count = -(-x.shape[axis] // block)
     if parameter.shape != (*x.shape[:axis], count, *x.shape[axis + 1 :]):
         raise ModelError(f"block_size={block}: scale or zero point {parameter.type} for axis {axis} of {x.type}")
@@ -273,8 +273,8 @@ def quantize_linear(b: Builder, call: Call) -> Value:
     axis, block = call.attrs.int("axis", 1), call.attrs.int("block_size", 0)
     call.attrs.ignore("saturate", "precision")
     target = call.attrs.int("output_dtype", 0)
-    element = zero.type.element if zero is not None else element_of(target) if target else u8
-    x = x if x.type.element.is_float else b.convert(x, element=f32)
+    element = zero.element if zero is not None else element_of(target) if target else u8
+    x = x if x.element.is_float else b.convert(x, element=f32)
     return quantized(b, x, *_parameters(b, call, x, axis, block), element, axis)
 
 
@@ -294,13 +294,13 @@ def dynamic_quantize_linear(b: Builder, call: Call) -> list[Value]:
 def dynamically_quantized(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """The data in u8, by their range (which is widened to hold 0), the scale, and the zero point. Of zeros only the
     scale is 1, as in ONNX Runtime."""
-    axes = tuple(range(x.type.rank))
+    axes = tuple(range(x.rank))
     zero = scalar(b, 0, x)
     greatest = b.maximum(b.reduce_max(x, axes=axes), zero)
     least = b.minimum(b.reduce_min(x, axes=axes), zero)
-    scale = b.divide(b.subtract(greatest, least), scalar(b, 255, x))
-    scale = b.select(b.equal(scale, zero), scalar(b, 1, x), scale)
-    point = b.convert(b.round(b.clamp(b.divide(b.negative(least), scale), lower=0.0, upper=255.0)), element=u8)
+    scale = (greatest - least) / 255
+    scale = b.select(b.equal(scale, zero), 1, scale)
+    point = b.convert(b.round(b.clamp(-least / scale, lower=0.0, upper=255.0)), element=u8)
     return quantized(b, x, scale, point, u8), scale, point
 
 
@@ -309,10 +309,10 @@ def qlinear_matmul(b: Builder, call: Call) -> Value:
     """round(sum * (a_scale * b_scale / y_scale)) + zero point, of sums of whole numbers."""
     a, a_scale, a_zero, c, c_scale, c_zero, y_scale, y_zero = (call.input(i) for i in range(8))
     sums = product(b, centred(b, a, a_zero, -2), centred(b, c, c_zero, -1))
-    if a_scale.type.size > 1 and a_scale.type.rank == 1:
-        a_scale = reshaped(b, a_scale, (a_scale.type.size, 1))
+    if a_scale.size > 1 and a_scale.rank == 1:
+        a_scale = reshaped(b, a_scale, (a_scale.size, 1))
     out = at_scale(b, sums, [a_scale, c_scale, y_scale])
-    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.type.element, -1)
+    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.element, -1)
 
 
 @rule("QLinearConv")
@@ -322,14 +322,14 @@ def qlinear_conv(b: Builder, call: Call) -> Value:
     bias = call.optional(8)
     sums = convolved(b, call, centred(b, x, x_zero, 1), centred(b, w, w_zero, 0))
     if bias is not None:
-        sums = b.add(sums, along_axis(b, b.convert(bias, element=f32), 1, sums.type.rank))
+        sums = sums + along_axis(b, b.convert(bias, element=f32), 1, sums.rank)
     out = at_scale(b, sums, [x_scale, w_scale, y_scale], 1)
-    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.type.element)
+    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.element)
 
 
 def convolved(b: Builder, call: Call, x: Value, weight: Value, *zeros: Value) -> Value:
     """The convolution of real numbers, or of bytes with zero points."""
-    count = x.type.rank - 2
+    count = x.rank - 2
     kernel = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
     strides, dilations = (call.attrs.ints(name, (1,) * count) for name in ("strides", "dilations"))
     if kernel != weight.shape[2:]:
@@ -342,8 +342,8 @@ def convolved(b: Builder, call: Call, x: Value, weight: Value, *zeros: Value) ->
 def _zero(b: Builder, x: Value, zero: Value | None) -> Value:
     """A zero point that is one for all, or one for each place along an axis; of any shape with so many elements."""
     if zero is None:
-        return b.constant(0, x.type.element)
-    return reshaped(b, zero, () if zero.type.size == 1 else (zero.type.size,))
+        return b.constant(0, x.element)
+    return reshaped(b, zero, () if zero.size == 1 else (zero.size,))
 
 
 @rule("MatMulInteger")
@@ -351,22 +351,21 @@ def matmul_integer(b: Builder, call: Call) -> Value:
     return integer_product(b, call.input(0), call.input(1), call.optional(2), call.optional(3))
 
 
-def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | None,
-                    right_zero: Value | None) -> Value:
+def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | None, right_zero: Value | None) -> Value:
     """i32 sums of products of bytes less their zero points: one for all, or one for each row of the left operand, and
     each column of the right one."""
-    by_row = left_zero is not None and left_zero.type.size > 1
+    by_row = left_zero is not None and left_zero.size > 1
     zero, right_zero = _zero(b, left, None if by_row else left_zero), _zero(b, right, right_zero)
     sums = product(b, left, right, lambda a, c: b.integer_matmul(a, c, zero, right_zero))
     if not by_row:
         return sums
     assert left_zero is not None
-    rows = left.shape[-2] if left.type.rank > 1 else 1
-    if left_zero.type.size != rows:
+    rows = left.shape[-2] if left.rank > 1 else 1
+    if left_zero.size != rows:
         raise UnsupportedError(f"zero point {left_zero.type} of {left.type}; supported: one for all, or for each row")
-    whole = b.subtract(b.convert(right, element=i32), b.convert(right_zero, element=i32))
-    columns = b.reduce_sum(whole, axes=(right.type.rank - 2,), keep_dims=True)
-    return b.subtract(sums, b.multiply(b.convert(reshaped(b, left_zero, (rows, 1)), element=i32), columns))
+    whole = b.convert(right, element=i32) - b.convert(right_zero, element=i32)
+    columns = b.reduce_sum(whole, axes=(right.rank - 2,), keep_dims=True)
+    return sums - b.convert(reshaped(b, left_zero, (rows, 1)), element=i32) * columns
 
 
 @rule("ConvInteger")

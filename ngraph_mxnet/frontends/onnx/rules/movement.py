@@ -19,7 +19,7 @@ from ngraph_mxnet.ops.compositions import broadcast_to, converted, iota, reshape
 @rule("Transpose")
 def transpose(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return b.transpose(x, order=call.attrs.ints("perm", tuple(reversed(range(x.type.rank)))))
+    return b.transpose(x, order=call.attrs.ints("perm", tuple(reversed(range(x.rank)))))
 
 
 @rule("Concat")
@@ -27,14 +27,14 @@ def concat(b: Builder, call: Call) -> Value:
     values = call.all_inputs()
     if not values:
         raise ModelError("no inputs")
-    return b.concat(*values, axis=normal_axis(call.attrs.int("axis"), values[0].type.rank))
+    return b.concat(*values, axis=normal_axis(call.attrs.int("axis"), values[0].rank))
 
 
 @rule("Split")
 def split(b: Builder, call: Call) -> list[Value]:
     """Into given sizes, or into as many equal parts as there are outputs, the last one smaller if need be."""
     x = call.input(0)
-    axis = normal_axis(call.attrs.int("axis", 0), x.type.rank)
+    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
     sizes = call.ints("split", 1, 13)
     count = call.attrs.int("num_outputs", call.outputs) if call.opset >= 18 else call.outputs
     total = x.shape[axis]
@@ -51,7 +51,7 @@ def split(b: Builder, call: Call) -> list[Value]:
 def slice_(b: Builder, call: Call) -> Value:
     """Bounds count from the end where they are negative, and are clipped."""
     x = call.input(0)
-    rank = x.type.rank
+    rank = x.rank
     if call.opset < 10:
         begins, ends = call.attrs.ints("starts"), call.attrs.ints("ends")
         axes, steps = call.attrs.ints("axes", tuple(range(len(begins)))), (1,) * len(begins)
@@ -78,7 +78,7 @@ def slice_(b: Builder, call: Call) -> Value:
 @rule("Pad")
 def pad(b: Builder, call: Call) -> Value:
     """constant, reflect, edge and wrap; a negative number cuts off."""
-    x, rank = call.input(0), call.input(0).type.rank
+    x, rank = call.input(0), call.input(0).rank
     mode = call.attrs.choice("mode", "constant", ("constant", "reflect", "edge", "wrap"))
     if call.opset < 11:
         pads, value = call.attrs.ints("pads"), call.attrs.float("value", 0.0)
@@ -135,10 +135,10 @@ def expand(b: Builder, call: Call) -> Value:
 @rule("Tile")
 def tile(b: Builder, call: Call) -> Value:
     x, repeats = call.input(0), call.static_ints(1, "repeats")
-    if len(repeats) != x.type.rank or min(repeats, default=0) < 0:
-        raise ModelError(f"repeats={repeats}: expected {x.type.rank} numbers of 0 or more")
-    require_size(x.type.size * prod(repeats))
-    rank = x.type.rank
+    if len(repeats) != x.rank or min(repeats, default=0) < 0:
+        raise ModelError(f"repeats={repeats}: expected {x.rank} numbers of 0 or more")
+    require_size(x.size * prod(repeats))
+    rank = x.rank
     apart = b.reshape(x, shape=[d for size in x.shape for d in (1, size)])
     shape = [d for size, count in zip(x.shape, repeats, strict=True) for d in (count, size)]
     return reshaped(b, broadcast_to(b, apart, shape), [shape[2 * i] * shape[2 * i + 1] for i in range(rank)])
@@ -173,7 +173,7 @@ def space_to_depth(b: Builder, call: Call) -> Value:
 
 
 def _image(x: Value) -> tuple[int, ...]:
-    if x.type.rank != 4:
+    if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
     return x.shape
 
@@ -215,10 +215,10 @@ def range_(b: Builder, call: Call) -> Value:
 @rule("EyeLike")
 def eye_like(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    if x.type.rank != 2:
+    if x.rank != 2:
         raise ModelError(f"found {x.type}, expected rank 2")
     dtype = call.attrs.int("dtype", None)
-    element = x.type.element if dtype is None else element_of(dtype)
+    element = x.element if dtype is None else element_of(dtype)
     require_table(x.shape, 8)
     return b.constant(np.eye(x.shape[0], x.shape[1], k=call.attrs.int("k", 0)), element)
 
@@ -228,16 +228,16 @@ def one_hot(b: Builder, call: Call) -> Value:
     """Indices outside [-depth, depth) give a line of off values."""
     indices, values = call.input(0), call.input(2)
     depth = call.static_ints(1, "depth")[0]
-    require_size(indices.type.size * depth)
+    require_size(indices.size * depth)
     axis = call.attrs.int("axis", -1)
-    rank = indices.type.rank + 1
+    rank = indices.rank + 1
     axis = axis % rank
-    if indices.type.element.is_float:
+    if indices.element.is_float:
         indices = b.convert(indices, element="i64")
     size = scalar(b, depth, indices)
-    at = b.select(b.less(indices, scalar(b, 0, indices)), b.add(indices, size), indices)
+    at = b.select(indices < 0, indices + size, indices)
     column = b.reshape(at, shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
-    hot = b.equal(iota(b, depth, axis, rank, indices.type.element.name), column)
+    hot = b.equal(iota(b, depth, axis, rank, indices.element.name), column)
     off, on = (b.reshape(slice_axis(b, values, 0, i, i + 1), shape=()) for i in range(2))
     return b.select(hot, on, off)
 
@@ -247,12 +247,12 @@ def trilu(b: Builder, call: Call) -> Value:
     """The triangle on and above diagonal k, or on and below it; zeros elsewhere."""
     x = call.input(0)
     diagonal = call.static_ints(1, "k")[0] if call.optional(1) is not None else 0
-    if x.type.rank < 2:
+    if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected matrices: a rank of 2 or more")
     require_table(x.shape[-2:], 1)
     keep = np.ones(x.shape[-2:], bool)
     keep = np.triu(keep, diagonal) if call.attrs.bool("upper", True) else np.tril(keep, diagonal)
-    return b.select(b.constant(keep), x, scalar(b, 0, x))
+    return b.select(b.constant(keep), x, 0)
 
 
 @rule("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
@@ -281,7 +281,7 @@ def affine_grid(b: Builder, call: Call) -> Value:
             for n in spans]
     grids = np.meshgrid(*axes, indexing="ij")
     places = np.stack([*reversed(grids), np.ones(spans)], axis=-1).reshape(-1, len(spans) + 1)
-    out = b.matmul(b.constant(places, theta.type.element), theta, transpose_b=True)
+    out = b.matmul(b.constant(places, theta.element), theta, transpose_b=True)
     return converted(b, b.reshape(out, shape=(size[0], *spans, len(spans))), theta)
 
 
@@ -291,23 +291,23 @@ def reshape(b: Builder, call: Call) -> Value:
     x, wanted = call.input(0), list(call.static_ints(1, "shape"))
     allow_zero = call.attrs.bool("allowzero")
     if not allow_zero:
-        if any(size == 0 and axis >= x.type.rank for axis, size in enumerate(wanted)):
+        if any(size == 0 and axis >= x.rank for axis, size in enumerate(wanted)):
             raise ModelError(f"shape={wanted} keeps an axis that {x.type} has not")
         wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise ModelError(f"shape={wanted}: expected at most one -1, and nothing below")
     if -1 in wanted:
         rest = prod(size for size in wanted if size != -1)
-        if (rest == 0 and x.type.size) or (rest and x.type.size % rest):
+        if (rest == 0 and x.size) or (rest and x.size % rest):
             raise ModelError(f"shape={wanted} does not fit {x.type}")
-        wanted[wanted.index(-1)] = x.type.size // rest if rest else 0
+        wanted[wanted.index(-1)] = x.size // rest if rest else 0
     return reshaped(b, x, wanted)
 
 
 @rule("Flatten")
 def flatten(b: Builder, call: Call) -> Value:
     x, axis = call.input(0), call.attrs.int("axis", 1)
-    rank = x.type.rank
+    rank = x.rank
     axis = rank if axis == rank else normal_axis(axis, rank) if rank else 0
     return reshaped(b, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
@@ -317,7 +317,7 @@ def squeeze(b: Builder, call: Call) -> Value:
     x, axes = call.input(0), call.ints("axes", 1, 13)
     if axes is None:
         return reshaped(b, x, [size for size in x.shape if size != 1])
-    gone = normal_axes(axes, x.type.rank)
+    gone = normal_axes(axes, x.rank)
     if any(x.shape[axis] != 1 for axis in gone):
         raise ModelError(f"axes={axes} of {x.type}: expected dimensions of 1")
     return reshaped(b, x, [size for axis, size in enumerate(x.shape) if axis not in gone])
@@ -326,7 +326,7 @@ def squeeze(b: Builder, call: Call) -> Value:
 @rule("Unsqueeze")
 def unsqueeze(b: Builder, call: Call) -> Value:
     x, axes = call.input(0), call.ints("axes", 1, 13, ())
-    rank = x.type.rank + len(axes)
+    rank = x.rank + len(axes)
     new, old = normal_axes(axes, rank), iter(x.shape)
     if len(new) != len(axes):
         raise ModelError(f"axes={axes} names an axis twice")
@@ -348,7 +348,7 @@ def shape_of(b: Builder, call: Call) -> Value:
 
 @rule("Size")
 def size_of(b: Builder, call: Call) -> Value:
-    return _sizes(b, call, call.input(0).type.size)
+    return _sizes(b, call, call.input(0).size)
 
 
 def _sizes(b: Builder, call: Call, sizes: Any) -> Value:

@@ -28,7 +28,7 @@ from ngraph_mxnet.frontends.onnx.values import (
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.sizes import number as number_of
-from ngraph_mxnet.ops.compositions import flipped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import flipped, slice_axis
 
 if TYPE_CHECKING:
     import onnx
@@ -80,15 +80,15 @@ def _activation(name: str, alpha: float, beta: float) -> Function:
     if name in ("sigmoid", "tanh", "relu", "softsign", "softplus"):
         return lambda b, x: b.apply(name, x)
     if name == "affine":
-        return lambda b, x: b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x))
+        return lambda b, x: x * alpha + beta
     if name == "leakyrelu":
         return lambda b, x: b.leaky_relu(x, slope=alpha)
     if name == "thresholdedrelu":
-        return lambda b, x: b.select(b.greater(x, scalar(b, alpha, x)), x, scalar(b, 0, x))
+        return lambda b, x: b.select(x > alpha, x, 0)
     if name == "scaledtanh":
-        return lambda b, x: b.multiply(b.tanh(b.multiply(x, scalar(b, beta, x))), scalar(b, alpha, x))
+        return lambda b, x: b.tanh(x * beta) * alpha
     if name == "hardsigmoid":
-        return lambda b, x: b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+        return lambda b, x: b.clamp(x * alpha + beta, lower=0.0, upper=1.0)
     if name == "elu":
         return lambda b, x: b.elu(x, alpha=alpha)
     raise UnsupportedError(f"activation {name}")
@@ -149,7 +149,7 @@ def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Valu
     clip, coupled = attrs.float("clip", None), attrs.bool("input_forget") if op == "LSTM" else False
     before_reset = attrs.bool("linear_before_reset") if op == "GRU" else False
     attrs.ignore("hidden_size", "output_sequence")
-    if x.type.rank != 3:
+    if x.rank != 3:
         raise ModelError(f"input 0: found {x.type}, expected steps, batch and features")
     if batch_first:
         x = b.transpose(x, order=(1, 0, 2))
@@ -170,7 +170,7 @@ def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Valu
         def state(position: int, number: int = number) -> Value:
             value = call.optional(position)
             if value is None:
-                return b.constant(np.zeros((batch, units)), x.type.element)
+                return b.constant(np.zeros((batch, units)), x.element)
             axis = 1 if batch_first else 0
             return b.reshape(slice_axis(b, value, axis, number, number + 1), shape=(batch, units))
 
@@ -222,7 +222,7 @@ def _inputs_product(b: Builder, layer: _Layer, weights: Value, bias: Value | Non
         rows = b.matmul(rows, weights, transpose_b=True)
     else:
         rows = layer.products.of_inputs(layer.number, rows)
-    return b.reshape(rows if bias is None else b.add(rows, bias), shape=(steps, batch, weights.shape[0]))
+    return b.reshape(rows if bias is None else rows + bias, shape=(steps, batch, weights.shape[0]))
 
 
 def _biases(b: Builder, layer: _Layer) -> tuple[Value | None, Value | None]:
@@ -252,7 +252,7 @@ def _fused(b: Builder, layer: _Layer) -> list[Value]:
     of_inputs, of_state = _biases(b, layer)
     weights = ordered(layer.weights)
     x = _inputs_product(b, layer, weights, None if of_inputs is None else ordered(of_inputs))
-    bias = b.constant(np.zeros(weights.shape[0]), x.type.element) if of_state is None else ordered(of_state)
+    bias = b.constant(np.zeros(weights.shape[0]), x.element) if of_state is None else ordered(of_state)
     if layer.op == "GRU" and not layer.before_reset:
         gates, own = ([slice_axis(b, value, 0, *part) for value in (ordered(layer.recurrent), bias)]
                       for part in ((0, 2 * layer.units), (2 * layer.units, 3 * layer.units)))
@@ -278,8 +278,8 @@ def _unrolled(b: Builder, layer: _Layer) -> list[Value]:
             rows[step], hidden, cell = after, after, cell_after
             continue
         lengths = b.reshape(layer.lengths, shape=(batch, 1))
-        valid = b.less(scalar(b, step, lengths), lengths)
-        rows[step] = b.select(valid, after, scalar(b, 0, after))
+        valid = step < lengths
+        rows[step] = b.select(valid, after, 0)
         hidden = b.select(valid, after, hidden)
         cell = None if cell is None or cell_after is None else b.select(valid, cell_after, cell)
     states = b.concat(*(_with_axis(b, row, 0) for row in rows), axis=0)
@@ -300,33 +300,33 @@ def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value
         product = b.matmul(hidden, layer.recurrent, transpose_b=True)
     else:
         product = layer.products.of_state(layer.number, hidden)
-    state = product if bias is None else b.add(product, bias)
+    state = product if bias is None else product + bias
     if layer.op == "RNN":
-        return f(b, clipped(b.add(x, state))), None
+        return f(b, clipped(x + state)), None
     if layer.op == "GRU":
-        update, reset = (f(b, clipped(b.add(gate(x, i), gate(state, i)))) for i in range(2))
+        update, reset = (f(b, clipped(gate(x, i) + gate(state, i))) for i in range(2))
         if layer.before_reset:
-            inner = b.multiply(reset, gate(state, 2))
+            inner = reset * gate(state, 2)
         else:
             own = slice_axis(b, layer.recurrent, 0, 2 * units, 3 * units)
-            inner = b.matmul(b.multiply(reset, hidden), own, transpose_b=True)
+            inner = b.matmul(reset * hidden, own, transpose_b=True)
             if bias is not None:
-                inner = b.add(inner, slice_axis(b, bias, 0, 2 * units, 3 * units))
-        new = g(b, clipped(b.add(gate(x, 2), inner)))
-        return b.add(b.multiply(b.subtract(scalar(b, 1, update), update), new), b.multiply(update, hidden)), None
+                inner = inner + slice_axis(b, bias, 0, 2 * units, 3 * units)
+        new = g(b, clipped(gate(x, 2) + inner))
+        return (1 - update) * new + update * hidden, None
     assert cell is not None
-    total = b.add(x, state)
+    total = x + state
     into, out, forget, content = (gate(total, i) for i in range(4))
 
     def seen(value: Value, number: int, of: Value) -> Value:
         if layer.peepholes is None:
             return value
-        return b.add(value, b.multiply(of, slice_axis(b, layer.peepholes, 0, number * units, (number + 1) * units)))
+        return value + of * slice_axis(b, layer.peepholes, 0, number * units, (number + 1) * units)
 
     taken = f(b, clipped(seen(into, 0, cell)))
-    kept = b.subtract(scalar(b, 1, taken), taken) if layer.coupled else f(b, clipped(seen(forget, 2, cell)))
-    after = b.add(b.multiply(kept, cell), b.multiply(taken, g(b, clipped(content))))
-    return b.multiply(f(b, clipped(seen(out, 1, after))), layer.functions[2](b, after)), after
+    kept = 1 - taken if layer.coupled else f(b, clipped(seen(forget, 2, cell)))
+    after = kept * cell + taken * g(b, clipped(content))
+    return f(b, clipped(seen(out, 1, after))) * layer.functions[2](b, after), after
 
 
 MOST_TRIPS = 1000
@@ -477,7 +477,7 @@ def scan(b: Builder, call: Call) -> list[Value]:
     if not 0 < scanned <= len(values):
         raise ModelError(f"num_scan_inputs={scanned} of {len(values)} inputs")
     if not first:
-        _require_trips(call, values[count].shape[normal_axis(axes.in_axes[0], values[count].type.rank)])
+        _require_trips(call, values[count].shape[normal_axis(axes.in_axes[0], values[count].rank)])
         return _scanned(b, call, body, values, count, axes)
     if call.optional(0) is not None:
         raise (BetweenError if call.runs_between else UnsupportedError)("sequence_lens of opset 8")
@@ -505,7 +505,7 @@ def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value],
              axes: ScanAxes) -> list[Value]:
     """The results of a Scan: the first `count` of the values are the state, the others are scanned."""
     state, inputs = values[:count], values[count:]
-    places = [normal_axis(axis, value.type.rank) for axis, value in zip(axes.in_axes, inputs, strict=True)]
+    places = [normal_axis(axis, value.rank) for axis, value in zip(axes.in_axes, inputs, strict=True)]
     inputs = [flipped(b, value, axis) if back else value
               for value, axis, back in zip(inputs, places, axes.in_back, strict=True)]
     rows: list[list[Value]] = [[] for _ in axes.out_axes]

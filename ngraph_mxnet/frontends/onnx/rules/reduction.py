@@ -28,15 +28,15 @@ def reduce(b: Builder, call: Call) -> Value:
     if not axes:
         if stays:
             return _of_nothing(b, call.op, x)
-        axes = range(x.type.rank)
-    over = {"axes": normal_axes(axes, x.type.rank), "keep_dims": keep}
+        axes = range(x.rank)
+    over = {"axes": normal_axes(axes, x.rank), "keep_dims": keep}
     empty = [i for i in over["axes"] if not x.shape[i]]  # type: ignore[attr-defined]
     if empty and call.op in ("ReduceMax", "ReduceMin"):
         return extreme(b, call.op, x, over["axes"], keep)  # type: ignore[arg-type]
-    if call.op == "ReduceMean" and (empty or x.type.element.numpy.kind in "iu"):
+    if call.op == "ReduceMean" and (empty or x.element.numpy.kind in "iu"):
         return mean_by_sum(b, x, over["axes"], keep)  # type: ignore[arg-type]
     if call.op in _PLAIN:
-        if x.type.element == boolean:  # opset 20: as 0 and 1
+        if x.element == boolean:  # opset 20: as 0 and 1
             return b.convert(b.apply(_PLAIN[call.op], b.convert(x, element=u8), **over), element=boolean)
         return b.apply(_PLAIN[call.op], x, **over)
     if call.op == "ReduceL1":
@@ -54,12 +54,12 @@ def mean_by_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Valu
     open."""
     total = b.reduce_sum(x, axes=axes, keep_dims=keep)
     count = math.prod(x.shape[axis] for axis in axes)
-    return b.divide(total, size_as(b, count, total)) if count else total
+    return total / size_as(b, count, total) if count else total
 
 
 def extreme(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """The maximum or minimum of no elements: the least or the greatest number that the element type has."""
-    dtype = x.type.element.numpy
+    dtype = x.element.numpy
     if dtype.kind == "f":
         edges = (-np.inf, np.inf)
     else:
@@ -79,21 +79,21 @@ def _of_nothing(b: Builder, op: str, x: Value) -> Value:
 
 def _in_floats(b: Builder, op: str, x: Value) -> Value:
     """Apply the op. For integers, compute in float32 and truncate the result."""
-    return b.apply(op, x) if x.type.element.is_float else converted(b, b.apply(op, b.convert(x, element=f32)), x)
+    return b.apply(op, x) if x.element.is_float else converted(b, b.apply(op, b.convert(x, element=f32)), x)
 
 
 def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """m + log(sum of e^(x - m)), m the greatest where that is finite."""
-    if not x.type.element.is_float:
+    if not x.element.is_float:
         return converted(b, _log_sum_exp(b, b.convert(x, element=f32), axes, keep), x)
     if all(x.shape[axis] for axis in axes):
         greatest = b.reduce_max(x, axes=axes, keep_dims=True)
     else:
         greatest = extreme(b, "ReduceMax", x, axes, True)
-    finite = b.less(b.abs(greatest), scalar(b, math.inf, x))
-    shift = b.select(finite, greatest, scalar(b, 0, x))
-    total = b.reduce_sum(b.exp(b.subtract(x, shift)), axes=axes, keep_dims=True)
-    result = b.add(b.log(total), shift)
+    finite = b.abs(greatest) < math.inf
+    shift = b.select(finite, greatest, 0)
+    total = b.reduce_sum(b.exp(x - shift), axes=axes, keep_dims=True)
+    result = b.log(total) + shift
     return result if keep else b.reshape(result, shape=[s for i, s in enumerate(x.shape) if i not in axes])
 
 
@@ -101,11 +101,11 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
 def arg_extreme(b: Builder, call: Call) -> Value:
     """i64; of equal elements the first, or with `select_last_index` the last."""
     x = call.input(0)
-    axis, keep = normal_axis(call.attrs.int("axis", 0), x.type.rank), call.attrs.bool("keepdims", True)
+    axis, keep = normal_axis(call.attrs.int("axis", 0), x.rank), call.attrs.bool("keepdims", True)
     last = call.attrs.bool("select_last_index", False)
     at = b.apply(call.op.lower(), flipped(b, x, axis) if last else x, axis=axis, keep_dims=keep)
-    at = at if at.type.element == i64 else b.convert(at, element=i64)
-    return b.subtract(scalar(b, x.shape[axis] - 1, at), at) if last else at
+    at = at if at.element == i64 else b.convert(at, element=i64)
+    return x.shape[axis] - 1 - at if last else at
 
 
 _MOST_TAPS = 1 << 14
@@ -119,7 +119,7 @@ def _require_taps(kernel: Ints) -> None:
 
 
 def _spatial(x: Value) -> Ints:
-    return tuple(range(2, x.type.rank))
+    return tuple(range(2, x.rank))
 
 
 @rule("GlobalAveragePool")
@@ -145,11 +145,11 @@ def global_lp_pool(b: Builder, call: Call) -> Value:
 
 
 def _power(b: Builder, x: Value, power: int) -> Value:
-    return b.abs(x) if power == 1 else b.square(x) if power == 2 else b.power(b.abs(x), scalar(b, power, x))
+    return b.abs(x) if power == 1 else b.square(x) if power == 2 else b.abs(x) ** power
 
 
 def _root(b: Builder, x: Value, power: int) -> Value:
-    return x if power == 1 else b.sqrt(x) if power == 2 else b.power(x, scalar(b, 1 / power, x))
+    return x if power == 1 else b.sqrt(x) if power == 2 else x ** (1 / power)
 
 
 @rule("MaxPool", "AveragePool", "LpPool")
@@ -231,7 +231,7 @@ def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints,
         divisor += valid[tuple(slice(at, end, step) for at, end, step in zip(first, stop, strides, strict=True))]
         total = part if total is None else b.apply(combine, total, part)
     assert total is not None
-    return b.divide(total, b.constant(divisor, x.type.element)) if divided else total
+    return total / b.constant(divisor, x.element) if divided else total
 
 
 def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
@@ -258,12 +258,12 @@ def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: I
             flat += line.reshape(along) * step
         here = b.broadcast(b.constant(planes + flat), shape=part.shape)
         if best is None or place is None:
-            lowest = -np.inf if x.type.element.is_float else np.iinfo(x.type.element.numpy).min
+            lowest = -np.inf if x.element.is_float else np.iinfo(x.element.numpy).min
             best = b.broadcast(scalar(b, lowest, x), shape=part.shape)
             place = b.broadcast(b.constant(-1, "i64"), shape=part.shape)
         # The first element of a window is taken even if it is not greater than `lowest`, where `best` starts.
-        better = b.logical_or(b.greater(part, best), b.less(place, scalar(b, 0, place)))
-        taken = b.logical_and(better, b.constant(inside))
+        better = (part > best) | (place < 0)
+        taken = better & b.constant(inside)
         best, place = b.select(taken, part, best), b.select(taken, here, place)
     assert best is not None and place is not None
     return [best, place]
@@ -288,67 +288,67 @@ def batch_normalization(b: Builder, call: Call) -> Value | list[Value]:
 
 
 def _with_own_statistics(b: Builder, x: Value, vectors: list[Value], momentum: float, epsilon: float) -> list[Value]:
-    axes = tuple(i for i in range(x.type.rank) if i != 1)
+    axes = tuple(i for i in range(x.rank) if i != 1)
     mean = b.reduce_mean(x, axes=axes)
-    centred = b.subtract(x, along_axis(b, mean, 1, x.type.rank))
+    centred = x - along_axis(b, mean, 1, x.rank)
     found = [mean, b.reduce_mean(b.square(centred), axes=axes)]
     out = b.batch_norm(x, *(converted(b, vector, x) for vector in (*vectors[:2], *found)), epsilon=epsilon)
     running = []
     for old, new in zip(vectors[2:], found, strict=True):
         new = converted(b, new, old)
-        running.append(b.add(b.multiply(old, scalar(b, momentum, old)), b.multiply(new, scalar(b, 1 - momentum, old))))
+        running.append(old * momentum + new * (1 - momentum))
     return [out, *running]
 
 
 def standardized(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(biased variance + epsilon) over `axes`, the mean, and 1 / that root."""
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    centred = b.subtract(x, mean)
+    centred = x - mean
     variance = b.reduce_mean(b.square(centred), axes=axes, keep_dims=True)
-    inverse = b.rsqrt(b.add(variance, scalar(b, epsilon, x)))
-    return b.multiply(centred, inverse), mean, inverse
+    inverse = b.rsqrt(variance + epsilon)
+    return centred * inverse, mean, inverse
 
 
 @rule("InstanceNormalization")
 def instance_normalization(b: Builder, call: Call) -> Value:
     x, gamma, beta = (call.input(i) for i in range(3))
-    rank = x.type.rank
+    rank = x.rank
     normal, _, _ = standardized(b, x, tuple(range(2, rank)), call.attrs.float("epsilon", 1e-5))
-    return b.add(b.multiply(normal, along_axis(b, gamma, 1, rank)), along_axis(b, beta, 1, rank))
+    return normal * along_axis(b, gamma, 1, rank) + along_axis(b, beta, 1, rank)
 
 
 @rule("LayerNormalization")
 def layer_normalization(b: Builder, call: Call) -> list[Value]:
     """Over the axes from `axis` on; the mean and 1 / deviation where they are read."""
     x, gamma, beta = call.input(0), call.input(1), call.optional(2)
-    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.type.rank), call.attrs.float("epsilon", 1e-5)
+    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
     size, shape = prod(x.shape[axis:]), x.shape
-    wide = x if x.type.element == stash else b.convert(x, element=stash)
-    if gamma.type.size == size and (beta is None or beta.type.size == size) and call.outputs == 1:
+    wide = x if x.element == stash else b.convert(x, element=stash)
+    if gamma.size == size and (beta is None or beta.size == size) and call.outputs == 1:
         rows = reshaped(b, wide, (*shape[:axis], size))
-        zeros = b.constant(np.zeros(size), wide.type.element)
+        zeros = b.constant(np.zeros(size), wide.element)
         scale = converted(b, reshaped(b, gamma, (size,)), wide)
         shift = zeros if beta is None else converted(b, reshaped(b, beta, (size,)), wide)
         return [converted(b, reshaped(b, b.layer_norm(rows, scale, shift, epsilon=epsilon), shape), x)]
-    normal, mean, inverse = standardized(b, wide, tuple(range(axis, x.type.rank)), epsilon)
-    out = b.multiply(converted(b, normal, x), gamma)
-    return [out if beta is None else b.add(out, beta), mean, inverse]
+    normal, mean, inverse = standardized(b, wide, tuple(range(axis, x.rank)), epsilon)
+    out = converted(b, normal, x) * gamma
+    return [out if beta is None else out + beta, mean, inverse]
 
 
 @rule("RMSNormalization", "SimplifiedLayerNormalization")  # the latter is what ONNX Runtime's exporters write
 def rms_normalization(b: Builder, call: Call) -> Value:
     """x / sqrt(mean of squares + epsilon) over the axes from `axis` on, times a scale."""
     x, gamma = call.input(0), call.input(1)
-    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.type.rank), call.attrs.float("epsilon", 1e-5)
+    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
-    wide = x if x.type.element == stash else b.convert(x, element=stash)
-    return b.multiply(converted(b, over_root_mean_square(b, wide, axis, epsilon), x), gamma)
+    wide = x if x.element == stash else b.convert(x, element=stash)
+    return converted(b, over_root_mean_square(b, wide, axis, epsilon), x) * gamma
 
 
 def over_root_mean_square(b: Builder, x: Value, axis: int, epsilon: float) -> Value:
-    mean = b.reduce_mean(b.square(x), axes=tuple(range(axis, x.type.rank)), keep_dims=True)
-    return b.multiply(x, b.rsqrt(b.add(mean, scalar(b, epsilon, x))))
+    mean = b.reduce_mean(b.square(x), axes=tuple(range(axis, x.rank)), keep_dims=True)
+    return x * b.rsqrt(mean + epsilon)
 
 
 @rule("GroupNormalization")
@@ -362,9 +362,9 @@ def group_normalization(b: Builder, call: Call) -> Value:
     each = x.shape[1] // groups
     split = b.reshape(x, shape=(x.shape[0], groups, each, prod(x.shape[2:])))
     normal, _, _ = standardized(b, split, (2, 3), epsilon)
-    shape = (1, groups, 1, 1) if gamma.type.size == groups != x.shape[1] or call.opset < 21 else (1, groups, each, 1)
-    scaled = b.multiply(normal, b.reshape(gamma, shape=shape))
-    return b.reshape(b.add(scaled, b.reshape(beta, shape=shape)), shape=x.shape)
+    shape = (1, groups, 1, 1) if gamma.size == groups != x.shape[1] or call.opset < 21 else (1, groups, each, 1)
+    scaled = normal * b.reshape(gamma, shape=shape)
+    return b.reshape(scaled + b.reshape(beta, shape=shape), shape=x.shape)
 
 
 @rule("LRN")
@@ -377,7 +377,7 @@ def lrn(b: Builder, call: Call) -> Value:
 def lp_normalization(b: Builder, call: Call) -> Value:
     """x / norm along `axis`; 0 where the norm is 0."""
     x = call.input(0)
-    axis, power = normal_axis(call.attrs.int("axis", -1), x.type.rank), call.attrs.int("p", 2)
+    axis, power = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.int("p", 2)
     if power not in (1, 2):
         raise ModelError(f"p={power}, expected 1 or 2")
     terms = b.abs(x) if power == 1 else b.square(x)
@@ -385,15 +385,15 @@ def lp_normalization(b: Builder, call: Call) -> Value:
     norm = total if power == 1 else b.sqrt(total)
     zero = scalar(b, 0, x)
     empty = b.equal(norm, zero)
-    return b.select(empty, zero, b.divide(x, b.select(empty, scalar(b, 1, x), norm)))
+    return b.select(empty, zero, x / b.select(empty, 1, norm))
 
 
 @rule("MeanVarianceNormalization")
 def mean_variance_normalization(b: Builder, call: Call) -> Value:
     """(x - mean) / (deviation + 1e-9) over `axes`."""
     x = call.input(0)
-    axes = tuple(sorted({normal_axis(axis, x.type.rank) for axis in call.attrs.ints("axes", (0, 2, 3))}))
+    axes = tuple(sorted({normal_axis(axis, x.rank) for axis in call.attrs.ints("axes", (0, 2, 3))}))
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    centred = b.subtract(x, mean)
+    centred = x - mean
     deviation = b.sqrt(b.reduce_mean(b.square(centred), axes=axes, keep_dims=True))
-    return b.divide(centred, b.add(deviation, scalar(b, 1e-9, x)))
+    return centred / (deviation + 1e-9)
