@@ -72,9 +72,20 @@ def test_an_attribute_that_no_rule_reads_is_refused() -> None:
 
 def test_a_rule_is_registered_once_and_says_its_cases() -> None:
     with pytest.raises(ValueError, match="two rules"):
-        add_rule(lambda b, inputs, attrs, node: inputs[0], "relu")
+        add_rule(lambda b, attrs, x: x, "relu")
     names = [rule.lower.__name__ for rule in all_rules().values() if not rule.doc]
     assert set(names) <= {"<lambda>", "lower"}  # rows of a table have none
+
+
+def test_a_rule_with_the_arguments_of_0_2_still_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(all_rules(), "_toy_older", None)
+    del all_rules()["_toy_older"]
+    with pytest.warns(DeprecationWarning, match=r"write \(b, attrs, \*inputs\)"):
+        add_rule(lambda b, inputs, attrs, node: b.apply(attrs.text("op"), inputs[0]), "_toy_older")
+    node = {"op": "_toy_older", "name": "toy", "attrs": {"op": "exp"}, "inputs": [[0, 0, 0]]}
+    graph = import_symbol(json.dumps({"nodes": [{"op": "null", "name": "x", "inputs": []}, node], "arg_nodes": [0],
+                                      "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 10901]}}), {"x": (2,)})
+    assert count_ops(graph.nodes) == {"exp": 1}
 
 
 # ---- random attributes ----------------------------------------------------------------------------------

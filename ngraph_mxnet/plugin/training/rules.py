@@ -18,7 +18,7 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs, canonical
 from ngraph_mxnet.frontends.mxnet.rules.images import trained_pooling
 from ngraph_mxnet.frontends.mxnet.rules.normalization import over_axis
 from ngraph_mxnet.frontends.mxnet.rules.recurrent import recurrent_layers
-from ngraph_mxnet.frontends.mxnet.rules.registry import Lowering, Rule, find_rule, normal_axis
+from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, find_rule, normal_axis
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
@@ -70,7 +70,7 @@ def dropped(b: Builder, x: Value, rate: float, axes: Collection[int] = ()) -> Va
     streams = sum(node.op.name == "random_mask" for node in b.graph.nodes)
     mask = b.random_mask(_state(b), shape=shape, keep=1 - rate, stream=streams)
     share = np.float32(1) / (np.float32(1) - np.float32(rate))  # as MXNet rounds it
-    return b.select(mask, b.multiply(x, scalar(b, float(share), x)), scalar(b, 0, x))
+    return b.select(mask, x * float(share), 0)
 
 
 def _state(b: Builder) -> Value:
@@ -161,18 +161,18 @@ def _in_training(*names: str, ignored: Sequence[str] = (),
 
 
 @_in_training("SoftmaxActivation")
-def _softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    if inputs[0].type.rank != 2:
-        raise UnsupportedError(f"{inputs[0].type}: MXNet's gradient is that of rows of a matrix")
-    return _same(node.op, b, inputs, attrs, node)
+def _softmax_activation(b: Builder, attrs: Call, x: Value) -> Value:
+    if x.rank != 2:
+        raise UnsupportedError(f"{x.type}: MXNet's gradient is that of rows of a matrix")
+    return _same(b, attrs, x)
 
 
-def _same(op: str, b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _same(b: Builder, attrs: Call, *inputs: Value) -> Value:
     """Lower the operator as at inference."""
-    rule = find_rule(op)
+    rule = find_rule(attrs.node.op)
     assert rule is not None
     attrs.ignore(*rule.ignored)
-    lowered = rule.lower(b, inputs, attrs, node)
+    lowered = rule.lower(b, attrs, *inputs)
     assert isinstance(lowered, Value)
     return lowered
 
@@ -181,24 +181,24 @@ _NOT_OF_NORMS = ("momentum", "cudnn_off", "min_calib_range", "max_calib_range")
 
 
 @_in_training("BatchNorm", ignored=_NOT_OF_NORMS)
-def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def _batch_norm(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """With the batch's statistics, which the outputs behind it are; with the moving ones where `use_global_stats`."""
-    return _normalized(b, inputs, attrs)
+    return _normalized(b, attrs, *inputs)
 
 
 @_in_training("BatchNorm", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
-def _batch_norm_back_in_predict_mode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
-    return _normalized(b, inputs, attrs, predicting=True)
+def _batch_norm_back_in_predict_mode(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+    return _normalized(b, attrs, *inputs, predicting=True)
 
 
-def _normalized(b: Builder, inputs: list[Value], attrs: Attrs, predicting: bool = False) -> list[Value]:
-    x, gamma, beta, mean, variance = inputs
+def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *,
+                predicting: bool = False) -> list[Value]:
     if attrs.bool("output_mean_var", False):
         raise UnsupportedError("output_mean_var in training")
     if attrs.bool("fix_gamma", True):
-        gamma = b.constant(np.ones(gamma.shape, gamma.type.element.numpy))
-    axis, epsilon = normal_axis(attrs.int("axis", 1), len(x.shape)), attrs.float("eps", 1e-3)
-    order = list(range(len(x.shape)))
+        gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
+    axis, epsilon = normal_axis(attrs.int("axis", 1), x.rank), attrs.float("eps", 1e-3)
+    order = list(range(x.rank))
     order.insert(1, order.pop(axis))
     wide = x if axis == 1 else b.transpose(x, order=order)
     made: list[Value] = []
@@ -215,38 +215,37 @@ def _normalized(b: Builder, inputs: list[Value], attrs: Attrs, predicting: bool 
 
 
 @_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS)
-def _batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
-    normal, *statistics = _normalized(b, inputs, attrs)
+def _batch_norm_relu(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+    normal, *statistics = _normalized(b, attrs, *inputs)
     return [b.relu(normal), *statistics]
 
 
 @_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
-def _batch_norm_relu_back_in_predict_mode(b: Builder, inputs: list[Value], attrs: Attrs,
-                                          node: SymbolNode) -> list[Value]:
-    normal, *statistics = _normalized(b, inputs, attrs, predicting=True)
+def _batch_norm_relu_back_in_predict_mode(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+    normal, *statistics = _normalized(b, attrs, *inputs, predicting=True)
     return [b.relu(normal), *statistics]
 
 
 @_in_training("LayerNorm", "GroupNorm")
-def _with_statistics(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def _with_statistics(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     """Nothing goes back from the statistics."""
-    rule = find_rule(node.op)
+    rule = find_rule(attrs.node.op)
     assert rule is not None
-    lowered = rule.lower(b, inputs, attrs, node)
+    lowered = rule.lower(b, attrs, *inputs)
     assert not isinstance(lowered, Value)
     return [lowered[0], *(b.stop_gradient(value) for value in lowered[1:])]
 
 
 @_in_training("LeakyReLU")
-def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    if node.attrs.get("act_type") == "rrelu":
+def _leaky_relu(b: Builder, attrs: Call, *inputs: Value) -> Value:
+    if attrs.node.attrs.get("act_type") == "rrelu":
         raise UnsupportedError("rrelu draws random numbers when it trains")
-    y = _same(node.op, b, inputs, attrs, node)
-    if node.attrs.get("act_type") != "selu":
+    y = _same(b, attrs, *inputs)
+    if attrs.node.attrs.get("act_type") != "selu":
         return y
     # MXNet's gradient (selu_grad in mshadow_op.h) below 0 is scale * (alpha + y), the derivative scale * alpha + y.
-    below = b.multiply(b.add(y, scalar(b, _SELU_ALPHA, y)), scalar(b, _SELU_SCALE, y))
-    slope = b.select(b.greater(y, scalar(b, 0, y)), b.broadcast(scalar(b, _SELU_SCALE, y), shape=y.shape), below)
+    below = (y + _SELU_ALPHA) * _SELU_SCALE
+    slope = b.select(y > 0, b.broadcast(scalar(b, _SELU_SCALE, y), shape=y.shape), below)
     return b.own_gradient(y, inputs[0], slope, scaled=True)
 
 
@@ -254,117 +253,110 @@ _in_training("Pooling", ignored=["cudnn_off"])(trained_pooling)
 
 
 @_in_training("Pooling_v1")
-def _pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _pooling_v1(b: Builder, attrs: Call, *inputs: Value) -> Value:
     if attrs.choice("pool_type", "max", ("max", "avg", "sum")) == "max" and not attrs.bool("global_pool", False):
         raise UnsupportedError("MXNet's gradient goes to all of a window's greatest elements, not to one of them")
-    return _same(node.op, b, inputs, attrs, node)
+    return _same(b, attrs, *inputs)
 
 
 @_in_training("hard_sigmoid")
-def _hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _hard_sigmoid(b: Builder, attrs: Call, x: Value) -> Value:
     """Nothing goes back from its corners, where a clamp passes on what comes."""
-    y = _same(node.op, b, inputs, attrs, node)
-    inside = b.logical_and(b.greater(y, scalar(b, 0, y)), b.less(y, scalar(b, 1, y)))
-    slope = b.select(inside, scalar(b, attrs.float("alpha", 0.2), y), scalar(b, 0, y))
-    return b.own_gradient(y, inputs[0], slope, scaled=True)
+    y = _same(b, attrs, x)
+    inside = (y > 0) & (y < 1)
+    slope = b.select(inside, attrs.float("alpha", 0.2), scalar(b, 0, y))
+    return b.own_gradient(y, x, slope, scaled=True)
 
 
 @_in_training("Dropout", ignored=["cudnn_off"])
-def _dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _dropout(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Along `axes` there is one mask for all places."""
     attrs.choice("mode", "training", ("training", "always"))
-    (x,) = inputs
-    return dropped(b, x, attrs.float("p", 0.5), [normal_axis(axis, x.type.rank) for axis in attrs.ints("axes", ())])
+    return dropped(b, x, attrs.float("p", 0.5), [normal_axis(axis, x.rank) for axis in attrs.ints("axes", ())])
 
 
 @_in_training("RNN", ignored=["lstm_state_clip_min", "lstm_state_clip_max", "lstm_state_clip_nan"])
-def _rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def _rnn(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Lower an RNN. Dropout with probability `p` applies to what a layer gives to the next layer."""
     rate = attrs.float("p", 0.0)
-    return recurrent_layers(b, inputs, attrs, lambda x: dropped(b, x, rate))
+    return recurrent_layers(b, attrs, inputs, lambda x: dropped(b, x, rate))
 
 
 @_in_training("BlockGrad")
-def _block_grad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    return b.stop_gradient(inputs[0])
+def _block_grad(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
+    return b.stop_gradient(x)
 
 
 @_in_training("_contrib_box_iou", "_contrib_box_decode", "_ravel_multi_index", "_unravel_index")
-def _nothing_back(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _nothing_back(b: Builder, attrs: Call, *inputs: Value) -> Value:
     """MXNet's gradients are zeros."""
-    return _same(node.op, b, [b.stop_gradient(value) for value in inputs], attrs, node)
+    return _same(b, attrs, *(b.stop_gradient(value) for value in inputs))
 
 
 @_in_training("_random_pdf_poisson", "_random_pdf_negative_binomial", "_random_pdf_generalized_negative_binomial")
-def _counts(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _counts(b: Builder, attrs: Call, sample: Value, *parameters: Value) -> Value:
     """Nothing goes back to samples that are counts (random/pdf_op.h)."""
-    sample, *parameters = inputs
-    return _same(node.op, b, [b.stop_gradient(sample), *parameters], attrs, node)
+    return _same(b, attrs, b.stop_gradient(sample), *parameters)
 
 
 @_in_training("_contrib_round_ste", "_contrib_sign_ste")
-def _straight_through(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    (x,) = inputs
+def _straight_through(b: Builder, attrs: Call, x: Value) -> Value:
     ones = b.broadcast(scalar(b, 1, x), shape=x.shape)
-    return b.own_gradient(_same(node.op, b, inputs, attrs, node), x, ones, scaled=True)
+    return b.own_gradient(_same(b, attrs, x), x, ones, scaled=True)
 
 
 @_in_training("_contrib_gradientmultiplier")
-def _multiplied(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    (x,) = inputs
+def _multiplied(b: Builder, attrs: Attrs, x: Value) -> Value:
     factor = b.broadcast(scalar(b, attrs.float("scalar", 0.0), x), shape=x.shape)
     return b.own_gradient(x, x, factor, scaled=True)
 
 
 @_in_training("SoftmaxOutput")
-def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _softmax_output(b: Builder, attrs: Call, x: Value, label: Value) -> Value:
     """The softmax less the label's one-hot row, or less a label of the data's shape.
 
     With `out_grad` times the softmax once more: MXNet passes the output where its text promises the output's gradient,
     which no one reads. `smooth_alpha` counts without `multi_output` only.
     """
-    x, label = inputs
     multiple = attrs.bool("multi_output", False)
-    y = _same("SoftmaxOutput", b, inputs, attrs, node)
+    y = _same(b, attrs, x, label)
     squared = attrs.bool("out_grad", False)
     scale = attrs.float("grad_scale", 1.0)
     if label.shape == x.shape:
-        gradient = b.multiply(b.subtract(y, converted(b, label, y)), scalar(b, scale, y))
-        return b.own_gradient(y, x, b.multiply(gradient, y) if squared else gradient)
-    axis = 1 if multiple else len(x.shape) - 1
+        gradient = (y - converted(b, label, y)) * scale
+        return b.own_gradient(y, x, gradient * y if squared else gradient)
+    axis = 1 if multiple else x.rank - 1
     classes, places = x.shape[axis], [size for own, size in enumerate(x.shape) if own != axis]
-    if label.type.size != prod(places):
+    if label.size != prod(places):
         raise UnsupportedError(f"labels {label.type} for {x.type}")
     wanted = [1 if own == axis else size for own, size in enumerate(x.shape)]
     labels = reshaped(b, converted(b, label, y), wanted)
     alpha = attrs.float("smooth_alpha", 0.0)
     if alpha and not multiple:
-        numbers = iota(b, classes, axis, len(x.shape), y.type.element.name)
+        numbers = iota(b, classes, axis, x.rank, y.element.name)
         chosen = b.equal(b.trunc(labels), numbers)
-        target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / (classes - 1) if classes > 1 else inf, y))
-        gradient = b.subtract(y, target)
+        target = b.select(chosen, 1 - alpha, scalar(b, alpha / (classes - 1) if classes > 1 else inf, y))
+        gradient = y - target
     else:
         gradient = _less_one_at(b, y, b.trunc(labels), axis)
-    kept = b.not_equal(b.trunc(labels), scalar(b, float(int(attrs.float("ignore_label", -1.0))), y))
+    kept = b.not_equal(b.trunc(labels), float(int(attrs.float("ignore_label", -1.0))))
     if attrs.bool("use_ignore", False):
-        gradient = b.select(kept, gradient, scalar(b, 0, y))
+        gradient = b.select(kept, gradient, 0)
     normalization = attrs.choice("normalization", "null", ("null", "batch", "valid"))
     inner = prod(x.shape[2:]) if multiple else 1
     if normalization == "valid":
-        count = b.maximum(b.reduce_sum(b.convert(kept, element=y.type.element), axes=range(len(x.shape))),
-                          scalar(b, 1, y))
-        gradient = b.divide(b.multiply(gradient, scalar(b, scale, y)), count)
+        count = b.maximum(b.reduce_sum(b.convert(kept, element=y.element), axes=range(x.rank)), 1)
+        gradient = gradient * scale / count
     else:
-        batch = x.shape[0] if multiple else label.type.size
+        batch = x.shape[0] if multiple else label.size
         share = inner * (batch if normalization == "batch" else 1)
-        gradient = b.multiply(gradient, _shared(b, scale, share, y))
-    return b.own_gradient(y, x, b.multiply(gradient, y) if squared else gradient)
+        gradient = gradient * _shared(b, scale, share, y)
+    return b.own_gradient(y, x, gradient * y if squared else gradient)
 
 
 def _shared(b: Builder, scale: float, count: int, like: Value) -> Value:
     """scale / count, of a size."""
-    return b.divide(scalar(b, scale, like), size_as(b, count, like)) if is_symbolic(count) else \
-        scalar(b, scale / count, like)
+    return scale / size_as(b, count, like) if is_symbolic(count) else scalar(b, scale / count, like)
 
 
 def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
@@ -375,68 +367,63 @@ def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
     labels = b.reshape(labels, shape=(1, prod(places)))
     chosen = b.clamp(b.convert(labels, element="i64"), lower=0, upper=classes - 1)
     indices = b.concat(*(chosen if own == axis else next(rest) for own in range(len(shape))), axis=0)
-    is_class = b.logical_and(b.greater_equal(labels, scalar(b, 0, y)), b.less(labels, scalar(b, classes, y)))
-    ones = b.select(is_class, scalar(b, -1, y), scalar(b, 0, y))
+    is_class = (labels >= 0) & (labels < classes)
+    ones = b.select(is_class, -1, scalar(b, 0, y))
     return b.scatter_nd(y, indices, b.reshape(ones, shape=(prod(places),)), reduction="add")
 
 
 @_in_training("softmax_cross_entropy")
-def _softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _softmax_cross_entropy(b: Builder, attrs: Call, x: Value, label: Value) -> Value:
     """The value has a least probability, the gradient has none: it is that of logarithms that add 0 to the value."""
-    x, label = inputs
-    y = _same(node.op, b, inputs, attrs, node)
-    places = iota(b, x.shape[1], 0, 1, x.type.element.name)
+    y = _same(b, attrs, x, label)
+    places = iota(b, x.shape[1], 0, 1, x.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
-    logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), scalar(b, 0, x))
+    logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), 0)
     zeros, back = (b.broadcast(scalar(b, number, x), shape=x.shape) for number in (0, -1))
     nothing = b.reduce_sum(b.own_gradient(zeros, logs, back, scaled=True), axes=(0, 1))
-    return b.add(b.stop_gradient(y), b.reshape(nothing, shape=y.shape))
+    return b.stop_gradient(y) + b.reshape(nothing, shape=y.shape)
 
 
 @_in_training("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
-def _regression(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _regression(b: Builder, attrs: Call, x: Value, label: Value) -> Value:
     """The output less the label, or its sign, over the label's elements of one row."""
-    x, label = inputs
-    y = b.sigmoid(x) if canonical(node.op) == "LogisticRegressionOutput" else x
-    difference = b.subtract(y, reshaped(b, converted(b, label, y), y.shape))
-    if canonical(node.op) == "MAERegressionOutput":
+    y = b.sigmoid(x) if canonical(attrs.node.op) == "LogisticRegressionOutput" else x
+    difference = y - reshaped(b, converted(b, label, y), y.shape)
+    if canonical(attrs.node.op) == "MAERegressionOutput":
         difference = b.sign(difference)
-    count = greatest(label.type.size // greatest(label.shape[0], 1), 1)
-    return b.own_gradient(y, x, b.multiply(difference, _shared(b, attrs.float("grad_scale", 1.0), count, y)))
+    count = greatest(label.size // greatest(label.shape[0], 1), 1)
+    return b.own_gradient(y, x, difference * _shared(b, attrs.float("grad_scale", 1.0), count, y))
 
 
 @_in_training("MakeLoss")
-def _make_loss(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _make_loss(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A constant for each element. As a batch count all axes but the last, as MXNet takes x for a matrix."""
-    (x,) = inputs
     scale = attrs.float("grad_scale", 1.0)
     normalization, threshold = attrs.choice("normalization", "null", ("null", "batch", "valid")), attrs.float(
         "valid_thresh", 0.0)
     share = _shared(b, scale, prod(x.shape[:-1]) if normalization == "batch" else 1, x)
     if normalization == "valid":
-        valid = b.convert(b.greater(x, scalar(b, threshold, x)), element=x.type.element)
-        share = b.divide(share, b.maximum(b.reduce_sum(valid, axes=range(x.type.rank)), scalar(b, 1, x)))
+        valid = b.convert(x > threshold, element=x.element)
+        share = share / b.maximum(b.reduce_sum(valid, axes=range(x.rank)), 1)
     return b.own_gradient(x, x, b.broadcast(share, shape=x.shape))
 
 
 @_in_training("make_loss")
-def _ones(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    (x,) = inputs
+def _ones(b: Builder, attrs: Attrs, x: Value) -> Value:
     return b.own_gradient(x, x, b.broadcast(scalar(b, 1, x), shape=x.shape))
 
 
 @_in_training("SVMOutput")
-def _svm_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _svm_output(b: Builder, attrs: Attrs, x: Value, label: Value) -> Value:
     """Hinge losses of one class against the rest, linear or squared."""
-    x, label = inputs
     margin = attrs.float("margin", 1.0)
     factor, linear = attrs.float("regularization_coefficient", 1.0), attrs.bool("use_linear", False)
-    if x.type.rank != 2 or label.shape != x.shape[:1]:
+    if x.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
-    columns = iota(b, x.shape[1], 0, 1, x.type.element.name)
+    columns = iota(b, x.shape[1], 0, 1, x.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), columns)
-    signed = b.select(chosen, x, b.negative(x))
-    missed, zero = b.subtract(scalar(b, margin, x), signed), scalar(b, 0, x)
-    size = scalar(b, factor, x) if linear else b.multiply(missed, scalar(b, 2 * factor, x))
-    hinge = b.select(b.greater(missed, zero), b.broadcast(size, shape=x.shape), zero)
-    return b.own_gradient(x, x, b.select(chosen, b.negative(hinge), hinge))
+    signed = b.select(chosen, x, -x)
+    missed, zero = margin - signed, scalar(b, 0, x)
+    size = scalar(b, factor, x) if linear else missed * (2 * factor)
+    hinge = b.select(missed > zero, b.broadcast(size, shape=x.shape), zero)
+    return b.own_gradient(x, x, b.select(chosen, -hinge, hinge))

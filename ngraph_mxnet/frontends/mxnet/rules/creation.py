@@ -13,6 +13,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     EXACT,
     FLOATS,
     NUMBERS,
+    Call,
     Lowering,
     add_rule,
     at_least_1d,
@@ -52,9 +53,9 @@ def _constant(b: Builder, array: np.ndarray, element: ElementType) -> Value:
 
 
 def _filled(value: float | None) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Call, *_: Value) -> Value:
         number = attrs.float("value") if value is None else value
-        return b.broadcast(b.constant(np.float64(number), _element(attrs)), shape=_shape(attrs, node))
+        return b.broadcast(b.constant(np.float64(number), _element(attrs)), shape=_shape(attrs, attrs.node))
 
     return lower
 
@@ -65,9 +66,8 @@ for _names, _value in ((("_zeros", "_npi_zeros"), 0.0), (("_ones", "_npi_ones"),
 
 
 @rule("_npi_full_like", operands=1, ignored=["ctx"], types=EXACT)
-def full_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def full_like(b: Builder, attrs: Attrs, x: Value) -> Value:
     """One number in the input's shape, and its type unless `dtype` says another."""
-    (x,) = inputs
     value = b.constant(np.float64(attrs.float("fill_value")), _element(attrs, x.element))
     return b.broadcast(value, shape=x.shape)
 
@@ -80,12 +80,12 @@ def _steps(start: float, step: float, count: int, repeat: int, element: ElementT
 
 
 @rule("_arange", "_npi_arange", operands=0, ignored=["ctx"])
-def arange(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def arange(b: Builder, attrs: Call) -> Value:
     """From `start` to before `stop`, each number `repeat` times; without `stop` from 0 to before `start`."""
     start, stop = attrs.float("start"), attrs.float("stop", None)
     step, repeat = attrs.float("step", 1.0), positive(attrs.int("repeat", 1), "repeat")
     if attrs.bool("infer_range", False):
-        known = node.types[0] if node.types else None
+        known = attrs.node.types[0] if attrs.node.types else None
         if known is None:
             raise UnsupportedError("infer_range=True, and the shape is unknown")
         count = known.shape[0]
@@ -101,13 +101,13 @@ def arange(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 
 @rule("_linspace", operands=0, ignored=["ctx"])
-def linspace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def linspace(b: Builder, attrs: Attrs) -> Value:
     """`num` numbers from `start` to `stop`, which is the last unless `endpoint` is false."""
     return _constant(b, _even(attrs), _element(attrs))
 
 
 @rule("_npi_logspace", operands=0, ignored=["ctx"])
-def logspace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def logspace(b: Builder, attrs: Attrs) -> Value:
     """`base` to the powers of linspace."""
     return _constant(b, attrs.float("base", 10.0) ** _even(attrs), _element(attrs))
 
@@ -118,7 +118,7 @@ def _even(attrs: Attrs) -> np.ndarray:
 
 
 @rule("_eye", "_npi_eye", operands=0, ignored=["ctx"])
-def eye(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def eye(b: Builder, attrs: Attrs) -> Value:
     """N rows and M columns (0: N), ones on the k-th diagonal."""
     rows = positive(attrs.int("N"), "N")
     columns = attrs.int("M", 0) or rows
@@ -126,31 +126,31 @@ def eye(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Valu
 
 
 @rule("_npi_identity", operands=0, ignored=["ctx"])
-def identity_matrix(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def identity_matrix(b: Builder, attrs: Call) -> Value:
     """Ones on the diagonal of a matrix of `shape`."""
-    shape = _shape(attrs, node)
+    shape = _shape(attrs, attrs.node)
     if len(shape) != 2:
         raise UnsupportedError(f"shape={shape}, expected a matrix")
     return _constant(b, np.eye(*shape), _element(attrs))
 
 
 @rule("_npi_diag_indices_from", operands=1, types=EXACT)
-def diagonal_indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def diagonal_indices(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The coordinates of the main diagonal of a tensor whose axes are of one size, as int64."""
-    shape = inputs[0].shape
+    shape = x.shape
     if len(shape) < 2 or len({*shape}) != 1:
-        raise UnsupportedError(f"found {inputs[0].type}, expected at least two axes of one size")
+        raise UnsupportedError(f"found {x.type}, expected at least two axes of one size")
     return b.constant(np.tile(np.arange(shape[0], dtype=np.int64), (len(shape), 1)))
 
 
 @rule("_npi_indices", operands=0, ignored=["ctx"])
-def indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def indices(b: Builder, attrs: Attrs) -> Value:
     """The coordinates of each place of a tensor of `dimensions`, along a new first axis."""
     return _constant(b, np.indices(attrs.ints("dimensions")), _element(attrs, i32))
 
 
 def _window(function: Callable[[int], np.ndarray]) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, *_: Value) -> Value:
         element = _element(attrs)
         if not element.is_float:
             raise UnsupportedError(f"dtype={element}: only f16, f32 and f64, as integers show each rounding")
@@ -200,46 +200,44 @@ def triangle(b: Builder, x: Value, offset: int, *, lower: bool = True) -> Value:
 
 
 @moves("diag", operands=1)
-def diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def diag(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A vector's matrix, or the diagonals in two axes."""
-    (x,), offset = inputs, attrs.int("k", 0)
+    offset = attrs.int("k", 0)
     first, second = attrs.int("axis1", 0), attrs.int("axis2", 1)
     return diagonal_matrix(b, x, offset) if x.rank == 1 else diagonal_of(b, x, offset, first, second)
 
 
 @moves("_np_diag", operands=1)
-def np_diag(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_diag(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A vector's matrix, or a matrix's diagonal."""
-    (x,), offset = inputs, attrs.int("k", 0)
+    offset = attrs.int("k", 0)
     if x.rank > 2:
         raise UnsupportedError(f"found {x.type}, expected a vector or a matrix")
     return diagonal_matrix(b, x, offset) if x.rank == 1 else diagonal_of(b, x, offset)
 
 
 @moves("_np_diagflat", operands=1)
-def diagflat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def diagflat(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The matrix of the flat tensor."""
-    (x,) = inputs
     return diagonal_matrix(b, b.reshape(x, shape=(x.size,)), attrs.int("k", 0))
 
 
 @moves("_np_diagonal", operands=1)
-def diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The diagonals in two axes."""
-    return diagonal_of(b, inputs[0], attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
+    return diagonal_of(b, x, attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
 
 
 @rule("_np_trace", operands=1, types=NUMBERS)
-def trace(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def trace(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The sums of the diagonals in two axes."""
-    line = diagonal_of(b, inputs[0], attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
+    line = diagonal_of(b, x, attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
     return b.reduce_sum(line, axes=(-1,))
 
 
 @moves("_npi_tril", operands=1)
-def tril(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def tril(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Zeros above the k-th diagonal; a vector is first made the rows of a matrix."""
-    (x,) = inputs
     if x.rank == 1:
         x = b.broadcast(x, shape=(x.shape[0], x.shape[0]))
     return triangle(b, x, attrs.int("k", 0))
@@ -249,21 +247,21 @@ def tril(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @moves("_linalg_extractdiag", operands=1)
-def extract_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def extract_diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The diagonals of the matrices in the last two axes."""
-    return diagonal_of(b, inputs[0], attrs.int("offset", 0))
+    return diagonal_of(b, x, attrs.int("offset", 0))
 
 
 @moves("_linalg_makediag", operands=1)
-def make_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def make_diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverse of extractdiag."""
-    return diagonal_matrix(b, inputs[0], attrs.int("offset", 0))
+    return diagonal_matrix(b, x, attrs.int("offset", 0))
 
 
 @rule("_linalg_sumlogdiag", operands=1, types=FLOATS)
-def sum_log_diagonal(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sum_log_diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The sums of the logarithms of the diagonals of the matrices in the last two axes."""
-    return at_least_1d(b, b.reduce_sum(b.log(diagonal_of(b, inputs[0], 0)), axes=(-1,)))
+    return at_least_1d(b, b.reduce_sum(b.log(diagonal_of(b, x, 0)), axes=(-1,)))
 
 
 def _places(attrs: Attrs, size: int) -> np.ndarray:
@@ -283,9 +281,8 @@ def _places(attrs: Attrs, size: int) -> np.ndarray:
 
 
 @moves("_linalg_extracttrian", operands=1)
-def extract_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def extract_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The triangles of square matrices as vectors."""
-    (x,) = inputs
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise UnsupportedError(f"found {x.type}, expected square matrices")
     flat = b.reshape(x, shape=(*x.shape[:-2], x.shape[-1] ** 2))
@@ -293,9 +290,8 @@ def extract_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 
 
 @moves("_linalg_maketrian", operands=1)
-def make_triangle(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def make_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverse of extracttrian, with zeros elsewhere."""
-    (x,) = inputs
     count, offset = x.shape[-1], attrs.int("offset", 0)
     short = next((n for n in range(1, count + 1) if n * (n + 1) // 2 >= count), 1)
     if short * (short + 1) // 2 != count:

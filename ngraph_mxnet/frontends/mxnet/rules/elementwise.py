@@ -19,6 +19,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     MATHS,
     MOVED,
     NUMBERS,
+    Call,
     Lowering,
     Types,
     add_rule,
@@ -28,7 +29,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     rule,
     truth,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
@@ -100,7 +100,7 @@ COPIES: dict[str, Unary] = dict.fromkeys(("identity", "BlockGrad", "_contrib_gra
 
 
 def of_one(function: Unary) -> Lowering:
-    return lambda b, inputs, attrs, node: function(b, inputs[0])
+    return lambda b, attrs, x: function(b, x)
 
 
 for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, MOVED)):
@@ -110,7 +110,7 @@ for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, 
 
 def _filled(number: int) -> Lowering:
     """MXNet reads no dtype here, though models give one."""
-    return lambda b, inputs, attrs, node: b.broadcast(scalar(b, number, inputs[0]), shape=inputs[0].shape)
+    return lambda b, attrs, x: b.broadcast(scalar(b, number, x), shape=x.shape)
 
 
 moves("zeros_like", operands=1, ignored=["dtype"])(_filled(0))
@@ -125,16 +125,16 @@ ACTIVATIONS: dict[str, Unary] = {
 
 
 @rule("Activation", operands=1, types=FLOATS)
-def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def activation(b: Builder, attrs: Attrs, x: Value) -> Value:
     """All `act_type`s."""
     kind = attrs.choice("act_type", None, ACTIVATIONS)
     if kind is None:
         raise UnsupportedError("act_type is missing")
-    return ACTIVATIONS[kind](b, inputs[0])
+    return ACTIVATIONS[kind](b, x)
 
 
 @rule("LeakyReLU", operands=(1, 2), parameters=[1], types=FLOATS)
-def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def leaky_relu(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """leaky, elu, selu, gelu (by erf), prelu (gamma of one element, or one for each channel of axis 1), and
     rrelu, whose slope at inference is the mean of its bounds."""
     kind = attrs.choice("act_type", "leaky", ("leaky", "elu", "selu", "gelu", "prelu", "rrelu"))
@@ -162,17 +162,15 @@ def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
 
 
 @rule("hard_sigmoid", operands=1, types=FLOATS)
-def hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def hard_sigmoid(b: Builder, attrs: Attrs, x: Value) -> Value:
     """clamp(alpha x + beta, 0, 1)."""
-    (x,) = inputs
     alpha, beta = attrs.float("alpha", 0.2), attrs.float("beta", 0.5)
     return b.clamp(x * alpha + beta, lower=0, upper=1)
 
 
 @rule("clip", operands=1, types=NUMBERS)
-def clip(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def clip(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Bounds in order; crossed bounds are left to MXNet. For integers the bounds are cut off to whole numbers."""
-    (x,) = inputs
     bounds = [attrs.float("a_min", None), attrs.float("a_max", None)]
     if not x.element.is_float:
         bounds = [None if bound is None or math.isinf(bound) else math.trunc(bound) for bound in bounds]
@@ -181,9 +179,8 @@ def clip(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @rule("smooth_l1", operands=1, types=FLOATS, ignored=["is_int"])
-def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def smooth_l1(b: Builder, attrs: Attrs, x: Value) -> Value:
     """(s x)^2 / 2 where |x| < 1/s^2, else |x| - 1/(2 s^2)."""
-    (x,) = inputs
     sigma2 = attrs.float("scalar", 1.0) ** 2
     bound = 1 / sigma2 if sigma2 else math.inf
     size = b.abs(x)
@@ -194,22 +191,21 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("_contrib_quadratic", operands=1, types=NUMBERS)
-def quadratic(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def quadratic(b: Builder, attrs: Attrs, x: Value) -> Value:
     """(a x + b) x + c; for integers the coefficients are cut off to whole numbers."""
-    (x,) = inputs
     first, second, third = (scalar(b, attrs.float(name, 0.0), x) for name in "abc")
     return (first * x + second) * x + third
 
 
 @rule("IdentityAttachKLSparseReg", operands=2, types=FLOATS,
       ignored=["sparseness_target", "penalty", "momentum"])
-def identity_attach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def identity_attach(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The first input: what is attached is a penalty on gradients, with a moving average of its own."""
-    return inputs[0]
+    return x
 
 
 @rule("amp_multicast", types=EXACT, ignored=["num_outputs"])
-def multicast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def multicast(b: Builder, attrs: Attrs, *inputs: Value) -> Sequence[Value]:
     """float16 and float32 inputs in the widest of their types, or the narrowest; others as they are."""
     floats = [value.element for value in inputs if value.element in (f16, f32)]
     if not floats:
@@ -220,16 +216,15 @@ def multicast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("amp_cast", operands=1, types=EXACT)
-def amp_cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def amp_cast(b: Builder, attrs: Attrs, x: Value) -> Value:
     """float16 and float32 as any element type; others stay as they are."""
-    (x,), element = inputs, attrs.element("dtype")
+    element = attrs.element("dtype")
     return as_type(b, x, element) if x.element in (f16, f32) else x
 
 
 @rule("Cast", operands=1, types=EXACT)
-def cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def cast(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Between any two element types: floats are cut off to integers, and rounded to shorter floats."""
-    (x,) = inputs
     return as_type(b, x, attrs.element("dtype"))
 
 
@@ -262,16 +257,15 @@ _OLD_NAMES = {"add": "plus", "sub": "minus"}
 
 
 def of_two(function: Binary) -> Lowering:
-    return lambda b, inputs, attrs, node: function(b, inputs[0], inputs[1])
+    return lambda b, attrs, x, y: function(b, x, y)
 
 
 def _scalar_rule(function: Binary, takes: Types, *, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64.
 
         bool becomes int64 first.
         """
-        (x,) = inputs
         number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if not x.element.is_float:
             element = i64 if x.element.numpy.kind == "b" else x.element
@@ -323,7 +317,7 @@ _register()
 
 
 @rule("add_n", types=NUMBERS, ignored=["num_args"])
-def add_n(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def add_n(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The sum of one or more tensors of one shape."""
     total = inputs[0]
     for value in inputs[1:]:
@@ -332,9 +326,8 @@ def add_n(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 
 
 @rule("where", operands=3, types=LOGIC, typed_by=1)
-def where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def where(b: Builder, attrs: Attrs, condition: Value, x: Value, y: Value) -> Value:
     """The condition has the shape of the branches, or one entry for each row of axis 0."""
-    condition, x, y = inputs
     if condition.shape != x.shape:
         condition = along_axis(b, condition, 0, x.rank)
     return b.select(truth(b, condition), x, y)
@@ -381,16 +374,15 @@ add_rule(of_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
 
 
 @rule("_npi_bitwise_not", operands=1, types=EXACT)
-def bitwise_not(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def bitwise_not(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverted bits of integers; the opposite of bool."""
-    (x,) = inputs
     return ~x if x.element is boolean else b.bitwise_not(x)
 
 
 @rule("_npi_around", operands=1, types=NUMBERS)
-def around(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def around(b: Builder, attrs: Attrs, x: Value) -> Value:
     """To `decimals` places, a tie to the even neighbour; integers to negative places stay with MXNet."""
-    (x,), decimals = inputs, attrs.int("decimals", 0)
+    decimals = attrs.int("decimals", 0)
     if not x.element.is_float:
         if decimals < 0:
             raise UnsupportedError(f"decimals={decimals} of {x.element}")
@@ -404,9 +396,8 @@ def around(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 
 @rule("_npi_nan_to_num", operands=1, types=EXACT, ignored=["copy"])
-def nan_to_num(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def nan_to_num(b: Builder, attrs: Attrs, x: Value) -> Value:
     """NaN and the infinities replaced, by default by 0 and the type's largest numbers."""
-    (x,) = inputs
     nan, high, low = attrs.float("nan", 0.0), attrs.float("posinf", None), attrs.float("neginf", None)
     if not x.element.is_float:
         return x
@@ -433,11 +424,11 @@ def promoted(b: Builder, inputs: Sequence[Value]) -> list[Value]:
 
 
 def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Call, *inputs: Value) -> Value:
         x, y = promoted(b, inputs)
         if x.element is boolean:
             if of_bool is None:
-                raise UnsupportedError(f"{node.op} of bool")
+                raise UnsupportedError(f"{attrs.node.op} of bool")
             return of_bool(b, x, y)
         return function(b, x, y)
 
@@ -483,7 +474,7 @@ def _bitwise(name: str) -> Binary:
     return lambda b, x, y: b.apply(BITWISE[name] if x.element is boolean else name, x, y)
 
 
-def _true_divide(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def _true_divide(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The quotient; integers are computed in float32."""
     x, y = (b.convert(v, element=f32) if not v.element.is_float else v for v in inputs)
     x, y = promoted(b, (x, y))
@@ -504,9 +495,9 @@ add_rule(_true_divide, "_npi_true_divide", operands=2, types=LOGIC, typed_by=wid
 
 
 def _with_scalar(function: Binary, *, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64."""
-        (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+        number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if not x.element.is_float:
             element = i64 if x.element is boolean else x.element
             x = as_type(b, x, element if whole else f64)
@@ -523,9 +514,9 @@ def _same_kind(b: Builder, number: float, x: Value) -> Value:
 
 
 def _compared_with_scalar(name: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """bool is compared with whether the scalar is not 0, integers with a fraction in float64."""
-        (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+        number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if not x.element.is_float and x.element is not boolean and not whole:
             x = as_type(b, x, f64)
         return b.apply(name, x, _same_kind(b, number, x))
@@ -534,10 +525,10 @@ def _compared_with_scalar(name: str) -> Lowering:
 
 
 def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, data: Value, *_: Value) -> Value:
         """The quotient; integers are computed in float32."""
         attrs.ignore("is_int")
-        x = as_float(b, inputs[0])
+        x = as_float(b, data)
         value = scalar(b, attrs.float("scalar", 1.0), x)
         return value / x if reverse else x / value
 
@@ -545,9 +536,9 @@ def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
 
 
 def _bitwise_with_scalar(name: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
         attrs.ignore("is_int")
-        return _bitwise(name)(b, inputs[0], _same_kind(b, attrs.float("scalar", 1.0), inputs[0]))
+        return _bitwise(name)(b, x, _same_kind(b, attrs.float("scalar", 1.0), x))
 
     return lower
 
@@ -572,15 +563,13 @@ for _name in BITWISE:
 
 
 @rule("_npi_where", operands=3, types=LOGIC, typed_by=1)
-def numpy_where(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def numpy_where(b: Builder, attrs: Attrs, condition: Value, x: Value, y: Value) -> Value:
     """All three broadcast."""
-    condition, x, y = inputs
     return b.select(truth(b, condition), x, y)
 
 
 def _where_scalar(*, left: bool) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        condition, x = inputs
+    def lower(b: Builder, attrs: Attrs, condition: Value, x: Value) -> Value:
         attrs.ignore("is_int")
         value = _same_kind(b, attrs.float("scalar", 0.0), x)
         return b.select(truth(b, condition), value, x) if left else b.select(truth(b, condition), x, value)
@@ -593,17 +582,15 @@ add_rule(_where_scalar(left=False), "_npi_where_rscalar", operands=2, types=LOGI
 
 
 @rule("_npi_where_scalar2", operands=1, types=EXACT, ignored=["is_int"])
-def where_scalars(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def where_scalars(b: Builder, attrs: Attrs, condition: Value) -> Value:
     """One of two numbers, in float32."""
-    (condition,) = inputs
     x, y = (b.constant(np.float32(attrs.float(name, 0.0))) for name in "xy")
     return b.select(truth(b, condition), x, y)
 
 
 @rule("_npi_polyval", operands=2, types=NUMBERS)
-def polyval(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def polyval(b: Builder, attrs: Attrs, p: Value, x: Value) -> Value:
     """The polynomial with the first input's coefficients, that of the highest power first, by Horner's rule."""
-    p, x = inputs
     count = p.size
     if p.rank != 1 or count > 64:
         raise UnsupportedError(f"coefficients {p.type}, expected a vector of at most 64")

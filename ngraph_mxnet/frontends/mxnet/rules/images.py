@@ -12,7 +12,6 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.linear import CHANNELS_FIRST, transposed_convolution
 from ngraph_mxnet.frontends.mxnet.rules.registry import as_number, image_shape, per_axis, positive, rule
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import scaled
 from ngraph_mxnet.ops.boxes import BOX_FORMATS
@@ -28,18 +27,18 @@ _GLOBAL = {"max": "reduce_max", "avg": "reduce_mean", "sum": "reduce_sum"}
 
 
 @rule("Pooling", operands=1, ignored=["cudnn_off"])
-def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def pooling(b: Builder, attrs: Attrs, x: Value) -> Value:
     """max, avg, sum and lp (p of 1 to 3) over one to three spatial axes; `valid` and `full`; global; any layout.
 
     Stay with MXNet: the convention `same`, for which it raises itself, and a `full` pool with a window that meets no
     data at all (MXNet gives the lowest float or 0 there).
     """
-    return _in_layout(b, inputs[0], attrs, _total)
+    return _in_layout(b, x, attrs, _total)
 
 
-def trained_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def trained_pooling(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The same, with a window for a global maximum: its gradient is the first greatest element's, not all their."""
-    return _in_layout(b, inputs[0], attrs, _window_over_all)
+    return _in_layout(b, x, attrs, _window_over_all)
 
 
 def _in_layout(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
@@ -137,9 +136,8 @@ def _whole(b: Builder, x: Value, window: Window) -> Value:
 
 
 @rule("Pooling_v1", operands=1)
-def pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def pooling_v1(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The pooling of 2016, over two axes: padding is zeros for the maximum too, and a mean is over the whole kernel."""
-    (x,) = inputs
     kind = attrs.choice("pool_type", "max", _GLOBAL)
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
     kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
@@ -157,7 +155,7 @@ def pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("UpSampling", ignored=["workspace"])
-def upsampling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def upsampling(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """By repeating pixels (`nearest`), of several inputs too, which get the size that the first one gets; or by a
     grouped transposed convolution with the weights that are the second input (`bilinear`)."""
     scale = positive(attrs.int("scale"), "scale")
@@ -187,7 +185,7 @@ def _nearest(b: Builder, x: Value, factor: int) -> Value:
     return b.resize(x, sizes=tuple(size * factor for size in x.shape[2:]), mode="nearest")
 
 
-def _by_convolution(b: Builder, inputs: list[Value], scale: int, filters: int) -> Value:
+def _by_convolution(b: Builder, inputs: Sequence[Value], scale: int, filters: int) -> Value:
     """Upsampling by a transposed convolution, as in MXNet's src/operator/nn/upsampling.cc."""
     if len(inputs) != 2 or inputs[0].shape[1] != filters:
         raise UnsupportedError(f"bilinear upsampling of {len(inputs)} inputs to num_filter={filters}")
@@ -201,7 +199,7 @@ _MODES = ("size", "odd_scale", "like", "to_even_down", "to_even_up", "to_odd_dow
 
 
 @rule("_contrib_BilinearResize2D", operands=(1, 2))
-def bilinear_resize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def bilinear_resize(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Linear between pixels, with any `mode` of saying what the new size is."""
     mode = attrs.choice("mode", "size", _MODES)
     corners = attrs.bool("align_corners", True)
@@ -239,9 +237,9 @@ def _times(size: int, scale: float) -> int:
 
 
 @rule("_contrib_AdaptiveAvgPooling2D", operands=1)
-def adaptive_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def adaptive_pooling(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Means over bins, as many as `output_size` says: one number stands for both sides."""
-    (x,), sizes = inputs, attrs.ints("output_size", ())
+    sizes = attrs.ints("output_size", ())
     if len(sizes) > 2:
         raise UnsupportedError(f"output_size={sizes}, expected two numbers")
     height, width = image_shape(x)[2:]
@@ -255,15 +253,14 @@ def adaptive_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 
 
 @rule("BilinearSampler", operands=2, ignored=["cudnn_off"])
-def bilinear_sampler(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def bilinear_sampler(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The image at the places of a grid, linear between pixels; 0 outside the image."""
     return b.bilinear_sample(*inputs)
 
 
 @rule("GridGenerator", operands=1)
-def grid_generator(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def grid_generator(b: Builder, attrs: Attrs, x: Value) -> Value:
     """From an affine map of the target's grid, or from the distance that each pixel moves (`warp`)."""
-    (x,) = inputs
     kind, target = attrs.choice("transform_type", None, ("affine", "warp")), attrs.ints("target_shape", (0, 0))
     if kind == "affine":
         return _affine_grid(b, x, target)
@@ -296,11 +293,10 @@ def _affine_grid(b: Builder, theta: Value, target: tuple[int, ...]) -> Value:
 
 
 @rule("SpatialTransformer", operands=2, ignored=["cudnn_off"])
-def spatial_transformer(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def spatial_transformer(b: Builder, attrs: Attrs, x: Value, theta: Value) -> Value:
     """The image at the places of an affine grid."""
     attrs.choice("transform_type", None, ("affine",))
     attrs.choice("sampler_type", None, ("bilinear",))
-    x, theta = inputs
     target = attrs.ints("target_shape", (0, 0))
     return b.bilinear_sample(x, _affine_grid(b, theta, target if any(target) else image_shape(x)[2:]))
 
@@ -337,9 +333,8 @@ def _centres(b: Builder, box: Columns, box_format: str) -> Columns:
 
 
 @rule("_contrib_box_nms", operands=1)
-def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def box_nms(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Any attributes. MXNet's second output, which rows were kept, is for its gradient: here there is none."""
-    (x,) = inputs
     if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected rows of boxes")
     rows, width = x.shape[-2:]
@@ -375,7 +370,7 @@ def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
 
 
 @rule("_contrib_box_iou", operands=2)
-def box_iou(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def box_iou(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The overlap of each box with each; 0 where they do not meet."""
     box_format = attrs.choice("format", "corner", BOX_FORMATS)
     if any(x.rank < 2 or x.shape[-1] != 4 for x in inputs):
@@ -402,9 +397,8 @@ def _area(b: Builder, box: Columns, box_format: str) -> Value:
 
 
 @rule("_contrib_box_decode", operands=2)
-def box_decode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def box_decode(b: Builder, attrs: Attrs, x: Value, anchors: Value) -> Value:
     """Offsets [N, B, 4] from anchors [1, B, 4] as corner boxes."""
-    x, anchors = inputs
     if x.rank != 3 or x.shape[2] != 4 or anchors.shape != (1, x.shape[1], 4):
         raise UnsupportedError(f"found {x.type} and {anchors.type}, expected [N, B, 4] and [1, B, 4]")
     scale = b.constant(np.array([attrs.float(f"std{i}", 1.0) for i in range(4)], np.float32))
@@ -419,12 +413,11 @@ def box_decode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("_contrib_MultiBoxDetection", operands=3, ignored=["background_id"])
-def multibox_detection(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def multibox_detection(b: Builder, attrs: Attrs, scores: Value, offsets: Value, anchors: Value) -> Value:
     """Class probabilities [N, C, A], offsets [N, 4 A] and anchors [1, A, 4] -> [N, A, 6]: class, score and corners.
 
     Class 0 is the background, whatever `background_id` says, as in MXNet (src/operator/contrib/multibox_detection.cc).
     """
-    scores, offsets, anchors = inputs
     if scores.rank != 3 or scores.shape[1] < 2:
         raise UnsupportedError(f"found {scores.type}, expected [N, C, A] with a class beside the background")
     batch, classes, count = scores.shape
@@ -454,9 +447,9 @@ def multibox_detection(b: Builder, inputs: list[Value], attrs: Attrs, node: Symb
 
 
 @rule("_contrib_MultiBoxPrior", operands=1)
-def multibox_prior(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def multibox_prior(b: Builder, attrs: Attrs, data: Value) -> Value:
     """A constant of the feature map's size. (src/operator/contrib/multibox_prior.cc)"""
-    height, width = image_shape(inputs[0])[2:]
+    height, width = image_shape(data)[2:]
     sizes, ratios = attrs.floats("sizes", (1.0,)), attrs.floats("ratios", (1.0,))
     steps, offsets = attrs.floats("steps", (-1.0, -1.0)), attrs.floats("offsets", (0.5, 0.5))
     if not sizes or not ratios or len(steps) != 2 or len(offsets) != 2:
@@ -486,12 +479,11 @@ def _regions(x: Value, rois: Value, attrs: Attrs) -> tuple[tuple[int, int], floa
 
 
 @rule("_contrib_ROIAlign", operands=2)
-def roi_align(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def roi_align(b: Builder, attrs: Attrs, x: Value, rois: Value) -> Value:
     """Means over the bins of each region, with any attributes: with `position_sensitive`, bins have their own channels.
 
     For a region of a negative image MXNet writes one 0 and leaves the rest as it was; here all is 0.
     """
-    x, rois = inputs
     (height, width), scale = _regions(x, rois, attrs)
     offset = 0.5 if attrs.bool("aligned", False) else 0.0
     found = b.roi_align(x, rois, sizes=(height, width), scale=scale, samples=attrs.int("sample_ratio", -1),
@@ -509,8 +501,7 @@ def roi_align(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("ROIPooling", operands=2)
-def roi_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def roi_pooling(b: Builder, attrs: Attrs, x: Value, rois: Value) -> Value:
     """Maxima over the bins of each region."""
-    x, rois = inputs
     sizes, scale = _regions(x, rois, attrs)
     return b.roi_max_pool(x, rois, sizes=sizes, scale=scale)

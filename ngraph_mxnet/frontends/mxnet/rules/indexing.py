@@ -16,7 +16,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     positive,
     rule,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, boolean, i64
 from ngraph_mxnet.ops.compositions import iota, reshaped, scalar
@@ -26,26 +25,23 @@ WHOLE = 1 << 24
 
 
 @moves("take", operands=2)
-def take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def take(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
     """clip and wrap. `raise` stays with MXNet, which checks the indices at every call."""
     mode = attrs.choice("mode", "clip", ("clip", "wrap"))
-    data, indices = inputs
     axis = normal_axis(attrs.int("axis", 0), data.rank)
     return b.gather(data, as_indices(b, indices), axis=axis, mode=mode)
 
 
 @moves("Embedding", operands=2, parameters=[1], typed_by=1,
        ignored=["input_dim", "output_dim", "sparse_grad", "dtype"])
-def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def embedding(b: Builder, attrs: Attrs, indices: Value, weight: Value) -> Value:
     """Rows of the weight."""
-    indices, weight = inputs
     return b.gather(weight, as_indices(b, indices), axis=0)
 
 
 @moves("batch_take", operands=2)
-def batch_take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def batch_take(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
     """The element of each row at the row's index."""
-    data, indices = inputs
     if data.rank != 2 or indices.size != data.shape[0]:
         raise UnsupportedError(f"found {data.type} and {indices.type}, expected a matrix and an index for each row")
     column = b.reshape(as_indices(b, indices), shape=(data.shape[0], 1))
@@ -53,9 +49,8 @@ def batch_take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @moves("pick", operands=2)
-def pick(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def pick(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
     """Along `axis` the element at each index; clip and wrap."""
-    data, indices = inputs
     if attrs.is_none("axis"):
         raise UnsupportedError("pick from the flat tensor (axis=None)")
     axis, keep = normal_axis(attrs.int("axis", -1), data.rank), attrs.bool("keepdims", False)
@@ -68,38 +63,36 @@ def pick(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @moves("gather_nd", operands=2)
-def gather_nd(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def gather_nd(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Slices at coordinates; negative ones count from the end. MXNet raises an error for those outside."""
     return b.gather_nd(inputs[0], as_indices(b, inputs[1]))
 
 
 @moves("scatter_nd", operands=2)
-def scatter_nd(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def scatter_nd(b: Builder, attrs: Attrs, updates: Value, indices: Value) -> Value:
     """Zeros of `shape` with the slices at coordinates replaced; of equal coordinates the last."""
-    updates, indices = inputs
     zeros = b.broadcast(scalar(b, 0, updates), shape=attrs.ints("shape"))
     return b.scatter_nd(zeros, as_indices(b, indices), updates)
 
 
 @moves("_contrib_index_copy", operands=3)
-def index_copy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def index_copy(b: Builder, attrs: Attrs, data: Value, indices: Value, rows: Value) -> Value:
     """The first input with its rows at the indices replaced."""
-    data, indices, rows = inputs
     return b.scatter_nd(data, b.reshape(as_indices(b, indices), shape=(1, *indices.shape)), rows)
 
 
 @rule("_contrib_index_array", operands=1, types=EXACT)
-def index_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def index_array(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The coordinates of each element, all or those of `axes`, as int64."""
-    shape = inputs[0].shape
+    shape = x.shape
     axes = [normal_axis(axis, len(shape)) for axis in attrs.ints("axes", tuple(range(len(shape))))]
     return b.constant(np.stack([np.indices(shape, dtype=np.int64)[axis] for axis in axes], axis=-1))
 
 
 @rule("one_hot", operands=1, types=EXACT)
-def one_hot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def one_hot(b: Builder, attrs: Attrs, indices: Value) -> Value:
     """`on_value` at each index of a new last axis, else `off_value`; nowhere for an index outside."""
-    (indices,), depth = inputs, positive(attrs.int("depth"), "depth")
+    depth = positive(attrs.int("depth"), "depth")
     element = attrs.element("dtype", "f32")
     if depth > WHOLE:
         raise UnsupportedError(f"depth={depth}, expected at most {WHOLE}")
@@ -127,9 +120,9 @@ def _shape_of_places(attrs: Attrs) -> Shape:
 
 
 @rule("_ravel_multi_index", operands=1, types=NUMBERS)
-def ravel_multi_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def ravel_multi_index(b: Builder, attrs: Attrs, coordinates: Value) -> Value:
     """The row-major position of each column of coordinates, in the coordinates' type."""
-    (coordinates,), shape = inputs, _shape_of_places(attrs)
+    shape = _shape_of_places(attrs)
     if coordinates.shape[0] != len(shape):
         raise UnsupportedError(f"{coordinates.type} has no row for each axis of shape={shape}")
     strides = np.cumprod([1, *shape[:0:-1]])[::-1].reshape(-1, *[1] * (coordinates.rank - 1))
@@ -139,9 +132,9 @@ def ravel_multi_index(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbo
 
 
 @rule("_unravel_index", operands=1, types=NUMBERS)
-def unravel_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def unravel_index(b: Builder, attrs: Attrs, places: Value) -> Value:
     """The coordinates of each row-major position, along a new first axis, in the positions' type."""
-    (places,), shape = inputs, _shape_of_places(attrs)
+    shape = _shape_of_places(attrs)
     rest, rows = places, []
     for size in shape[:0:-1]:
         divisor = scalar(b, size, places)
@@ -154,15 +147,15 @@ def unravel_index(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 
 @rule("shape_array", operands=1, types=EXACT)
-def shape_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def shape_array(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The input's shape as int64: a constant."""
-    return b.constant(np.array(inputs[0].shape, np.int64))
+    return b.constant(np.array(x.shape, np.int64))
 
 
 @rule("size_array", operands=1, types=EXACT)
-def size_array(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def size_array(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The input's number of elements as int64: a constant."""
-    return b.constant(np.array([inputs[0].size], np.int64))
+    return b.constant(np.array([x.size], np.int64))
 
 
 def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
@@ -173,9 +166,9 @@ def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
 
 
 @rule("topk", operands=1, types=EXACT)
-def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value | list[Value]:
+def topk(b: Builder, attrs: Attrs, data: Value) -> Value | list[Value]:
     """The `k` extremes along an axis, all when k < 1: values, positions, both, or 1 at their places (mask)."""
-    x, axis = _line(b, inputs[0], attrs)
+    x, axis = _line(b, data, attrs)
     kind = attrs.choice("ret_typ", "indices", ("indices", "value", "both", "mask"))
     element = attrs.element("dtype", "f32")
     size, count = x.shape[axis], attrs.int("k", 1)
@@ -185,7 +178,7 @@ def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     if kind == "indices":
         return b.convert(first, element=element)
     if kind == "mask":
-        return reshaped(b, _mask(b, x, first, axis), inputs[0].shape)
+        return reshaped(b, _mask(b, x, first, axis), data.shape)
     values = b.gather_elements(x, first, axis=axis)
     return values if kind == "value" else [values, b.convert(first, element=element)]
 
@@ -205,24 +198,24 @@ def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
 
 
 @rule("sort", operands=1, types=EXACT)
-def sort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sort(b: Builder, attrs: Attrs, data: Value) -> Value:
     """The elements in order along an axis."""
-    x, axis = _line(b, inputs[0], attrs)
+    x, axis = _line(b, data, attrs)
     return b.gather_elements(x, b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", True)), axis=axis)
 
 
 @rule("argsort", operands=1, types=EXACT)
-def argsort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def argsort(b: Builder, attrs: Attrs, data: Value) -> Value:
     """The positions of the elements in order along an axis."""
-    x, axis = _line(b, inputs[0], attrs)
+    x, axis = _line(b, data, attrs)
     places = b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", True))
     return b.convert(places, element=attrs.element("dtype", "f32"))
 
 
 @rule("_np_cumsum", operands=1, types=EXACT)
-def cumsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def cumsum(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Sums up to each element along an axis; without one, of the flat tensor. Those of bool are int64."""
-    (x,), axis = inputs, attrs.int("axis", None)
+    axis = attrs.int("axis", None)
     own = x.element
     x = as_type(b, x, attrs.element("dtype", i64 if own is boolean else own))
     if axis is None:

@@ -10,14 +10,13 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.creation import triangle
 from ngraph_mxnet.frontends.mxnet.rules.registry import bias_of, image_shape, normal_axis, per_axis, positive, rule
 from ngraph_mxnet.frontends.mxnet.rules.shapes import moved_axes
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
 from ngraph_mxnet.ops.compositions import along_axis, deformable_convolution, reshaped, transposed_convolution
 
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
-def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def fully_connected(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """x W^T + bias. `flatten`: all axes but 0 are one; else the product is over the last, of any rank."""
     bias = bias_of(inputs, attrs.bool("no_bias", False))
     return dense(b, inputs[0], inputs[1], bias, attrs)
@@ -48,12 +47,11 @@ def contraction(b: Builder, left: Value, right: Value, inner: int) -> Value:
 
 
 @rule("dot", operands=2, ignored=["forward_stype"])
-def dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def dot(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """The sum of products over the last axis of the left and the first of the right, of any rank.
 
     If transposed, it is the first axis of the left, and the last of the right. Two vectors give shape (1,).
     """
-    left, right = inputs
     transpose_a = attrs.bool("transpose_a", False) and left.rank > 1
     transpose_b = attrs.bool("transpose_b", False) and right.rank > 1
     a_free = left.shape[1:] if transpose_a else left.shape[:-1]
@@ -68,9 +66,8 @@ def dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Valu
 
 
 @rule("batch_dot", operands=2, ignored=["forward_stype"])
-def batch_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def batch_dot(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """A matrix product for each entry of the leading axes, which agree."""
-    left, right = inputs
     if left.shape[:-2] != right.shape[:-2]:
         raise UnsupportedError(f"leading axes differ: {left.type} and {right.type}")
     return b.matmul(left, right, transpose_a=attrs.bool("transpose_a", False),
@@ -78,9 +75,8 @@ def batch_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("_npi_matmul", operands=2)
-def matmul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def matmul(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """NumPy's: leading axes broadcast, a vector is a row at the left and a column at the right."""
-    left, right = inputs
     a = left if left.rank > 1 else b.reshape(left, shape=(1, left.size))
     c = right if right.rank > 1 else b.reshape(right, shape=(right.size, 1))
     out = b.matmul(a, c)
@@ -93,9 +89,8 @@ def matmul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 
 @rule("_np_dot", operands=2)
-def np_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_dot(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """The sum of products over the last axis of the left and the last but one of the right; a single number scales."""
-    left, right = inputs
     if not left.shape or not right.shape:
         return left * right
     meets = max(right.rank - 2, 0)
@@ -116,15 +111,14 @@ def tensor_product(b: Builder, left: Value, right: Value, left_axes: Sequence[in
 
 
 @rule("_npi_tensordot", operands=2)
-def tensordot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def tensordot(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The sum of products over pairs of axes."""
     return tensor_product(b, inputs[0], inputs[1], attrs.ints("a_axes_summed"), attrs.ints("b_axes_summed"))
 
 
 @rule("_npi_tensordot_int_axes", operands=2)
-def tensordot_by_number(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def tensordot_by_number(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """The sum of products over the last `axes` axes of the left and the first ones of the right."""
-    left, right = inputs
     count = attrs.int("axes")
     if not 0 <= count <= min(left.rank, right.rank):
         raise UnsupportedError(f"axes={count} of {left.type} and {right.type}")
@@ -140,7 +134,7 @@ IGNORED = ("workspace", "cudnn_tune", "cudnn_off")
 
 
 @rule("Convolution", "Convolution_v1", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
-def convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def convolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """One to three spatial axes, channels first, with strides, dilation, symmetric padding, groups and bias.
 
     Channels last: MXNet itself raises on a CPU.
@@ -168,7 +162,7 @@ def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
 
 
 @rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
-def deconvolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def deconvolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The transpose of a convolution over one to three spatial axes, with all parameters.
 
     Channels last: MXNet itself raises on a CPU.
@@ -220,7 +214,7 @@ def _padding(attrs: Attrs, sizes: Ints, stride: Ints, reach: Ints) -> tuple[Ints
 
 @rule("_contrib_ModulatedDeformableConvolution", operands=(4, 5), parameters=[3, 4],
       ignored=["workspace", "im2col_step"])
-def modulated_deformable_convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def modulated_deformable_convolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """See `compositions.deformable`."""
     x, offset, mask, weight = inputs[:4]
     channels = image_shape(x)[1]
@@ -241,7 +235,7 @@ def _scaled(b: Builder, x: Value, factor: float) -> Value:
     return x if factor == 1 else x * factor
 
 
-def _product(b: Builder, inputs: list[Value], attrs: Attrs) -> tuple[Value, int]:
+def _product(b: Builder, inputs: Sequence[Value], attrs: Attrs) -> tuple[Value, int]:
     """alpha op(A) op(B), whose rows are in `axis` (moved to the last but one), and that axis."""
     rank = inputs[0].rank
     if rank < 2 or any(x.rank != rank for x in inputs):
@@ -266,13 +260,13 @@ def _rows_back(b: Builder, x: Value, axis: int) -> Value:
 
 
 @rule("_linalg_gemm2", operands=2)
-def gemm2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def gemm2(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B)."""
     return _rows_back(b, *_product(b, inputs, attrs))
 
 
 @rule("_linalg_gemm", operands=3)
-def gemm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def gemm(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B) + beta C."""
     out, axis = _product(b, inputs, attrs)
     addend = _scaled(b, _rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
@@ -282,17 +276,16 @@ def gemm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @rule("_linalg_syrk", operands=1)
-def syrk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def syrk(b: Builder, attrs: Attrs, x: Value) -> Value:
     """alpha A A^T, or alpha A^T A."""
-    (x,), transpose = inputs, attrs.bool("transpose", False)
+    transpose = attrs.bool("transpose", False)
     out = b.matmul(x, x, transpose_a=transpose, transpose_b=not transpose)
     return _scaled(b, out, attrs.float("alpha", 1.0))
 
 
 @rule("_linalg_trmm", operands=2)
-def trmm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def trmm(b: Builder, attrs: Attrs, a: Value, x: Value) -> Value:
     """alpha op(A) B, or alpha B op(A), of A's lower or upper triangle."""
-    a, x = inputs
     if a.rank < 2 or a.shape[:-2] != x.shape[:-2]:
         raise UnsupportedError(f"leading axes differ: {a.type} and {x.type}")
     a = triangle(b, a, 0, lower=attrs.bool("lower", True))
@@ -305,7 +298,7 @@ def trmm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @rule("khatri_rao", operands=(1, 1 << 20), ignored=["num_args"])
-def khatri_rao(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def khatri_rao(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The Kronecker products of the columns of matrices."""
     out = inputs[0]
     for x in inputs[1:]:
@@ -318,7 +311,7 @@ def khatri_rao(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("_npi_einsum", ignored=["num_args", "optimize"], operands=(1, 1 << 20))
-def einsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def einsum(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """From left to right, two operands at a time. Stay with MXNet: an axis named twice in one operand, and `...`."""
     subscripts = attrs.text("subscripts").replace(" ", "")
     if "." in subscripts:

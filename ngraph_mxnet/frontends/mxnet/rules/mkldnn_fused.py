@@ -6,6 +6,7 @@ Each carries the graph that it was made of. One in float32 is lowered as that gr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -24,7 +25,7 @@ from ngraph_mxnet.frontends.mxnet.rules.quantization import (
     product_range,
     scale,
 )
-from ngraph_mxnet.frontends.mxnet.rules.registry import find_rule, rule
+from ngraph_mxnet.frontends.mxnet.rules.registry import Call, find_rule, rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
@@ -38,34 +39,30 @@ _LARGEST_BIAS = REACH_I32 / 2
 """Beyond, MKL-DNN's sums would overflow, and MXNet makes the scale smaller."""
 
 
-def _with_attrs(node: SymbolNode) -> Attrs:
-    return Attrs(node.attrs, node.origin)
-
-
 def _check_read(attrs: Attrs) -> None:
     if attrs.unread():
         raise UnsupportedError("no support for " + ", ".join(f"{k}={v}" for k, v in attrs.unread().items()))
 
 
-def _as_graph(b: Builder, graph: SymbolGraph, inputs: list[Value]) -> Outputs:
+def _as_graph(b: Builder, graph: SymbolGraph, inputs: Sequence[Value]) -> Outputs:
     """The graph's results for these inputs, all in float32."""
     values: dict[Edge, Value] = {Edge(at, 0): x for at, x in zip(graph.arg_nodes, inputs, strict=True)}
     for node in graph.operators():
         found = find_rule(node.op)
         if found is None:
             raise UnsupportedError(f"no rule for the MXNet operator {node.op} in it")
-        attrs = _with_attrs(node)
+        attrs = Call(node)
         attrs.ignore(*found.ignored)
-        result = found.lower(b, [values[edge] for edge in node.inputs], attrs, node)
+        result = found.lower(b, attrs, *(values[edge] for edge in node.inputs))
         _check_read(attrs)
         outputs = [result] if isinstance(result, Value) else result
         values.update((Edge(node.index, position), value) for position, value in enumerate(outputs))
     return [values[head] for head in graph.heads]
 
 
-def _unquantized(b: Builder, inputs: list[Value], node: SymbolNode) -> Outputs | None:
+def _unquantized(b: Builder, inputs: Sequence[Value], node: SymbolNode) -> Outputs | None:
     """The results of a node that is not quantised."""
-    if _with_attrs(node).bool("quantized", False):
+    if Call(node).bool("quantized", False):
         return None
     if any(x.element is not f32 for x in inputs):
         raise UnsupportedError("its inputs are not all float32")
@@ -90,13 +87,13 @@ def _read_body(node: SymbolNode, product: str) -> _Body:
     rest: list[SymbolNode] = []
     for inner in node.body().operators():
         if canonical(inner.op) == product and found is None:
-            found = _Body(_with_attrs(inner))
+            found = _Body(Call(inner))
         else:
             rest.append(inner)
     if found is None:
         raise UnsupportedError(f"its graph has no {product}")
     for inner in rest:
-        op, attrs = canonical(inner.op), _with_attrs(inner)
+        op, attrs = canonical(inner.op), Call(inner)
         if op == "BatchNorm" and found.batch_norm is None and not found.kinds:
             found.batch_norm = attrs
         elif op in ("Activation", "LeakyReLU", "clip"):
@@ -133,16 +130,16 @@ def _unsigned(body: _Body, position: int) -> bool:
 
 
 @rule("_sg_mkldnn_conv", operands=(2, 12), parameters=[1, 2, 3, 4, 5, 6], types=QUANTIZED, ignored=_FLAGS)
-def fused_convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def fused_convolution(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
     """With batch norm, an activation (ReLU, leaky ReLU, a clip from 0), a sum and ReLU; quantised or in float32.
 
     Quantised, the node quantises its float32 weight: a scale for each channel where its result is calibrated.
     """
-    plain = _unquantized(b, inputs, node)
+    plain = _unquantized(b, inputs, attrs.node)
     known = calibration(attrs)
     if plain is not None:
         return plain
-    body = _read_body(node, "Convolution")
+    body = _read_body(attrs.node, "Convolution")
     no_bias = body.product.bool("no_bias", False)
     with_sum = attrs.bool("with_sum", False)
     expected = 4 + (not no_bias) + 4 * (body.batch_norm is not None) + 3 * with_sum
@@ -249,18 +246,18 @@ def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> 
 
 
 @rule("_sg_mkldnn_fully_connected", operands=(2, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED, ignored=_FLAGS)
-def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def fused_product(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
     """With an activation; quantised, its result is in 8 bits where it is calibrated, or float32, else in 32 bits.
 
     With `channel_wise_quantize` the node quantises its float32 weight, with a scale for each row.
     """
-    plain = _unquantized(b, inputs, node)
+    plain = _unquantized(b, inputs, attrs.node)
     known, real = calibration(attrs), attrs.bool("enable_float_output", False)
     by_row = attrs.bool("channel_wise_quantize", False)
     if plain is not None:
         return plain
-    inner = [n for n in node.body().operators() if canonical(n.op) != "FullyConnected"]
-    product = next((_with_attrs(n) for n in node.body().operators() if canonical(n.op) == "FullyConnected"), None)
+    inner = [n for n in attrs.node.body().operators() if canonical(n.op) != "FullyConnected"]
+    product = next((Call(n) for n in attrs.node.body().operators() if canonical(n.op) == "FullyConnected"), None)
     if product is None:
         raise UnsupportedError("its graph has no FullyConnected")
     count = 2 if product.bool("no_bias", False) else 3
@@ -313,9 +310,9 @@ def _behind(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
         found = find_rule(node.op)
         if found is None or len(node.inputs) != 1:
             raise UnsupportedError(f"{node.op} behind a quantised product")
-        attrs = _with_attrs(node)
+        attrs = Call(node)
         attrs.ignore(*found.ignored)
-        x = cast(Value, found.lower(b, [x], attrs, node))
+        x = cast(Value, found.lower(b, attrs, x))
         _check_read(attrs)
     return x
 
@@ -334,7 +331,7 @@ def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
 
 
 def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, weight_size: Value,
-              bounds: list[Value]) -> tuple[Value, Value | None, Value]:
+              bounds: Sequence[Value]) -> tuple[Value, Value | None, Value]:
     """The int8 weight, the bias at the scale of the sums, and the weight's scale.
 
     Where the bias would overflow, all of them get a smaller scale.

@@ -25,7 +25,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     rule,
     within_length,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
 from ngraph_mxnet.ops.compositions import along_axis, iota, scalar
@@ -39,16 +38,11 @@ Outputs = list[Value]
 
 @rule("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", operands=5, parameters=[1, 2, 3, 4],
       ignored=_IGNORED)
-def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value) -> Outputs:
     """With the moving statistics; `fix_gamma` makes gamma 1; any channel axis. Rank 2 and up.
 
     The statistics of `output_mean_var` are the moving mean and 1 / sqrt(moving variance + eps).
     """
-    return _batch_norm(b, inputs, attrs)
-
-
-def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs) -> Outputs:
-    x, gamma, beta, mean, variance = inputs
     if attrs.bool("fix_gamma", True):
         gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
     axis, epsilon = normal_axis(attrs.int("axis", 1), x.rank), attrs.float("eps", 1e-3)
@@ -65,14 +59,14 @@ def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs) -> Outputs:
 
 
 @rule("_contrib_BatchNormWithReLU", operands=5, parameters=[1, 2, 3, 4], ignored=_IGNORED)
-def batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def batch_norm_relu(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """BatchNorm, then ReLU."""
-    normal, *statistics = _batch_norm(b, inputs, attrs)
+    normal, *statistics = batch_norm(b, attrs, *inputs)
     return [b.relu(normal), *statistics]
 
 
 @rule("LayerNorm", operands=3, parameters=[1, 2])
-def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def layer_norm(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
     x, epsilon = inputs[0], attrs.float("eps", 1e-5)
     axis = normal_axis(attrs.int("axis", -1), x.rank)
@@ -94,9 +88,8 @@ def _standardize(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) ->
 
 
 @rule("InstanceNorm", operands=3, parameters=[1, 2])
-def instance_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def instance_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value) -> Value:
     """Over the spatial axes of each channel, of which there is one at least."""
-    x, gamma, beta = inputs
     rank = x.rank
     if rank < 3:
         raise UnsupportedError(f"found {x.type}, expected rank 3 or more")
@@ -105,12 +98,11 @@ def instance_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 
 @rule("GroupNorm", operands=3, parameters=[1, 2])
-def group_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def group_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value) -> Outputs:
     """Over each group of channels and all spatial axes; gamma and beta are one for each group.
 
     `output_mean_var` gives the mean and sqrt(variance + eps), one for each image and group.
     """
-    x, gamma, beta = inputs
     groups = attrs.int("num_groups", 1)
     if gamma.shape != (groups,) or x.shape[1] % groups:
         raise UnsupportedError(f"gamma {gamma.type} is not one for each of {groups} groups of {x.type}")
@@ -124,9 +116,8 @@ def group_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("LRN", operands=1)
-def lrn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def lrn(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Across the channels of images; `nsize` is odd."""
-    (x,) = inputs
     image_shape(x)
     size, alpha, beta, bias = attrs.int("nsize"), attrs.float("alpha", 1e-4), attrs.float("beta", 0.75), attrs.float(
         "knorm", 2.0)
@@ -136,10 +127,10 @@ def lrn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Valu
 
 
 @rule("Dropout", operands=1, types=FLOATS, ignored=["p", "axes", "cudnn_off"])
-def dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def dropout(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The identity at inference; `mode=always` drops then too and stays with MXNet."""
     attrs.choice("mode", "training", ("training",))
-    return inputs[0]
+    return x
 
 
 def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
@@ -153,7 +144,7 @@ def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
 
 
 def _softmax(op: str, *, negated: bool = False) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
         """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
         x = inputs[0]
         axis, temperature = normal_axis(attrs.int("axis", -1), x.rank), attrs.float("temperature", 1.0)
@@ -178,21 +169,20 @@ add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2), types=NU
 
 
 @rule("SoftmaxActivation", operands=1, types=FLOATS)
-def softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def softmax_activation(b: Builder, attrs: Attrs, x: Value) -> Value:
     """mode=channel: over axis 1; mode=instance: over the last axis, whatever MXNet's text says."""
     mode = attrs.choice("mode", "instance", ("instance", "channel"))
-    return over_axis(b, "softmax", inputs[0], 1 if mode == "channel" else -1)
+    return over_axis(b, "softmax", x, 1 if mode == "channel" else -1)
 
 
 @rule("SoftmaxOutput", operands=(1, 2), types=FLOATS,
       ignored=["grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad", "smooth_alpha"])
-def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def softmax_output(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """multi_output: over axis 1; preserve_shape: over the last axis; without either, of rank 2 only.
 
     Without either, MXNet's documentation says that all axes but 0 count as one, and its oneDNN kernel takes the last
     axis: what is of another rank stays with MXNet.
     """
-    x = inputs[0]
     preserve = attrs.bool("preserve_shape", False)
     if attrs.bool("multi_output", False):
         return over_axis(b, "softmax", x, 1)
@@ -202,23 +192,22 @@ def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 
 @rule("LogisticRegressionOutput", operands=(1, 2), types=FLOATS, ignored=["grad_scale"])
-def logistic_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def logistic_output(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The sigmoid of the data."""
-    return b.sigmoid(inputs[0])
+    return b.sigmoid(x)
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", "MakeLoss", "make_loss", operands=(1, 2),
       types=MOVED, ignored=["grad_scale", "margin", "regularization_coefficient", "use_linear", "valid_thresh",
                             "normalization"])
-def data_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def data_output(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The data."""
-    return inputs[0]
+    return x
 
 
 @rule("softmax_cross_entropy", operands=2, types=FLOATS)
-def softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def softmax_cross_entropy(b: Builder, attrs: Attrs, x: Value, label: Value) -> Value:
     """The sum over rows of -log(softmax(row)[label]), the probability at least 1e-8, in shape (1,)."""
-    x, label = inputs
     if x.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
     places = iota(b, x.shape[1], 0, 1, x.element.name)
@@ -233,9 +222,8 @@ Log = Callable[..., Value]
 
 
 def _density(log: Log) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, sample: Value, *parameters: Value) -> Value:
         """Samples have the shape of the parameters, and axes behind it for several samples of each."""
-        sample, *parameters = inputs
         shape = parameters[0].shape
         if sample.shape[: len(shape)] != shape or any(value.shape != shape for value in parameters):
             raise UnsupportedError(f"found samples {sample.type} and parameters "
@@ -303,9 +291,8 @@ for _name, _log, _operands in (
 
 
 @rule("_random_pdf_dirichlet", operands=2)
-def dirichlet(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def dirichlet(b: Builder, attrs: Attrs, sample: Value, alpha: Value) -> Value:
     """Samples [*D, ..., K] and concentrations [*D, K] -> [*D, ...]."""
-    sample, alpha = inputs
     lead, last = alpha.shape[:-1], alpha.shape[-1:]
     if sample.shape[: len(lead)] != lead or sample.shape[-1:] != last or sample.rank < 2:
         raise UnsupportedError(f"found samples {sample.type} and concentrations {alpha.type}")
@@ -318,9 +305,8 @@ def dirichlet(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("sgd_update", operands=2, types=FLOATS, ignored=["lazy_update"])
-def sgd_update(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sgd_update(b: Builder, attrs: Attrs, weight: Value, gradient: Value) -> Value:
     """weight - lr (clip(rescale_grad gradient) + wd weight), clipped where `clip_gradient` is not negative."""
-    weight, gradient = inputs
     bound = attrs.float("clip_gradient", -1.0)
     step = gradient * attrs.float("rescale_grad", 1.0)
     if bound >= 0:

@@ -8,6 +8,7 @@ integers, the last bit of a scale decides which one it becomes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -17,7 +18,6 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.images import quantized_pooled
 from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense, with_bias
 from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, Types, as_indices, image_shape, normal_axis, rule
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
 from ngraph_mxnet.ops.compositions import along_axis, reshaped, rounded, widened
@@ -101,9 +101,9 @@ def _is(x: Value, *elements: ElementType) -> None:
 
 
 @rule("_contrib_quantize_v2", operands=1, types=QUANTIZED)
-def quantize_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def quantize_v2(b: Builder, attrs: Attrs, x: Value) -> Outputs:
     """By the calibrated range, else by that of the data; 8-bit data pass through."""
-    (x,), known = inputs, calibration(attrs)
+    known = calibration(attrs)
     element = out_element(attrs, "int8", known)
     if x.element is not f32:
         _is(x, element)
@@ -117,9 +117,8 @@ def quantize_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 
 
 @rule("_contrib_quantize", operands=3, parameters=[1, 2], types=QUANTIZED)
-def quantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def quantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value) -> Outputs:
     """By the range of the second and third input."""
-    x, least, greatest = inputs
     _is(x, f32)
     element = u8 if attrs.choice("out_type", "uint8", ("int8", "uint8")) == "uint8" else i8
     size = magnitude(b, least, greatest)
@@ -129,18 +128,16 @@ def quantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) ->
 
 
 @rule("_contrib_dequantize", operands=3, types=QUANTIZED)
-def dequantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def dequantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value) -> Value:
     """To float32."""
-    x, least, greatest = inputs
     attrs.choice("out_type", "float32", ("float32",))
     _is(x, i8, u8)
     return widened(b, x) * (magnitude(b, least, greatest) / number(b, REACH[x.element.name]))
 
 
 @rule("_contrib_requantize", operands=3, types=QUANTIZED)
-def requantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def requantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value) -> Outputs:
     """32-bit numbers to 8 bits: by the calibrated range, else by the largest number there is."""
-    x, least, greatest = inputs
     _is(x, i32)
     known = calibration(attrs)
     element = out_element(attrs, "int8", known)
@@ -160,7 +157,7 @@ def requantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("_contrib_quantized_act", operands=3, types=QUANTIZED)
-def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def activation(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """`relu` of int8. That of uint8 stays with MXNet, which takes the bits for int8."""
     attrs.choice("act_type", None, ("relu",))
     _is(inputs[0], i8)
@@ -169,18 +166,16 @@ def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("_contrib_quantized_flatten", operands=3, types=QUANTIZED)
-def flatten(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def flatten(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
     """All axes but the first become one."""
-    x, *ranges = inputs
     _is(x, i8, u8)
     flat = reshaped(b, x, (x.shape[0], prod(x.shape[1:])))
     return [flat if flat is not x else b.identity(x), *(b.identity(end) for end in ranges)]
 
 
 @rule("_contrib_quantized_pooling", operands=3, types=QUANTIZED, ignored=["cudnn_off"])
-def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def pooling(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
     """max and avg over two axes, channels first; means are rounded, halves to even."""
-    x, *ranges = inputs
     _is(x, i8, u8)
     image_shape(x)
     data = quantized_pooled(b, widened(b, x), attrs)
@@ -189,9 +184,8 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 @rule("_contrib_quantized_embedding", operands=4, parameters=[1, 2, 3], types=EXACT,
       ignored=["input_dim", "output_dim", "sparse_grad", "dtype"])
-def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def embedding(b: Builder, attrs: Attrs, indices: Value, weight: Value, *ranges: Value) -> Outputs:
     """Rows of a weight in int8."""
-    indices, weight, *ranges = inputs
     _is(weight, i8)
     return [b.gather(weight, as_indices(b, indices), axis=0), *(b.identity(end) for end in ranges)]
 
@@ -200,7 +194,7 @@ def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 
 @rule("_contrib_quantized_concat", operands=(3, 1 << 20), types=QUANTIZED, ignored=["num_args"])
-def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """Along `dim`, each rescaled to a range that holds 0 and all their ranges; int8 if one input is int8."""
     count = len(inputs) // 3
     if len(inputs) % 3:
@@ -223,13 +217,12 @@ def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> O
 
 
 @rule("_contrib_quantized_elemwise_add", operands=6, types=QUANTIZED)
-def elemwise_add(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def elemwise_add(b: Builder, attrs: Attrs, left: Value, right: Value, *bounds: Value) -> Outputs:
     """With a calibrated range in 8 bits, else in 32.
 
     Where one is int8 and one uint8, MXNet first makes int8 of the unsigned one, at the result's scale, and saturates it
     there.
     """
-    left, right, *bounds = inputs
     for x in (left, right):
         _is(x, i8, u8)
     sizes = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:])
@@ -255,9 +248,9 @@ def elemwise_add(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 
 @rule("_contrib_quantized_batch_norm", operands=7, parameters=[1, 2, 3, 4], types=QUANTIZED,
       ignored=["fix_gamma", "momentum", "use_global_stats", "output_mean_var", "cudnn_off"])
-def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value,
+               least: Value, greatest: Value) -> Outputs:
     """Calibrated only, to int8; channels on axis 1. gamma counts whatever `fix_gamma` says."""
-    x, gamma, beta, mean, variance, least, greatest = inputs
     known = calibration(attrs)
     if known is None:
         raise UnsupportedError("it is not calibrated, and MXNet raises")
@@ -277,9 +270,8 @@ def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("_contrib_quantized_elemwise_mul", operands=6, types=QUANTIZED)
-def elemwise_mul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def elemwise_mul(b: Builder, attrs: Attrs, left: Value, right: Value, *bounds: Value) -> Outputs:
     """Multiplies int8: in 8 bits by the calibrated range, fractions cut off; else in 32 bits or, if asked, float32."""
-    left, right, *bounds = inputs
     _is(left, i8)
     _is(right, i8)
     if left.shape != right.shape:
@@ -303,7 +295,7 @@ def as_i32(b: Builder, whole: Value) -> Value:
     return b.convert(b.convert(whole, element=i32), element=f32)
 
 
-def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | None, list[Value]]:
+def _operands(inputs: Sequence[Value], attrs: Attrs) -> tuple[Value, Value, Value | None, Sequence[Value]]:
     """Data, weight, bias if there is one, and the ranges of each."""
     count = 2 if attrs.bool("no_bias", False) else 3
     if len(inputs) != 3 * count:
@@ -315,7 +307,7 @@ def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | 
 
 
 @rule("_contrib_quantized_conv", operands=(6, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED, ignored=IGNORED)
-def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def quantized_conv(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """Convolves uint8, in 32 bits. MXNet adds the bias as it is, in any range, and tells the range for int8 data."""
     x, weight, bias, bounds = _operands(inputs, attrs)
     if x.element is not u8:
@@ -327,7 +319,7 @@ def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 
 @rule("_contrib_quantized_fully_connected", operands=(6, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED)
-def quantized_fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
+def quantized_fully_connected(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """A product of uint8 or int8, in 32 bits; the bias is rescaled to the product's scale, and cut off to integers."""
     x, weight, bias, bounds = _operands(inputs, attrs)
     element = x.element

@@ -6,7 +6,7 @@ Bodies of loops are repeated in the graph; of a choice both sides are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -28,6 +28,7 @@ from ngraph_mxnet.frontends.mxnet.rules.indexing import WHOLE
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
     EXACT,
     LOGIC,
+    Call,
     as_indices,
     lower_operators,
     moves,
@@ -48,23 +49,24 @@ _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
 
 
 @rule("_rnn_param_concat", operands=(1, 1 << 20), parameters=range(1 << 10), ignored=["num_args"])
-def rnn_param_concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def rnn_param_concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The parts of RNN's parameter vector, one after the other."""
     return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
 
 
 @rule("RNN", operands=(3, 5), parameters=[1],
       ignored=["p", "lstm_state_clip_min", "lstm_state_clip_max", "lstm_state_clip_nan"])
-def rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def rnn(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Layers and directions one after the other: the inputs of all steps in one product, then step by step.
 
     `p` is nothing at inference. MXNet takes `use_sequence_length` and `lstm_state_clip_*` everywhere, and applies them
     on GPUs only: on a CPU every sequence has all steps, and no state is clipped.
     """
-    return recurrent_layers(b, inputs, attrs, lambda x: x)
+    return recurrent_layers(b, attrs, inputs, lambda x: x)
 
 
-def recurrent_layers(b: Builder, inputs: list[Value], attrs: Attrs, between: Callable[[Value], Value]) -> list[Value]:
+def recurrent_layers(b: Builder, attrs: Attrs, inputs: Sequence[Value],
+                     between: Callable[[Value], Value]) -> list[Value]:
     """RNN, with `between` of what a layer gives to the next one."""
     cell = _CELLS[attrs.choice("mode", "", _CELLS)]
     projection = attrs.int("projection_size", None)
@@ -170,45 +172,44 @@ def _head_count(attrs: Attrs) -> int:
 
 
 @rule("_contrib_interleaved_matmul_selfatt_qk", operands=1)
-def selfatt_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def selfatt_qk(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Scores of queries and keys out of a projection of three parts, scaled."""
     heads = _head_count(attrs)
-    return _scores(b, *(_heads(b, inputs[0], heads, 3, part) for part in (0, 1)))
+    return _scores(b, *(_heads(b, x, heads, 3, part) for part in (0, 1)))
 
 
 @rule("_contrib_interleaved_matmul_selfatt_valatt", operands=2)
-def selfatt_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def selfatt_valatt(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Attention weights by the values out of a projection of three parts."""
     heads = _head_count(attrs)
     return _joined(b, inputs[1], _heads(b, inputs[0], heads, 3, 2), heads)
 
 
 @rule("_contrib_interleaved_matmul_encdec_qk", operands=2)
-def encdec_qk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def encdec_qk(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Scores of queries, and of keys out of a projection of two parts, scaled."""
     heads = _head_count(attrs)
     return _scores(b, _heads(b, inputs[0], heads, 1, 0), _heads(b, inputs[1], heads, 2, 0))
 
 
 @rule("_contrib_interleaved_matmul_encdec_valatt", operands=2)
-def encdec_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def encdec_valatt(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Attention weights by the values out of a projection of two parts."""
     heads = _head_count(attrs)
     return _joined(b, inputs[1], _heads(b, inputs[0], heads, 2, 1), heads)
 
 
 @rule("_contrib_div_sqrt_dim", operands=1)
-def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def div_sqrt_dim(b: Builder, attrs: Attrs, x: Value) -> Value:
     """x over the square root of its last axis' size."""
-    (x,) = inputs
     return x / math.sqrt(x.shape[-1])
 
 
 @rule("_contrib_arange_like", operands=1, ignored=["ctx"])
-def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def arange_like(b: Builder, attrs: Attrs, x: Value) -> Value:
     """start + step * (i // repeat), as long as an axis of the input, or of its shape; a constant where the size is
     known."""
-    (x,), axis = inputs, attrs.int("axis", None)
+    axis = attrs.int("axis", None)
     shape = x.shape if axis is None else (x.shape[normal_axis(axis, x.rank)],)
     dtype, repeat = x.element.numpy, positive(attrs.int("repeat", 1), "repeat")
     start, step = dtype.type(attrs.float("start", 0.0)), dtype.type(attrs.float("step", 1.0))
@@ -219,7 +220,7 @@ def arange_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     return b.constant((start + places * step).astype(dtype).reshape(shape))
 
 
-def _read(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
+def _read(inputs: Sequence[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
     """The data, the length of each sequence or None, and the axis of time."""
     data, axis = inputs[0], attrs.int("axis", 0)
     if axis not in (0, 1) or data.rank < 2:
@@ -243,7 +244,7 @@ def _times(b: Builder, steps: int) -> Value:
 
 
 @rule("SequenceMask", operands=(1, 2), types=LOGIC)
-def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sequence_mask(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """`value` behind the end of each sequence."""
     data, lengths, axis = _read(inputs, attrs)
     value = attrs.float("value", 0.0)
@@ -257,7 +258,7 @@ def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 
 @moves("SequenceLast", operands=(1, 2))
-def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sequence_last(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The last element of each sequence; none may be empty."""
     data, lengths, axis = _read(inputs, attrs)
     shape = (*data.shape[:axis], *data.shape[axis + 1:])
@@ -268,7 +269,7 @@ def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 
 @moves("SequenceReverse", operands=(1, 2))
-def sequence_reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def sequence_reverse(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Each sequence backwards, what is behind its end as it is."""
     data, lengths, axis = _read(inputs, attrs)
     if axis:
@@ -305,9 +306,9 @@ trips they are together; an operator comes to three or so."""
 
 
 @rule(FOREACH, types=EXACT, ignored=["num_args"])
-def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def foreach(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     """The body for each place along the first axis of its data; in all at most 10000 operators."""
-    loop = Foreach.of(node, attrs)
+    loop = Foreach.of(attrs.node, attrs)
     lengths = {int(value.shape[0]) for value in inputs[:loop.data]}
     if len(lengths) > 1:
         raise UnsupportedError(f"the arrays that it goes over have {sorted(lengths)} places")
@@ -315,7 +316,7 @@ def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     count = trips * operators_in(graph)
     if count > MOST_OPERATORS:
         raise UnsupportedError(f"its {trips} trips apply {count} operators; at most {MOST_OPERATORS} are compiled")
-    state, captured = inputs[loop.data:loop.data + loop.states], inputs[loop.data + loop.states:]
+    state, captured = [*inputs[loop.data:loop.data + loop.states]], inputs[loop.data + loop.states:]
     begin = len(b.graph.nodes)
     rows: list[list[Value]] = [[] for _ in range(loop.outputs)]
     for trip in range(trips):
@@ -344,21 +345,21 @@ def _check_states(before: list[Value], after: list[Value]) -> None:
 
 
 @rule(WHILE, types=EXACT, ignored=["num_args"])
-def while_loop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def while_loop(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     """All `max_iterations`, if together they compute little; where the condition no longer holds, variables stay as
     they are. Rows behind are 0, where MXNet leaves what was in the memory."""
-    While.of(node, attrs)
-    return _selected(b, inputs, node, "all its trips")
+    While.of(attrs.node, attrs)
+    return _selected(b, inputs, attrs.node, "all its trips")
 
 
 @rule(COND, types=EXACT, ignored=["num_args"])
-def cond(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def cond(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     """Both sides and a selection, if both together compute little."""
-    Cond.of(node, attrs)
-    return _selected(b, inputs, node, "both its sides")
+    Cond.of(attrs.node, attrs)
+    return _selected(b, inputs, attrs.node, "both its sides")
 
 
-def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> list[Value]:
+def _selected(b: Builder, inputs: Sequence[Value], node: SymbolNode, what: str) -> list[Value]:
     begin = len(b.graph.nodes)
     results = _lowered(b, expansion(node), inputs, Halves(), MOST_NODES)
     total = sum((node_cost(each) for each in b.graph.nodes[begin:]), Cost())
@@ -368,7 +369,7 @@ def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> l
     return results
 
 
-def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves,
+def _lowered(b: Builder, graph: SymbolGraph, arguments: Sequence[Value], halves: Halves,
              most: int | None = None) -> list[Value]:
     """The graph's results for these arguments."""
     values = {Edge(index, 0): value for index, value in zip(graph.arg_nodes, arguments, strict=True)}

@@ -24,7 +24,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     rule,
     truth,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
 from ngraph_mxnet.ops.compositions import euclidean_norm, power_norm
@@ -56,8 +55,7 @@ def over_axes(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) 
 
 
 def _reduction(op: str, *, skip_nan: float | None = None) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        (x,) = inputs
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         axes = _axes(attrs, x.rank)
         if skip_nan is not None and x.element.is_float:
             x = b.select(b.equal(x, x), x, skip_nan)
@@ -73,9 +71,8 @@ add_rule(_reduction("reduce_prod", skip_nan=1.0), "nanprod", operands=1, types=N
 
 
 @rule("moments", operands=1, types=FLOATS)
-def moments(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def moments(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Mean and biased variance over `axes`."""
-    (x,) = inputs
     axes, keep = normal_axes(attrs.ints("axes"), x.rank), attrs.bool("keepdims", False)
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
     variance = b.reduce_mean(b.square(x - mean), axes=axes, keep_dims=keep)
@@ -92,7 +89,7 @@ def dtype_of(x: Value, attrs: Attrs) -> ElementType:
 
 
 @rule("all_finite", "multi_all_finite", types=FLOATS, typed_by=ANY, ignored=["init_output", "num_arrays"])
-def all_finite(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def all_finite(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """1 when no element of the inputs is NaN or infinite, else 0, as float32."""
     whole: Value | None = None
     for x in inputs:
@@ -106,19 +103,18 @@ def all_finite(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @rule("multi_sum_sq", types=FLOATS, typed_by=ANY, ignored=["num_arrays"])
-def multi_sum_squares(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def multi_sum_squares(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The sum of squares of each input, as float32."""
     sums = [b.reduce_sum(b.square(x), axes=tuple(range(x.rank))) for x in inputs]
     return b.concat(*(b.reshape(b.convert(total, element=f32), shape=(1,)) for total in sums), axis=0)
 
 
 @rule("norm", operands=1, types=FLOATS, result="out_dtype")
-def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def norm(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The 1- and 2-norm over any axes (matrix norms, which two axes mean elsewhere, MXNet does not have).
 
     A float64 norm of anything narrower stays with MXNet, where MXNET_SAFE_ACCUMULATION says what it adds up in.
     """
-    (x,) = inputs
     if attrs.element("out_dtype", None) is f64 and x.element is not f64:
         raise UnsupportedError(f"out_dtype=float64 of {x.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
     order = attrs.choice("ord", "2", ("1", "2"))
@@ -129,8 +125,7 @@ def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 def _arg_reduction(op: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        (x,) = inputs
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
         if axis is None:
             shape = (1,) * x.rank if keep else (1,)
@@ -147,15 +142,14 @@ add_rule(_arg_reduction("argmin"), "argmin", operands=1, types=NUMBERS)
 
 
 @rule("argmax_channel", operands=1, types=NUMBERS)
-def argmax_channel(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def argmax_channel(b: Builder, attrs: Attrs, x: Value) -> Value:
     """argmax over axis 1."""
-    return as_number(b, b.argmax(inputs[0], axis=1), inputs[0])
+    return as_number(b, b.argmax(x, axis=1), x)
 
 
 @rule("L2Normalization", operands=1, types=FLOATS)
-def l2_normalization(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def l2_normalization(b: Builder, attrs: Attrs, x: Value) -> Value:
     """x / sqrt(sum of squares + eps): over all axes but 0 (instance), 1 (channel), the others (spatial)."""
-    (x,) = inputs
     rank = x.rank
     mode = attrs.choice("mode", "instance", ("instance", "channel", "spatial"))
     axes = {"instance": range(1, rank), "channel": (1,), "spatial": range(2, rank)}[mode]
@@ -175,10 +169,9 @@ def _no_initial(attrs: Attrs) -> None:
 
 
 def _total(op: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """Computed in `dtype`, else bool in int64. If `dtype` names integers, floats are converted when added up."""
         _no_initial(attrs)
-        (x,) = inputs
         axes, keep, element = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
         if element.is_float or not x.element.is_float:
             x = as_type(b, x, element)
@@ -188,17 +181,15 @@ def _total(op: str) -> Lowering:
 
 
 def _extreme(op: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         _no_initial(attrs)
-        (x,) = inputs
         return b.apply(op, x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
 
     return lower
 
 
 def _truth_of(op: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        (x,) = inputs
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         found = b.convert(truth(b, x), element="u8")
         found = b.apply(op, found, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
         return b.convert(found, element=boolean)
@@ -215,10 +206,10 @@ add_rule(_truth_of("reduce_min"), "_np_all", operands=1, types=LOGIC)
 
 
 @rule("_npi_mean", operands=1, types=LOGIC, result="dtype")
-def mean(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def mean(b: Builder, attrs: Attrs, data: Value) -> Value:
     """Computed in `dtype`, else integers and bool in float32."""
     _no_initial(attrs)
-    x = _as_float(b, inputs[0], attrs)
+    x = _as_float(b, data, attrs)
     return b.reduce_mean(x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
 
 
@@ -235,11 +226,11 @@ def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
 
 
 def _spread(*, root: bool) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, data: Value, *_: Value) -> Value:
         """The divisor is the count less `ddof`. Integers without `dtype` stay with MXNet, which rounds in each step."""
-        if not (inputs[0].element.is_float or attrs.has("dtype")):
-            raise UnsupportedError(f"of {inputs[0].element} without dtype")
-        x = _as_float(b, inputs[0], attrs)
+        if not (data.element.is_float or attrs.has("dtype")):
+            raise UnsupportedError(f"of {data.element} without dtype")
+        x = _as_float(b, data, attrs)
         axes, keep = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False)
         centred = x - b.reduce_mean(x, axes=axes, keep_dims=True)
         divisor = prod(x.shape[axis] for axis in axes) - attrs.int("ddof", 0)
@@ -255,7 +246,7 @@ add_rule(_spread(root=True), "_npi_std", operands=1, types=NUMBERS, result="dtyp
 
 
 @rule("_npi_average", operands=(1, 2))
-def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def average(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Weighted along `axis`, or by weights of the data's shape; the sum of weights too, if it is asked for."""
     x, weights = inputs[0], inputs[1] if len(inputs) > 1 else None
     axes, weighted = _numpy_axes(attrs, x.rank), attrs.bool("weighted", True)
@@ -275,10 +266,9 @@ def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 @rule("_npi_norm", operands=1, types=FLOATS)
-def numpy_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def numpy_norm(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Frobenius's norm (flag 1, and -2 over all axes). Of one axis any order but 0 and the infinities; of two axes,
     which make matrices, the orders 1 and -1: the greatest or least sum over the first of them."""
-    (x,) = inputs
     kind, order, keep = attrs.int("flag", -1), attrs.float("ord", 2.0), attrs.bool("keepdims", False)
     axes = _numpy_axes(attrs, x.rank)
     if kind not in (-2, -1, 1):
@@ -297,9 +287,8 @@ def numpy_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 def _position(op: str) -> Lowering:
-    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """int64; without an axis, of the flat tensor."""
-        (x,) = inputs
         axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
         if axis is not None:
             return b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)

@@ -1,7 +1,7 @@
 """The table of rules: which MXNet operator lowers how; the conversions around what a rule computes, and the checks.
 
     @rule("FullyConnected", parameters=(1, 2))
-    def fully_connected(b, inputs, attrs, node):
+    def fully_connected(b, attrs, x, weight, bias=None):
         ...
         return value                      # or one value for each output
 
@@ -12,9 +12,12 @@ with MXNet on purpose stand in `LEFT`, each with the reason.
 
 from __future__ import annotations
 
+import functools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import TypeRuleError, UnsupportedError
@@ -26,7 +29,17 @@ from ngraph_mxnet.ir.types import element_type, f16, f32
 from ngraph_mxnet.ops.compositions import iota
 
 TypedBy = int | Callable[[Sequence[ElementType]], int]
-Lowering = Callable[[Builder, list[Value], Attrs, SymbolNode], "Value | Sequence[Value]"]
+Lowering = Callable[..., "Value | Sequence[Value]"]
+"""Takes a builder, the node's attributes (`Call`), and its operands; gives one value for each output."""
+_Lowering = TypeVar("_Lowering", bound=Lowering)
+
+
+class Call(Attrs):
+    """The attributes of `node`, which is being lowered."""
+
+    def __init__(self, node: SymbolNode) -> None:
+        super().__init__(node.attrs, node.origin)
+        self.node = node
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,7 @@ def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0,
              typed_by: TypedBy = 0, result: str = "") -> None:
     """Register `lower` for the MXNet operators `names`, one name each; a second rule for one is an error."""
     span = operands if isinstance(operands, tuple) else (operands, operands)
+    lower = _of_operands(lower)
     record = Rule(names, lower, span, frozenset(parameters), tuple(ignored), types, typed_by, result)
     for name in dict.fromkeys(map(canonical, names)):
         if name in _RULES:
@@ -102,12 +116,27 @@ def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0,
     registry.note_outside(lower)
 
 
+def _of_operands(lower: Lowering) -> Lowering:
+    """The rule; one with the arguments of 0.2, `(b, inputs, attrs, node)`, wrapped."""
+    code = getattr(lower, "__code__", None)
+    if code is None or code.co_varnames[1:4] != ("inputs", "attrs", "node"):
+        return lower
+    warnings.warn(f"the rule {lower.__name__} takes (b, inputs, attrs, node); write (b, attrs, *inputs), and "
+                  "`attrs.node` for the node", DeprecationWarning, stacklevel=4)
+
+    @functools.wraps(lower)
+    def wrapped(b: Builder, attrs: Call, *inputs: Value) -> Value | Sequence[Value]:
+        return lower(b, list(inputs), attrs, attrs.node)
+
+    return wrapped
+
+
 def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
          ignored: Sequence[str] = (), types: Types = COMPUTED,
-         typed_by: TypedBy = 0, result: str = "") -> Callable[[Lowering], Lowering]:
+         typed_by: TypedBy = 0, result: str = "") -> Callable[[_Lowering], _Lowering]:
     """Decorator form of `add_rule`."""
 
-    def declare(lower: Lowering) -> Lowering:
+    def declare(lower: _Lowering) -> _Lowering:
         add_rule(lower, *names, operands=operands, parameters=parameters, ignored=ignored, types=types,
                  typed_by=typed_by, result=result)
         return lower
@@ -116,7 +145,7 @@ def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Se
 
 
 def moves(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
-          ignored: Sequence[str] = (), typed_by: TypedBy = 0) -> Callable[[Lowering], Lowering]:
+          ignored: Sequence[str] = (), typed_by: TypedBy = 0) -> Callable[[_Lowering], _Lowering]:
     """`rule` for an operator that moves elements of any type and computes nothing."""
     return rule(*names, operands=operands, parameters=parameters, ignored=ignored, types=MOVED, typed_by=typed_by)
 
@@ -169,7 +198,7 @@ def image_shape(x: Value) -> tuple[int, ...]:
     return x.shape
 
 
-def bias_of(inputs: list[Value], no_bias: bool) -> Value | None:
+def bias_of(inputs: Sequence[Value], no_bias: bool) -> Value | None:
     """The third input unless `no_bias`."""
     if no_bias:
         return None
@@ -334,10 +363,10 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
         raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
     for position, value in enumerate(inputs):
         _check_type(f"input {position}", value.type, rule.types.elements)
-    attrs = Attrs(node.attrs, node.origin)
+    attrs = Call(node)
     attrs.ignore(*rule.ignored)
     named = attrs.element(rule.result, None) if rule.result else None
-    lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
+    lowered = rule.lower(b, attrs, *_computing(b, rule, inputs, halves))
     if attrs.unread():
         unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
         raise UnsupportedError(f"no support for {unknown}")

@@ -9,16 +9,14 @@ from math import prod
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.compositions import reshaped
 
 
 @moves("Flatten", operands=1)
-def flatten(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def flatten(b: Builder, attrs: Attrs, x: Value) -> Value:
     """(N, ...) to (N, the rest)."""
-    (x,) = inputs
     return reshaped(b, x, (x.shape[0], prod(x.shape[1:])))
 
 
@@ -45,9 +43,8 @@ NPX_RESHAPE = ReshapeCodes(copy=-2, drop=-3, rest=-4, merge=-5, split=-6)
 
 
 @moves("Reshape", operands=1)
-def reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def reshape(b: Builder, attrs: Attrs, x: Value) -> Value:
     """All codes of `shape`, from either end; `target_shape` of old files, where 0 stands for what is left."""
-    (x,) = inputs
     codes, old = attrs.ints("shape", ()), attrs.ints("target_shape", ())
     reverse, keep = attrs.bool("reverse", False), attrs.bool("keep_highest", False)
     if codes:
@@ -62,18 +59,16 @@ def reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 @moves("_npx_reshape", operands=1)
-def npx_reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def npx_reshape(b: Builder, attrs: Attrs, x: Value) -> Value:
     """All codes of `newshape`, from either end."""
-    (x,) = inputs
     attrs.choice("order", "C", ("C",))
     codes = attrs.ints("newshape")
     return b.reshape(x, shape=resolve_shape(codes, x.shape, NPX_RESHAPE, reverse=attrs.bool("reverse", False)))
 
 
 @moves("_np_reshape", operands=1)
-def np_reshape(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_reshape(b: Builder, attrs: Attrs, x: Value) -> Value:
     """NumPy's: one size may be -1."""
-    (x,) = inputs
     attrs.choice("order", "C", ("C",))
     sizes = attrs.ints("newshape")
     if min(sizes, default=0) < -1:
@@ -142,7 +137,7 @@ def _split(size: int, parts: tuple[int, ...], codes: tuple[int, ...]) -> tuple[i
 
 
 @moves("reshape_like", operands=2)
-def reshape_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def reshape_like(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The second input's sizes from rhs_begin to rhs_end in place of the first's from lhs_begin to lhs_end."""
     x, like = (value.shape for value in inputs)
     begin, end = _range(attrs, "lhs", len(x))
@@ -159,23 +154,22 @@ def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
 
 
 @moves("expand_dims", operands=1)
-def expand_dims(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def expand_dims(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A new axis of size 1."""
-    (x,) = inputs
     axis = normal_axis(attrs.int("axis"), x.rank + 1)
     return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @moves("squeeze", operands=1)
-def squeeze(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def squeeze(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The named axes of size 1, or all; one stays when none would."""
-    return b.reshape(inputs[0], shape=_squeezed(inputs[0].shape, attrs) or (1,))
+    return b.reshape(x, shape=_squeezed(x.shape, attrs) or (1,))
 
 
 @moves("_np_squeeze", operands=1)
-def np_squeeze(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_squeeze(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The named axes of size 1, or all."""
-    return b.reshape(inputs[0], shape=_squeezed(inputs[0].shape, attrs))
+    return b.reshape(x, shape=_squeezed(x.shape, attrs))
 
 
 def _squeezed(shape: Shape, attrs: Attrs) -> Shape:
@@ -195,60 +189,60 @@ def _at_least(rank: int, shape: Shape) -> Shape:
 
 
 @moves("_np_atleast_1d", ignored=["num_args"])
-def atleast_1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def atleast_1d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 1 or more."""
     return [reshaped(b, x, _at_least(1, x.shape)) for x in inputs]
 
 
 @moves("_np_atleast_2d", ignored=["num_args"])
-def atleast_2d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def atleast_2d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 2 or more."""
     return [reshaped(b, x, _at_least(2, x.shape)) for x in inputs]
 
 
 @moves("_np_atleast_3d", ignored=["num_args"])
-def atleast_3d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def atleast_3d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 3 or more."""
     return [reshaped(b, x, _at_least(3, x.shape)) for x in inputs]
 
 
 @moves("_np_copy", operands=1)
-def np_copy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_copy(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The input itself: no one writes into it."""
-    return b.identity(inputs[0])
+    return b.identity(x)
 
 
 @moves("_identity_with_attr_like_rhs", operands=2)
-def identity_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def identity_like(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The first input."""
-    return b.identity(inputs[0])
+    return b.identity(x)
 
 
 # ---- the order of axes -------------------------------------------------------------------------------------
 
 
 @moves("transpose", "_np_transpose", operands=1)
-def transpose(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def transpose(b: Builder, attrs: Attrs, x: Value) -> Value:
     """No axes: all reversed."""
-    rank = inputs[0].rank
+    rank = x.rank
     axes = attrs.ints("axes", ()) or tuple(range(rank))[::-1]
-    return b.transpose(inputs[0], order=[normal_axis(axis, rank) for axis in axes])
+    return b.transpose(x, order=[normal_axis(axis, rank) for axis in axes])
 
 
 @moves("SwapAxis", operands=1)
-def swap_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def swap_axes(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Two axes change places."""
-    rank = inputs[0].rank
+    rank = x.rank
     order = list(range(rank))
     first, second = (normal_axis(attrs.int(name, 0), rank) for name in ("dim1", "dim2"))
     order[first], order[second] = second, first
-    return b.transpose(inputs[0], order=order)
+    return b.transpose(x, order=order)
 
 
 @moves("_np_moveaxis", operands=1)
-def move_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def move_axes(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The axes `source` become the axes `destination`; the others follow in their order."""
-    return moved_axes(b, inputs[0], attrs.ints("source"), attrs.ints("destination"))
+    return moved_axes(b, x, attrs.ints("source"), attrs.ints("destination"))
 
 
 def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
@@ -268,9 +262,9 @@ def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequenc
 
 
 @moves("depth_to_space", operands=1)
-def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def depth_to_space(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Blocks of channels to places, depth-column-row order."""
-    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    size = positive(attrs.int("block_size"), "block_size")
     n, c, h, w = image_shape(x)
     if c % size**2:
         raise UnsupportedError(f"{x.type} has {c} channels, expected a multiple of block_size^2 = {size**2}")
@@ -280,9 +274,9 @@ def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 
 @moves("space_to_depth", operands=1)
-def space_to_depth(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def space_to_depth(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverse of depth_to_space."""
-    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    size = positive(attrs.int("block_size"), "block_size")
     n, c, h, w = image_shape(x)
     if h % size or w % size:
         raise UnsupportedError(f"{x.type}: height and width are no multiples of block_size={size}")

@@ -19,7 +19,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     positive,
     rule,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.compositions import reshaped, scalar, slice_axis
@@ -41,24 +40,21 @@ def _bounds(attrs: Attrs, shape: Shape) -> Bounds:
 
 
 @moves("slice", operands=1)
-def slice_(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def slice_(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Python's rules on the leading axes: None, negative bounds and steps. Empty results stay with MXNet."""
-    (x,) = inputs
     begins, ends, strides = zip(*_bounds(attrs, x.shape), strict=True)
     return b.slice(x, begin=begins, end=ends, strides=strides)
 
 
 @moves("_slice_assign", operands=2)
-def slice_assign(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def slice_assign(b: Builder, attrs: Attrs, x: Value, part: Value) -> Value:
     """The first input with the second in place of a slice."""
-    x, part = inputs
     return _assigned(b, x, part, _bounds(attrs, x.shape))
 
 
 @moves("_slice_assign_scalar", operands=1)
-def slice_assign_scalar(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def slice_assign_scalar(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The input with one number in place of a slice."""
-    (x,) = inputs
     bounds = _bounds(attrs, x.shape)
     value = scalar(b, attrs.float("scalar", 0.0), x)
     return _assigned(b, x, b.broadcast(value, shape=[len(range(*bound)) for bound in bounds]), bounds)
@@ -80,9 +76,8 @@ def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
 
 
 @moves("slice_axis", operands=1)
-def slice_one_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def slice_one_axis(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Negative bounds count from the end; `end` may be None."""
-    (x,) = inputs
     axis = normal_axis(attrs.int("axis"), x.rank)
     begin, end, _ = slice(attrs.int("begin"), attrs.int("end", None)).indices(x.shape[axis])
     if begin >= end:
@@ -91,9 +86,8 @@ def slice_one_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 
 @moves("slice_like", operands=2)
-def slice_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def slice_like(b: Builder, attrs: Attrs, x: Value, like: Value) -> Value:
     """The leading part as large as the second input, on the named axes or on all."""
-    x, like = inputs
     axes = normal_axes(attrs.ints("axes", ()), x.rank) or tuple(range(x.rank))
     if max(axes) >= like.rank:
         raise UnsupportedError(f"axes={axes} of {like.type}")
@@ -102,7 +96,7 @@ def slice_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 
 @moves("Crop", operands=(1, 2), ignored=["num_args"])
-def crop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def crop(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """A window of images at `offset` or in the centre, of size `h_w` or as large as the second input."""
     x = inputs[0]
     n, c, *size = image_shape(x)
@@ -121,29 +115,28 @@ def crop(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @moves("SliceChannel", operands=1)
-def split(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def split(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Equal parts of one axis, which may then be dropped."""
-    (x,) = inputs
     axis = normal_axis(attrs.int("axis", 1), x.rank)
     return _parts(b, x, axis, _equal_starts(x, axis, attrs.int("num_outputs")), attrs.bool("squeeze_axis", False))
 
 
 @moves("_split_v2", operands=1)
-def split_v2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def split_v2(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Parts of one axis that begin at `indices`, or `sections` equal ones."""
-    return _numpy_split(b, inputs[0], attrs, attrs.int("axis", 1))
+    return _numpy_split(b, x, attrs, attrs.int("axis", 1))
 
 
 @moves("_npi_hsplit", operands=1, ignored=["axis"])
-def hsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def hsplit(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Parts of axis 1, or of a vector."""
-    return _numpy_split(b, inputs[0], attrs, min(1, inputs[0].rank - 1))
+    return _numpy_split(b, x, attrs, min(1, x.rank - 1))
 
 
 @moves("_npi_dsplit", operands=1, ignored=["axis"])
-def dsplit(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+def dsplit(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Parts of axis 2."""
-    return _numpy_split(b, inputs[0], attrs, 2)
+    return _numpy_split(b, x, attrs, 2)
 
 
 def _numpy_split(b: Builder, x: Value, attrs: Attrs, axis: int) -> list[Value]:
@@ -171,9 +164,9 @@ def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -
 
 
 @rule("_npi_diff", operands=1, types=NUMBERS)
-def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def diff(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Differences of neighbours along an axis, `n` times."""
-    (x,), times = inputs, attrs.int("n", 1)
+    times = attrs.int("n", 1)
     axis = normal_axis(attrs.int("axis", -1), x.rank)
     if not 0 <= times < x.shape[axis]:
         raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements")
@@ -184,7 +177,7 @@ def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @rule("_npi_ediff1d", operands=(1, 3), types=NUMBERS)
-def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def ediff1d(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Differences of neighbours in the flat tensor, between what is to come before and after: a tensor or a number."""
     x, given = inputs[0], list(inputs[1:])
     tensors = {side: attrs.bool(f"to_{side}_arr_given", False) for side in ("begin", "end")}
@@ -208,9 +201,9 @@ def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 @moves("im2col", operands=1)
-def im2col(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def im2col(b: Builder, attrs: Attrs, x: Value) -> Value:
     """(N, C, H, W) to (N, C * taps, places): what each tap of a convolution reads at each place of its output."""
-    (x,), kernel = inputs, attrs.ints("kernel")
+    kernel = attrs.ints("kernel")
     n, c, *_ = image_shape(x)
     stride, dilate = attrs.ints("stride", ()) or (1, 1), attrs.ints("dilate", ()) or (1, 1)
     pad = attrs.ints("pad", ()) or (0, 0)
@@ -235,9 +228,9 @@ def im2col(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 
 @moves("reverse", "_npi_flip", operands=1)
-def reverse(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def reverse(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Along the named axes."""
-    return flipped(b, inputs[0], normal_axes(attrs.ints("axis"), inputs[0].rank))
+    return flipped(b, x, normal_axes(attrs.ints("axis"), x.rank))
 
 
 def flipped(b: Builder, x: Value, axes: Sequence[int]) -> Value:
@@ -248,9 +241,9 @@ def flipped(b: Builder, x: Value, axes: Sequence[int]) -> Value:
 
 
 @moves("_np_roll", operands=1)
-def roll(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def roll(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Each axis by its shift, or the flat tensor; what leaves at one end comes in at the other."""
-    (x,), shifts, axes = inputs, attrs.ints("shift"), attrs.ints("axis", None)
+    shifts, axes = attrs.ints("shift"), attrs.ints("axis", None)
     if axes is None:
         if len(shifts) != 1:
             raise UnsupportedError(f"shift={shifts} without axes")
@@ -272,9 +265,9 @@ def _rolled(b: Builder, x: Value, axis: int, shift: int) -> Value:
 
 
 @moves("_npi_rot90", operands=1)
-def rot90(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def rot90(b: Builder, attrs: Attrs, x: Value) -> Value:
     """`k` quarter turns from the first of two axes towards the second."""
-    (x,), turns = inputs, attrs.int("k", 1) % 4
+    turns = attrs.int("k", 1) % 4
     rank = x.rank
     axes = [normal_axis(axis, rank) for axis in attrs.ints("axes", (0, 1))]
     if len(set(axes)) != 2 or len(axes) != 2:
@@ -292,13 +285,13 @@ def rot90(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 
 
 @moves("Concat", ignored=["num_args"], operands=(1, 1 << 20))
-def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """One or more tensors along `dim`."""
     return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
 
 
 @moves("_npi_concatenate", ignored=["num_args"], operands=(1, 1 << 20))
-def concatenate(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def concatenate(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along `axis`; without one, the flat tensors."""
     if attrs.is_none("axis"):
         return b.concat(*(reshaped(b, x, (x.size,)) for x in inputs), axis=0)
@@ -306,7 +299,7 @@ def concatenate(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 
 
 @moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, 1 << 20))
-def stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along a new axis."""
     shape = inputs[0].shape
     axis = normal_axis(attrs.int("axis", 0), len(shape) + 1)
@@ -314,20 +307,20 @@ def stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Va
 
 
 @moves("_npi_vstack", ignored=["num_args"], operands=(1, 1 << 20))
-def vstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def vstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 0; vectors are rows."""
     return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (1, x.size)) for x in inputs), axis=0)
 
 
 @moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
-def hstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def hstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 1; vectors one after the other."""
     rows = [x if x.shape else b.reshape(x, shape=(1,)) for x in inputs]
     return b.concat(*rows, axis=min(1, rows[0].rank - 1))
 
 
 @moves("_npi_dstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
-def dstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def dstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 2; vectors are rows, matrices have depth 1."""
     def deep(shape: Shape) -> Shape:
         return shape if len(shape) > 2 else (1,) * (2 - len(shape)) + (*shape, 1)
@@ -336,7 +329,7 @@ def dstack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 
 @moves("_npi_column_stack", ignored=["num_args"], operands=(1, 1 << 20))
-def column_stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def column_stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 1; vectors are columns."""
     return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (x.size, 1)) for x in inputs), axis=1)
 
@@ -345,9 +338,9 @@ def column_stack(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 
 
 @moves("tile", operands=1)
-def tile(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def tile(b: Builder, attrs: Attrs, x: Value) -> Value:
     """`reps` and the shape are aligned at the right."""
-    (x,), reps = inputs, attrs.ints("reps")
+    reps = attrs.ints("reps")
     rank = max(len(reps), x.rank)
     shape = (1,) * (rank - x.rank) + x.shape
     reps = (1,) * (rank - len(reps)) + reps
@@ -355,9 +348,9 @@ def tile(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 @moves("repeat", operands=1)
-def repeat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def repeat(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Each element along `axis`; without an axis, of the flat tensor."""
-    (x,), count = inputs, attrs.int("repeats")
+    count = attrs.int("repeats")
     axis = attrs.int("axis", None)
     shape = x.shape if axis is not None else (x.size,)
     at = normal_axis(axis or 0, len(shape))
@@ -379,33 +372,32 @@ def _repeated(b: Builder, x: Value, shape: Shape, reps: tuple[int, ...], *, bloc
 
 
 @moves("broadcast_to", operands=1)
-def broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def broadcast_to(b: Builder, attrs: Attrs, x: Value) -> Value:
     """To a shape of the same rank; 0 keeps the input's size."""
-    (x,), shape = inputs, attrs.ints("shape")
+    shape = attrs.ints("shape")
     if len(shape) != x.rank:
         raise UnsupportedError(f"shape={shape} for {x.type}")
     return b.broadcast(x, shape=[new or old for new, old in zip(shape, x.shape, strict=True)])
 
 
 @moves("_npi_broadcast_to", operands=1)
-def np_broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_broadcast_to(b: Builder, attrs: Attrs, x: Value) -> Value:
     """To a shape of the same or a higher rank, as in NumPy."""
-    return b.broadcast(inputs[0], shape=attrs.ints("shape"))
+    return b.broadcast(x, shape=attrs.ints("shape"))
 
 
 @moves("broadcast_axis", operands=1)
-def broadcast_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def broadcast_axis(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Axes of size 1 to given sizes."""
     axes, sizes = attrs.ints("axis", ()), attrs.ints("size", ())
     if len(axes) != len(sizes):
         raise UnsupportedError(f"axis={axes} and size={sizes} differ in length")
-    return _stretched(b, inputs[0], axes, sizes)
+    return _stretched(b, x, axes, sizes)
 
 
 @moves("broadcast_like", operands=2)
-def broadcast_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def broadcast_like(b: Builder, attrs: Attrs, x: Value, like: Value) -> Value:
     """To the shape of the second input; with axes, `lhs_axes` to the sizes of `rhs_axes` there."""
-    x, like = inputs
     axes, others = attrs.ints("lhs_axes", None), attrs.ints("rhs_axes", None)
     if axes is None or others is None:
         if x.rank != like.rank:
@@ -427,18 +419,17 @@ def _stretched(b: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int]) 
 
 
 @moves("Pad", operands=1)
-def pad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def pad(b: Builder, attrs: Attrs, x: Value) -> Value:
     """constant, edge and reflect; `pad_width` has a begin and an end for each axis."""
     widths = attrs.ints("pad_width")
     mode = attrs.choice("mode", "constant", ("constant", "edge", "reflect"))
-    return b.pad(inputs[0], pads_begin=widths[::2], pads_end=widths[1::2], mode=mode,
-                 value=attrs.float("constant_value", 0.0))
+    return b.pad(x, pads_begin=widths[::2], pads_end=widths[1::2], mode=mode, value=attrs.float("constant_value", 0.0))
 
 
 @rule("_npi_pad", operands=1, types=NUMBERS)
-def np_pad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+def np_pad(b: Builder, attrs: Attrs, x: Value) -> Value:
     """NumPy's constant, edge, reflect, symmetric, maximum and minimum; `reflect_type` even only."""
-    (x,), widths = inputs, attrs.pairs("pad_width")
+    widths = attrs.pairs("pad_width")
     mode = attrs.choice("mode", "constant", ("constant", "edge", "reflect", "symmetric", "maximum", "minimum"))
     attrs.choice("reflect_type", "even", ("even",))
     value = attrs.float("constant_value", 0.0)
