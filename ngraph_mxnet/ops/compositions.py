@@ -1,8 +1,10 @@
-"""Expressions of several ops: slices, einsum, quantised arithmetic, norms, deformable and transposed convolutions."""
+"""Expressions of several ops that both frontends emit: shapes, slices, norms, einsum, quantised arithmetic, deformable
+and transposed convolutions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from math import inf, prod
 from string import ascii_letters
 
@@ -36,9 +38,116 @@ def broadcast_to(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     return x if are_same_shape(x.shape, shape) else b.broadcast(x, shape=tuple(shape))
 
 
-def converted(b: Builder, x: Value, like: Value) -> Value:
-    """`x` in the element type of `like`, which it may have already."""
-    return x if x.element == like.element else b.convert(x, element=like.element)
+def full(b: Builder, number: float, like: Value, shape: Sequence[int] | None = None) -> Value:
+    """A number everywhere, in the element type of `like`, and in its shape unless another is given."""
+    return b.broadcast(scalar(b, number, like), shape=like.shape if shape is None else tuple(shape))
+
+
+def converted(b: Builder, x: Value, like: Value | ElementType) -> Value:
+    """`x` in the element type `like`, or in that of a value; it may have the type already."""
+    element = like.element if isinstance(like, Value) else like
+    return x if x.element == element else b.convert(x, element=element)
+
+
+def truth(b: Builder, x: Value) -> Value:
+    """bool: x != 0, which holds for NaN."""
+    return x if x.element is boolean else b.not_equal(x, 0)
+
+
+def with_axis(b: Builder, x: Value, axis: int) -> Value:
+    """x with a new axis of size 1 at `axis`, which counts from 0."""
+    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def without_axis(b: Builder, x: Value, axis: int) -> Value:
+    """x without `axis`, whose size is 1."""
+    return b.reshape(x, shape=(*x.shape[:axis], *x.shape[axis + 1:]))
+
+
+def stacked(b: Builder, values: Iterable[Value], axis: int = 0) -> Value:
+    """Values of one shape along a new axis."""
+    return b.concat(*(with_axis(b, value, axis) for value in values), axis=axis)
+
+
+def swapped(b: Builder, x: Value, first: int, second: int) -> Value:
+    """x with two axes exchanged."""
+    order = list(range(x.rank))
+    order[first], order[second] = second, first
+    return b.transpose(x, order=order)
+
+
+def channels_first(b: Builder, x: Value) -> Value:
+    """[N, *spatial, C] as [N, C, *spatial]."""
+    return b.transpose(x, order=(0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def channels_last(b: Builder, x: Value) -> Value:
+    """[N, C, *spatial] as [N, *spatial, C]."""
+    return b.transpose(x, order=(0, *range(2, x.rank), 1))
+
+
+def with_bias(b: Builder, x: Value, bias: Value | None) -> Value:
+    """x plus one number for each channel of axis 1."""
+    return x if bias is None else x + along_axis(b, bias, 1, x.rank)
+
+
+def moments(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """The mean over `axes`, which stay as 1, x less the mean, and the biased variance."""
+    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
+    centred = x - mean
+    return mean, centred, b.reduce_mean(b.square(centred), axes=axes, keep_dims=True)
+
+
+def affine(b: Builder, x: Value, scale: Value, shift: Value) -> Value:
+    """x times a scale plus a shift, each one number for each place of axis 1."""
+    return x * along_axis(b, scale, 1, x.rank) + along_axis(b, shift, 1, x.rank)
+
+
+def hard_sigmoid(b: Builder, x: Value, slope: float = 0.2, offset: float = 0.5) -> Value:
+    """clamp(slope x + offset, 0, 1)."""
+    return b.clamp(x * slope + offset, lower=0.0, upper=1.0)
+
+
+def mish(b: Builder, x: Value) -> Value:
+    """x tanh(log(1 + e^x))."""
+    return x * b.tanh(b.softplus(x))
+
+
+def triangle(b: Builder, x: Value, diagonal: int, *, lower: bool) -> Value:
+    """The matrices in the last two axes, with zeros above the diagonal, or else below it."""
+    kept = np.ones(x.shape[-2:], bool)
+    return b.select(b.constant(np.tril(kept, diagonal) if lower else np.triu(kept, diagonal)), x, 0)
+
+
+def parts(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
+    """x cut along `axis` into parts of these sizes, which together are the axis'."""
+    return [slice_axis(b, x, axis, begin, end) for begin, end in pairwise((0, *accumulate(sizes)))]
+
+
+def repeated(b: Builder, x: Value, shape: Sequence[int], counts: Sequence[int], *, whole: bool) -> Value:
+    """Each axis of x, as `shape`, so many times: as a whole, or element by element."""
+    around = [(1, size) if whole else (size, 1) for size in shape]
+    wide = [(count, size) if whole else (size, count) for size, count in zip(shape, counts, strict=True)]
+    apart = b.reshape(x, shape=[size for pair in around for size in pair])
+    return reshaped(b, broadcast_to(b, apart, [size for pair in wide for size in pair]), [p * q for p, q in wide])
+
+
+def depth_to_space(b: Builder, x: Value, size: int, *, blocks_first: bool = True) -> Value:
+    """[N, C, H, W] as [N, C / size^2, H size, W size]. Channels are blocks, rows of a block, then columns, or the block
+    is the last part of a channel's number."""
+    n, channels, height, width = x.shape
+    each = channels // size**2
+    shape, order = ((size, size, each), (3, 4, 1, 5, 2)) if blocks_first else ((each, size, size), (1, 4, 2, 5, 3))
+    apart = b.reshape(x, shape=(n, *shape, height, width))
+    return b.reshape(b.transpose(apart, order=(0, *order)), shape=(n, each, height * size, width * size))
+
+
+def space_to_depth(b: Builder, x: Value, size: int, *, blocks_first: bool = True) -> Value:
+    """The inverse of `depth_to_space`."""
+    n, channels, height, width = x.shape
+    apart = b.reshape(x, shape=(n, channels, height // size, size, width // size, size))
+    moved = b.transpose(apart, order=(0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4))
+    return b.reshape(moved, shape=(n, channels * size**2, height // size, width // size))
 
 
 def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
@@ -53,14 +162,18 @@ def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
                    end=[end if i == axis else x.shape[i] for i in range(rank)])
 
 
-def flipped(b: Builder, x: Value, axis: int) -> Value:
-    """x with the order of its elements along `axis` reversed."""
-    rank = x.rank
-    if not x.shape[axis]:
+def place_of(b: Builder, x: Value, axis: int, place: int) -> Value:
+    """x[..., place, ...], without the axis."""
+    return without_axis(b, slice_axis(b, x, axis, place, place + 1), axis)
+
+
+def flipped(b: Builder, x: Value, *axes: int) -> Value:
+    """x with the order of its elements along `axes` reversed."""
+    if not all(x.shape[axis] for axis in axes):
         return x
-    return b.slice(x, begin=[x.shape[i] - 1 if i == axis else 0 for i in range(rank)],
-                   end=[-1 if i == axis else x.shape[i] for i in range(rank)],
-                   strides=[-1 if i == axis else 1 for i in range(rank)])
+    return b.slice(x, begin=[size - 1 if i in axes else 0 for i, size in enumerate(x.shape)],
+                   end=[-1 if i in axes else size for i, size in enumerate(x.shape)],
+                   strides=[-1 if i in axes else 1 for i in range(x.rank)])
 
 
 def iota(b: Builder, size: int, axis: int, rank: int, dtype: str = "i64") -> Value:
@@ -322,7 +435,7 @@ def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, 
     A convolution of the data with zeros between its elements and of the kernel turned round.
     """
     count, kernel = len(stride), weight.shape[2:]
-    flipped = _turned(b, weight, groups)
+    turned = _turned(b, weight, groups)
     # What padding would have to remove is cut off behind.
     full = [step * (size - 1) for step, size in zip(dilate, kernel, strict=True)]
     begin = [reach - cut for reach, cut in zip(full, pad, strict=True)]
@@ -330,7 +443,7 @@ def transposed_convolution(b: Builder, x: Value, weight: Value, *, groups: int, 
     steps: Ints = stride
     if not _meets_kernel(kernel, stride, dilate):
         x, steps = _spread(b, x, stride), (1,) * count
-    out = b.convolution(x, flipped, dilations=dilate, pads_begin=tuple(max(0, p) for p in begin),
+    out = b.convolution(x, turned, dilations=dilate, pads_begin=tuple(max(0, p) for p in begin),
                         pads_end=tuple(max(0, p) for p in end), groups=groups, data_dilations=steps)
     if min(*begin, *end) >= 0:
         return out
@@ -352,10 +465,7 @@ def _turned(b: Builder, weight: Value, groups: int) -> Value:
     grouped = b.reshape(weight, shape=(groups, channels // groups, outputs, *kernel))
     order = (0, 2, 1, *range(3, rank + 1))
     swapped = b.reshape(b.transpose(grouped, order=order), shape=(groups * outputs, channels // groups, *kernel))
-    spatial = range(2, rank)
-    return b.slice(swapped, begin=[weight.shape[i] - 1 if i in spatial else 0 for i in range(rank)],
-                   end=[-1 if i in spatial else swapped.shape[i] for i in range(rank)],
-                   strides=[-1 if i in spatial else 1 for i in range(rank)])
+    return flipped(b, swapped, *range(2, rank))
 
 
 def _spread(b: Builder, x: Value, stride: Ints) -> Value:

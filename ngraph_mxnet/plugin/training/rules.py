@@ -22,7 +22,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, fi
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
-from ngraph_mxnet.ops.compositions import converted, iota, places_of, reshaped, scalar, size_as
+from ngraph_mxnet.ops.compositions import converted, full, iota, places_of, reshaped, scalar, size_as
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, m
         moved = made
         made = list(b.node("batch_norm_training", [wide, gamma, beta], {"epsilon": epsilon}).outputs)
         if moved:  # goes back in the place of what it is
-            made[0] = b.own_gradient(made[0], moved[0], b.broadcast(scalar(b, 1, wide), shape=wide.shape), scaled=True)
+            made[0] = b.own_gradient(made[0], moved[0], full(b, 1, wide), scaled=True)
     back = tuple(int(i) for i in np.argsort(order))
     return [made[0] if axis == 1 else b.transpose(made[0], order=back), *made[1:]]
 
@@ -245,7 +245,7 @@ def _leaky_relu(b: Builder, attrs: Call, *inputs: Value) -> Value:
         return y
     # MXNet's gradient (selu_grad in mshadow_op.h) below 0 is scale * (alpha + y), the derivative scale * alpha + y.
     below = (y + _SELU_ALPHA) * _SELU_SCALE
-    slope = b.select(y > 0, b.broadcast(scalar(b, _SELU_SCALE, y), shape=y.shape), below)
+    slope = b.select(y > 0, full(b, _SELU_SCALE, y), below)
     return b.own_gradient(y, inputs[0], slope, scaled=True)
 
 
@@ -301,13 +301,13 @@ def _counts(b: Builder, attrs: Call, sample: Value, *parameters: Value) -> Value
 
 @_in_training("_contrib_round_ste", "_contrib_sign_ste")
 def _straight_through(b: Builder, attrs: Call, x: Value) -> Value:
-    ones = b.broadcast(scalar(b, 1, x), shape=x.shape)
+    ones = full(b, 1, x)
     return b.own_gradient(_same(b, attrs, x), x, ones, scaled=True)
 
 
 @_in_training("_contrib_gradientmultiplier")
 def _multiplied(b: Builder, attrs: Attrs, x: Value) -> Value:
-    factor = b.broadcast(scalar(b, attrs.float("scalar", 0.0), x), shape=x.shape)
+    factor = full(b, attrs.float("scalar", 0.0), x)
     return b.own_gradient(x, x, factor, scaled=True)
 
 
@@ -379,7 +379,7 @@ def _softmax_cross_entropy(b: Builder, attrs: Call, x: Value, label: Value) -> V
     places = iota(b, x.shape[1], 0, 1, x.element.name)
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
     logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), 0)
-    zeros, back = (b.broadcast(scalar(b, number, x), shape=x.shape) for number in (0, -1))
+    zeros, back = (full(b, number, x) for number in (0, -1))
     nothing = b.reduce_sum(b.own_gradient(zeros, logs, back, scaled=True), axes=(0, 1))
     return b.stop_gradient(y) + b.reshape(nothing, shape=y.shape)
 
@@ -410,7 +410,7 @@ def _make_loss(b: Builder, attrs: Attrs, x: Value) -> Value:
 
 @_in_training("make_loss")
 def _ones(b: Builder, attrs: Attrs, x: Value) -> Value:
-    return b.own_gradient(x, x, b.broadcast(scalar(b, 1, x), shape=x.shape))
+    return b.own_gradient(x, x, full(b, 1, x))
 
 
 @_in_training("SVMOutput")

@@ -26,7 +26,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import ElementType, Shape, f32, i32
-from ngraph_mxnet.ops.compositions import scalar
+from ngraph_mxnet.ops.compositions import full, triangle
 
 LARGEST = 1 << 24
 """Elements of the largest constant that a rule makes."""
@@ -193,12 +193,6 @@ def diagonal_matrix(b: Builder, x: Value, offset: int) -> Value:
     return b.select(b.constant(np.eye(size, k=offset, dtype=bool)), b.reshape(rows, shape=(*rows.shape, 1)), 0)
 
 
-def triangle(b: Builder, x: Value, offset: int, *, lower: bool = True) -> Value:
-    """Matrices with zeros above (or below) a diagonal."""
-    full = np.ones(x.shape[-2:], bool)
-    return b.select(b.constant(np.tril(full, offset) if lower else np.triu(full, offset)), x, 0)
-
-
 @moves("diag", operands=1)
 def diag(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A vector's matrix, or the diagonals in two axes."""
@@ -240,7 +234,7 @@ def tril(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Zeros above the k-th diagonal; a vector is first made the rows of a matrix."""
     if x.rank == 1:
         x = b.broadcast(x, shape=(x.shape[0], x.shape[0]))
-    return triangle(b, x, attrs.int("k", 0))
+    return triangle(b, x, attrs.int("k", 0), lower=True)
 
 
 # ---- linalg -------------------------------------------------------------------------------------------------------
@@ -297,7 +291,7 @@ def make_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
     if short * (short + 1) // 2 != count:
         raise UnsupportedError(f"found {x.type}, expected a triangle's number of elements in the last axis")
     size = short + abs(offset)
-    zero = b.broadcast(scalar(b, 0, x), shape=(*x.shape[:-1], 1))
+    zero = full(b, 0, x, (*x.shape[:-1], 1))
     order = np.full(size * size, count)
     order[_places(attrs, size)] = np.arange(count)
     flat = b.gather(b.concat(x, zero, axis=x.rank - 1), b.constant(order), axis=x.rank - 1)

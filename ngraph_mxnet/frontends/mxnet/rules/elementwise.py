@@ -23,16 +23,14 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     Lowering,
     Types,
     add_rule,
-    as_number,
-    as_type,
     moves,
     rule,
-    truth,
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
-from ngraph_mxnet.ops.compositions import along_axis, hypotenuse, scalar
+from ngraph_mxnet.ops import compositions as composed
+from ngraph_mxnet.ops.compositions import along_axis, converted, full, hypotenuse, mish, scalar, truth
 
 Unary = Callable[[Builder, Value], Value]
 
@@ -93,7 +91,7 @@ EXACT_OF_ONE: dict[str, Unary] = {
     **{name: _op(name) for name in ("abs", "floor", "negative", "relu", "square", "trunc")},
     "ceil": _op("ceiling"), "fix": _op("trunc"), "rint": _whole(_round_half_down), "round": _whole(_round_half_away),
     "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
-    "logical_not": lambda b, x: as_number(b, b.equal(x, 0), x),
+    "logical_not": lambda b, x: converted(b, b.equal(x, 0), x),
 }
 # These differ from a copy in their gradients only.
 COPIES: dict[str, Unary] = dict.fromkeys(("identity", "BlockGrad", "_contrib_gradientmultiplier"), lambda b, x: x)
@@ -110,7 +108,7 @@ for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, 
 
 def _filled(number: int) -> Lowering:
     """MXNet reads no dtype here, though models give one."""
-    return lambda b, attrs, x: b.broadcast(scalar(b, number, x), shape=x.shape)
+    return lambda b, attrs, x: full(b, number, x)
 
 
 moves("zeros_like", operands=1, ignored=["dtype"])(_filled(0))
@@ -120,7 +118,7 @@ moves("ones_like", operands=1, ignored=["dtype"])(_filled(1))
 ACTIVATIONS: dict[str, Unary] = {
     "relu": _op("relu"), "sigmoid": _op("sigmoid"), "tanh": _op("tanh"), "softrelu": _op("softplus"),
     "softsign": _op("softsign"), "log_sigmoid": lambda b, x: -b.softplus(-x),
-    "mish": lambda b, x: x * b.tanh(b.softplus(x)),
+    "mish": mish,
 }
 
 
@@ -164,8 +162,7 @@ def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
 @rule("hard_sigmoid", operands=1, types=FLOATS)
 def hard_sigmoid(b: Builder, attrs: Attrs, x: Value) -> Value:
     """clamp(alpha x + beta, 0, 1)."""
-    alpha, beta = attrs.float("alpha", 0.2), attrs.float("beta", 0.5)
-    return b.clamp(x * alpha + beta, lower=0, upper=1)
+    return composed.hard_sigmoid(b, x, attrs.float("alpha", 0.2), attrs.float("beta", 0.5))
 
 
 @rule("clip", operands=1, types=NUMBERS)
@@ -212,31 +209,31 @@ def multicast(b: Builder, attrs: Attrs, *inputs: Value) -> Sequence[Value]:
         return inputs
     choose = min if attrs.bool("cast_narrow", False) else max
     element = choose(floats, key=lambda found: found.size)
-    return [as_type(b, value, element) if value.element in floats else value for value in inputs]
+    return [converted(b, value, element) if value.element in floats else value for value in inputs]
 
 
 @rule("amp_cast", operands=1, types=EXACT)
 def amp_cast(b: Builder, attrs: Attrs, x: Value) -> Value:
     """float16 and float32 as any element type; others stay as they are."""
     element = attrs.element("dtype")
-    return as_type(b, x, element) if x.element in (f16, f32) else x
+    return converted(b, x, element) if x.element in (f16, f32) else x
 
 
 @rule("Cast", operands=1, types=EXACT)
 def cast(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Between any two element types: floats are cut off to integers, and rounded to shorter floats."""
-    return as_type(b, x, attrs.element("dtype"))
+    return converted(b, x, attrs.element("dtype"))
 
 
 Binary = Callable[[Builder, Value, Value], Value]
 
 
 def _compared(name: str) -> Binary:
-    return lambda b, x, y: as_number(b, b.apply(name, x, y), x)
+    return lambda b, x, y: converted(b, b.apply(name, x, y), x)
 
 
 def _logical(name: str) -> Binary:
-    return lambda b, x, y: as_number(b, b.apply(name, truth(b, x), truth(b, y)), x)
+    return lambda b, x, y: converted(b, b.apply(name, truth(b, x), truth(b, y)), x)
 
 
 # Operations by their names in MXNet's operators: what computes each, and the element types that it takes.
@@ -260,31 +257,30 @@ def of_two(function: Binary) -> Lowering:
     return lambda b, attrs, x, y: function(b, x, y)
 
 
-def _scalar_rule(function: Binary, takes: Types, *, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
-        """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64.
+def _with_scalar(function: Binary, takes: Types = NUMBERS, *, reverse: bool = False) -> Lowering:
+    if takes is MATHS:
+        function = _maths(function)
 
-        bool becomes int64 first.
-        """
-        number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
+        """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64. bool
+        becomes int64 first."""
+        given, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if not x.element.is_float:
-            element = i64 if x.element.numpy.kind == "b" else x.element
-            x = b.convert(x, element=element if whole else f64)
-        if takes is MATHS and not x.element.is_float:
-            return b.convert(_with(b, function, as_float(b, x), wrapped(number, x.element), reverse), element=x.element)
-        return _with(b, function, x, wrapped(number, x.element), reverse)
+            x = converted(b, x, f64 if not whole else i64 if x.element is boolean else x.element)
+        number = scalar(b, wrapped(given, x.element), x)
+        return function(b, number, x) if reverse else function(b, x, number)
 
     return lower
 
 
-def _with(b: Builder, function: Binary, x: Value, number: float, reverse: bool) -> Value:
-    value = scalar(b, number, x)
-    return function(b, value, x) if reverse else function(b, x, value)
+def _maths(function: Binary) -> Binary:
+    """A function that computes integers in float32 and cuts the result off."""
+    return lambda b, x, y: converted(b, function(b, as_float(b, x), as_float(b, y)), x)
 
 
 def as_float(b: Builder, x: Value) -> Value:
     """Integers as float32, in which MXNet's functions compute."""
-    return x if x.element.is_float else b.convert(x, element="f32")
+    return x if x.element.is_float else b.convert(x, element=f32)
 
 
 def wrapped(number: float, element: ElementType) -> float:
@@ -300,16 +296,16 @@ def _register() -> None:
         plain = _OLD_NAMES.get(name, name)
         forms = (f"broadcast_{name}", f"_{plain}")
         add_rule(of_two(function), *forms, operands=2, types=takes)
-        add_rule(_scalar_rule(function, takes), f"_{plain}_scalar", operands=1, types=LOGIC)
+        add_rule(_with_scalar(function, takes), f"_{plain}_scalar", operands=1, types=LOGIC)
     for name in ("sub", "div", "mod", "power"):
         function, takes = ARITHMETIC[name]
-        add_rule(_scalar_rule(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
+        add_rule(_with_scalar(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
                  types=LOGIC)
     # For dense tensors these do what the operators do that they are named after; only for sparse ones they differ.
     add_rule(of_two(_op("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
     for name in ("add", "sub"):
         function, takes = ARITHMETIC[name]
-        add_rule(_scalar_rule(function, takes), f"_scatter_{_OLD_NAMES[name]}_scalar", operands=1, types=LOGIC)
+        add_rule(_with_scalar(function, takes), f"_scatter_{_OLD_NAMES[name]}_scalar", operands=1, types=LOGIC)
     add_rule(of_two(_op("add")), "_grad_add", operands=2, types=NUMBERS)
 
 
@@ -420,7 +416,7 @@ def widest(elements: Sequence[ElementType]) -> int:
 def promoted(b: Builder, inputs: Sequence[Value]) -> list[Value]:
     """The operands in the type of the widest."""
     element = inputs[widest([x.element for x in inputs])].element
-    return [as_type(b, x, element) for x in inputs]
+    return [converted(b, x, element) for x in inputs]
 
 
 def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
@@ -433,11 +429,6 @@ def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
         return function(b, x, y)
 
     return lower
-
-
-def _maths(function: Binary) -> Binary:
-    """A function that computes integers in float32 and cuts the result off."""
-    return lambda b, x, y: as_number(b, function(b, as_float(b, x), as_float(b, y)), x)
 
 
 def _copy_sign(b: Builder, x: Value, y: Value) -> Value:
@@ -454,10 +445,9 @@ def _ldexp(b: Builder, x: Value, y: Value) -> Value:
     return x * 2 ** y
 
 
-_power = _maths(_op("power"))
 _implies = lambda b, x, y: x | ~y  # noqa: E731
 MIXED: dict[str, tuple[Binary, Binary | None]] = {
-    "add": (_op("add"), _op("logical_or")), "power": (_power, _implies),
+    "add": (_op("add"), _op("logical_or")), "power": (_maths(_op("power")), _implies),
     "multiply": (_op("multiply"), _op("logical_and")),
     "subtract": (_op("subtract"), None), "mod": (_op("mod"), None),
 }
@@ -494,18 +484,6 @@ add_rule(_true_divide, "_npi_true_divide", operands=2, types=LOGIC, typed_by=wid
 # ---- a tensor and a scalar ------------------------------------------------------------------------------
 
 
-def _with_scalar(function: Binary, *, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
-        """Integers stay what they are, and the scalar becomes one, unless `is_int=False`: that gives float64."""
-        number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
-        if not x.element.is_float:
-            element = i64 if x.element is boolean else x.element
-            x = as_type(b, x, element if whole else f64)
-        return _with(b, function, x, wrapped(number, x.element), reverse)
-
-    return lower
-
-
 def _same_kind(b: Builder, number: float, x: Value) -> Value:
     """The number as `x`'s type; beside a bool, whether it is not 0."""
     if x.element is boolean:
@@ -518,7 +496,7 @@ def _compared_with_scalar(name: str) -> Lowering:
         """bool is compared with whether the scalar is not 0, integers with a fraction in float64."""
         number, whole = attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if not x.element.is_float and x.element is not boolean and not whole:
-            x = as_type(b, x, f64)
+            x = converted(b, x, f64)
         return b.apply(name, x, _same_kind(b, number, x))
 
     return lower
@@ -543,10 +521,10 @@ def _bitwise_with_scalar(name: str) -> Lowering:
     return lower
 
 
-_angle = _maths(_op("atan2"))
 WITH_SCALAR: dict[str, Binary] = {
     "add": _op("add"), "subtract": _op("subtract"), "multiply": _op("multiply"),
-    "mod": _op("mod"), "power": _power, "arctan2": _angle, "copysign": _copy_sign, "ldexp": _maths(_ldexp),
+    "mod": _op("mod"), "power": _maths(_op("power")), "arctan2": _maths(_op("atan2")), "copysign": _copy_sign,
+    "ldexp": _maths(_ldexp),
 }
 for _name, _binary in WITH_SCALAR.items():
     add_rule(_with_scalar(_binary), f"_npi_{_name}_scalar", operands=1, types=LOGIC)

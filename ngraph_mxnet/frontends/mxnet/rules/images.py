@@ -11,11 +11,11 @@ import numpy as np
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.linear import CHANNELS_FIRST, transposed_convolution
-from ngraph_mxnet.frontends.mxnet.rules.registry import as_number, image_shape, per_axis, positive, rule
+from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, per_axis, positive, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import scaled
 from ngraph_mxnet.ops.boxes import BOX_FORMATS
-from ngraph_mxnet.ops.compositions import root_or_flat, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import channels_first, channels_last, converted, root_or_flat, scalar, slice_axis
 from ngraph_mxnet.ops.pooling import pooled_sizes
 
 Window = dict[str, Any]
@@ -45,9 +45,7 @@ def _in_layout(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
     layout = attrs.choice("layout", None, (*CHANNELS_FIRST, *_CHANNELS_LAST))
     if layout not in _CHANNELS_LAST:
         return _pooled(b, x, attrs, total)
-    rank = x.rank
-    moved = b.transpose(x, order=(0, rank - 1, *range(1, rank - 1)))
-    return b.transpose(_pooled(b, moved, attrs, total), order=(0, *range(2, rank), 1))
+    return channels_last(b, _pooled(b, channels_first(b, x), attrs, total))
 
 
 def _pooled(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
@@ -310,16 +308,12 @@ def _columns(b: Builder, x: Value, first: int = 0) -> Columns:
     return [slice_axis(b, x, axis, first + i, first + i + 1) for i in range(4)]
 
 
-def _half(b: Builder, x: Value) -> Value:
-    return x * 0.5
-
-
 def _corners(b: Builder, box: Columns, box_format: str) -> Columns:
     """left, top, right, bottom."""
     if box_format == "corner":
         return box
     x, y, width, height = box
-    w, h = _half(b, width), _half(b, height)
+    w, h = width * 0.5, height * 0.5
     return [x - w, y - h, x + w, y + h]
 
 
@@ -329,7 +323,7 @@ def _centres(b: Builder, box: Columns, box_format: str) -> Columns:
         return box
     left, top, right, bottom = box
     width, height = right - left, bottom - top
-    return [left + _half(b, width), top + _half(b, height), width, height]
+    return [left + width * 0.5, top + height * 0.5, width, height]
 
 
 @rule("_contrib_box_nms", operands=1)
@@ -361,7 +355,7 @@ def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
     other = _centres(b, box, "corner") if box_format == "center" else _corners(b, box, "center")
     if box_format == "center":
         left, top, right, bottom = box
-        other[:2] = [_half(b, left + right), _half(b, top + bottom)]
+        other[:2] = [(left + right) * 0.5, (top + bottom) * 0.5]
     kept = box[0] < 0
     parts = [b.select(kept, old, new) for old, new in zip(box, other, strict=True)]
     bounds = [(0, first), (first + 4, rows.shape[axis])]
@@ -403,13 +397,18 @@ def box_decode(b: Builder, attrs: Attrs, x: Value, anchors: Value) -> Value:
         raise UnsupportedError(f"found {x.type} and {anchors.type}, expected [N, B, 4] and [1, B, 4]")
     scale = b.constant(np.array([attrs.float(f"std{i}", 1.0) for i in range(4)], np.float32))
     clip, box_format = attrs.float("clip", -1.0), attrs.choice("format", "center", BOX_FORMATS)
-    ax, ay, width, height = _centres(b, _columns(b, anchors), box_format)
-    dx, dy, *sizes = _columns(b, x * scale)
+    return _decoded(b, x * scale, _centres(b, _columns(b, anchors), box_format), clip)
+
+
+def _decoded(b: Builder, offsets: Value, anchors: Columns, clip: float = -1.0) -> Value:
+    """Corner boxes [N, B, 4] at offsets from anchors that are centres; sizes up to e^clip, if it is above 0."""
+    dx, dy, *sizes = _columns(b, offsets)
     if clip > 0:
         sizes = [b.minimum(size, clip) for size in sizes]
-    cx, cy = dx * width + ax, dy * height + ay
-    w, h = (_half(b, b.exp(size) * side) for size, side in zip(sizes, (width, height), strict=True))
-    return b.concat(cx - w, cy - h, cx + w, cy + h, axis=2)
+    x, y, width, height = anchors
+    centre = [dx * width + x, dy * height + y]
+    box = [*centre, *(b.exp(size) * side for size, side in zip(sizes, (width, height), strict=True))]
+    return b.concat(*_corners(b, box, "center"), axis=2)
 
 
 @rule("_contrib_MultiBoxDetection", operands=3, ignored=["background_id"])
@@ -429,16 +428,12 @@ def multibox_detection(b: Builder, attrs: Attrs, scores: Value, offsets: Value, 
         raise UnsupportedError(f"nms_threshold={overlap}, with which MXNet suppresses nothing and orders nothing")
     if len(variances) != 4:
         raise UnsupportedError(f"variances={variances}, expected four")
-    ax, ay, width, height = _centres(b, _columns(b, anchors), "corner")
-    scale = b.constant(np.array(variances, np.float32))
-    dx, dy, dw, dh = _columns(b, b.reshape(offsets, shape=(batch, count, 4)) * scale)
-    cx, cy = dx * width + ax, dy * height + ay
-    w, h = (_half(b, b.exp(size) * side) for size, side in ((dw, width), (dh, height)))
-    box = b.concat(cx - w, cy - h, cx + w, cy + h, axis=2)
+    scaled = b.reshape(offsets, shape=(batch, count, 4)) * b.constant(np.array(variances, np.float32))
+    box = _decoded(b, scaled, _centres(b, _columns(b, anchors), "corner"))
     if attrs.bool("clip", True):
         box = b.minimum(b.maximum(box, 0), 1)
     real = slice_axis(b, scores, 1, 1, classes)
-    score, label = b.reduce_max(real, axes=(1,)), as_number(b, b.argmax(real, axis=1), scores)
+    score, label = b.reduce_max(real, axes=(1,)), converted(b, b.argmax(real, axis=1), scores)
     rows = b.concat(*(b.reshape(column, shape=(batch, count, 1)) for column in (label, score)), box, axis=2)
     below = np.nextafter(np.float32(attrs.float("threshold", 0.01)), np.float32(-np.inf))
     most = attrs.int("nms_topk", -1)

@@ -10,7 +10,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     EXACT,
     NUMBERS,
     as_indices,
-    as_type,
+    at_least_1d,
     moves,
     normal_axis,
     positive,
@@ -18,7 +18,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, boolean, i64
-from ngraph_mxnet.ops.compositions import iota, reshaped, scalar
+from ngraph_mxnet.ops.compositions import converted, full, iota, reshaped, stacked, with_axis
 
 WHOLE = 1 << 24
 """Integers up to here are exact in float32."""
@@ -71,14 +71,13 @@ def gather_nd(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 @moves("scatter_nd", operands=2)
 def scatter_nd(b: Builder, attrs: Attrs, updates: Value, indices: Value) -> Value:
     """Zeros of `shape` with the slices at coordinates replaced; of equal coordinates the last."""
-    zeros = b.broadcast(scalar(b, 0, updates), shape=attrs.ints("shape"))
-    return b.scatter_nd(zeros, as_indices(b, indices), updates)
+    return b.scatter_nd(full(b, 0, updates, attrs.ints("shape")), as_indices(b, indices), updates)
 
 
 @moves("_contrib_index_copy", operands=3)
 def index_copy(b: Builder, attrs: Attrs, data: Value, indices: Value, rows: Value) -> Value:
     """The first input with its rows at the indices replaced."""
-    return b.scatter_nd(data, b.reshape(as_indices(b, indices), shape=(1, *indices.shape)), rows)
+    return b.scatter_nd(data, with_axis(b, as_indices(b, indices), 0), rows)
 
 
 @rule("_contrib_index_array", operands=1, types=EXACT)
@@ -128,7 +127,7 @@ def ravel_multi_index(b: Builder, attrs: Attrs, coordinates: Value) -> Value:
     strides = np.cumprod([1, *shape[:0:-1]])[::-1].reshape(-1, *[1] * (coordinates.rank - 1))
     weights = b.constant(strides, coordinates.element)
     total = b.reduce_sum(coordinates * weights, axes=(0,))
-    return total if total.shape else b.reshape(total, shape=(1,))
+    return at_least_1d(b, total)
 
 
 @rule("_unravel_index", operands=1, types=NUMBERS)
@@ -137,13 +136,12 @@ def unravel_index(b: Builder, attrs: Attrs, places: Value) -> Value:
     shape = _shape_of_places(attrs)
     rest, rows = places, []
     for size in shape[:0:-1]:
-        divisor = scalar(b, size, places)
-        quotient = rest / divisor
+        quotient = rest / size
         above = b.trunc(quotient) if places.element.is_float else quotient
-        rows.append(rest - above * divisor)
+        rows.append(rest - above * size)
         rest = above
     rows.append(rest)
-    return b.concat(*(b.reshape(row, shape=(1, *places.shape)) for row in rows[::-1]), axis=0)
+    return stacked(b, rows[::-1])
 
 
 @rule("shape_array", operands=1, types=EXACT)
@@ -190,9 +188,8 @@ def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
     lines, count = x.size // x.shape[axis], places.shape[axis]
     columns = b.reshape(b.transpose(places, order=order), shape=(1, lines * count))
     rows = b.constant(np.repeat(np.arange(lines, dtype=np.int64), count)[None])
-    zeros = b.broadcast(scalar(b, 0, x), shape=(lines, x.shape[axis]))
-    ones = b.broadcast(scalar(b, 1, x), shape=(lines * count,))
-    mask = b.scatter_nd(zeros, b.concat(rows, columns, axis=0), ones)
+    mask = b.scatter_nd(full(b, 0, x, (lines, x.shape[axis])), b.concat(rows, columns, axis=0),
+                        full(b, 1, x, (lines * count,)))
     back = [order.index(i) for i in range(rank)]
     return b.transpose(b.reshape(mask, shape=[x.shape[i] for i in order]), order=back)
 
@@ -217,7 +214,7 @@ def cumsum(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Sums up to each element along an axis; without one, of the flat tensor. Those of bool are int64."""
     axis = attrs.int("axis", None)
     own = x.element
-    x = as_type(b, x, attrs.element("dtype", i64 if own is boolean else own))
+    x = converted(b, x, attrs.element("dtype", i64 if own is boolean else own))
     if axis is None:
         return b.cumsum(reshaped(b, x, (x.size,)), axis=0)
     return b.cumsum(x, axis=normal_axis(axis, x.rank))

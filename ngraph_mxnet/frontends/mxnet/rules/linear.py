@@ -7,12 +7,11 @@ from math import prod
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
-from ngraph_mxnet.frontends.mxnet.rules.creation import triangle
-from ngraph_mxnet.frontends.mxnet.rules.registry import bias_of, image_shape, normal_axis, per_axis, positive, rule
+from ngraph_mxnet.frontends.mxnet.rules.registry import ANY, bias_of, image_shape, normal_axis, per_axis, positive, rule
 from ngraph_mxnet.frontends.mxnet.rules.shapes import moved_axes
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
-from ngraph_mxnet.ops.compositions import along_axis, deformable_convolution, reshaped, transposed_convolution
+from ngraph_mxnet.ops.compositions import deformable_convolution, reshaped, transposed_convolution, triangle, with_bias
 
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
@@ -156,11 +155,6 @@ def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
                          pads_begin=pads, pads_end=pads, groups=attrs.int("num_group", 1))
 
 
-def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
-    """One number for each channel added."""
-    return out if bias is None else out + along_axis(b, bias, 1, out.rank)
-
-
 @rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
 def deconvolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The transpose of a convolution over one to three spatial axes, with all parameters.
@@ -227,8 +221,7 @@ def modulated_deformable_convolution(b: Builder, attrs: Attrs, *inputs: Value) -
     out = deformable_convolution(b, x, offset, mask, weight, groups=groups,
                                  offset_groups=attrs.int("num_deformable_group", 1), stride=stride, dilate=dilate,
                                  pad=pad)
-    bias = bias_of([x, weight, *inputs[4:]], attrs.bool("no_bias", False))
-    return out if bias is None else out + along_axis(b, bias, 1, 4)
+    return with_bias(b, out, bias_of([x, weight, *inputs[4:]], attrs.bool("no_bias", False)))
 
 
 def _scaled(b: Builder, x: Value, factor: float) -> Value:
@@ -297,7 +290,7 @@ def trmm(b: Builder, attrs: Attrs, a: Value, x: Value) -> Value:
     return _scaled(b, out, attrs.float("alpha", 1.0))
 
 
-@rule("khatri_rao", operands=(1, 1 << 20), ignored=["num_args"])
+@rule("khatri_rao", operands=(1, ANY), ignored=["num_args"])
 def khatri_rao(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The Kronecker products of the columns of matrices."""
     out = inputs[0]
@@ -310,7 +303,7 @@ def khatri_rao(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     return out if len(inputs) > 1 else b.identity(out)
 
 
-@rule("_npi_einsum", ignored=["num_args", "optimize"], operands=(1, 1 << 20))
+@rule("_npi_einsum", ignored=["num_args", "optimize"], operands=(1, ANY))
 def einsum(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """From left to right, two operands at a time. Stay with MXNet: an axis named twice in one operand, and `...`."""
     subscripts = attrs.text("subscripts").replace(" ", "")

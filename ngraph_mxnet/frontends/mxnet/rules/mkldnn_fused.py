@@ -12,7 +12,7 @@ from typing import cast
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, canonical
-from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense, with_bias
+from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense
 from ngraph_mxnet.frontends.mxnet.rules.quantization import (
     QUANTIZED,
     REACH_I32,
@@ -29,7 +29,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import Call, find_rule, rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
-from ngraph_mxnet.ops.compositions import along_axis, limits, reshaped, rounded, saturated, widened
+from ngraph_mxnet.ops.compositions import along_axis, limits, reshaped, rounded, saturated, widened, with_bias
 
 Outputs = list[Value]
 
@@ -117,7 +117,7 @@ def _activated(b: Builder, x: Value, op: str, attrs: Attrs, own: Value, with_sum
         return b.leaky_relu(x, slope=attrs.float("slope", 0.25))
     if attrs.float("a_min") != 0:
         raise UnsupportedError(f"a clip from {attrs.float('a_min')}, expected 0")
-    top = number(b, attrs.float("a_max")) * own
+    top = attrs.float("a_max") * own
     return b.minimum(b.relu(x), top) if with_sum else x
 
 
@@ -160,8 +160,8 @@ def fused_convolution(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
         range(1, weight.rank)))
     weight_scale = scale(b, i8, weight_size)
     if known is not None and bias is not None:
-        bound = number(b, _LARGEST_BIAS) / b.abs(bias) / data_scale
-        weight_scale = b.minimum(weight_scale, b.select(b.equal(bias, number(b, 0)), weight_scale, bound))
+        bound = _LARGEST_BIAS / b.abs(bias) / data_scale
+        weight_scale = b.minimum(weight_scale, b.select(b.equal(bias, 0), weight_scale, bound))
     by_filter = weight_scale if known is None else along_axis(b, weight_scale, 0, weight.rank)
     whole = rounded(b, weight * by_filter, i8)
     sums = convolved(b, widened(b, x), widened(b, whole), product)
@@ -238,7 +238,7 @@ def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> 
     if upper <= top:
         return rounded(b, bounded, element)
     whole = b.round(bounded)
-    whole = b.select(whole > number(b, top), whole - number(b, 2 * top + 2), whole)
+    whole = b.select(whole > top, whole - (2 * top + 2), whole)
     return saturated(b, whole, element)
 
 
@@ -282,7 +282,7 @@ def fused_product(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
         sums = _only_relu(b, sums, inner)
         return [rounded(b, sums, i32), *product_range(b, x.element, size, weight_size)]
     if real and known is None:
-        out = sums * (number(b, 1) / data_scale / weight_scale)
+        out = sums * (1 / data_scale / weight_scale)
         return [_behind(b, out, inner)]
     return _in_8_bits(b, sums, inner, cast("tuple[float, float]", known), data_scale, weight_scale)
 
@@ -323,8 +323,8 @@ def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
     row_scale = scale(b, i8, b.reduce_max(b.abs(weight), axes=(1,)))
     added = None
     if bias is not None:
-        bound = number(b, _LARGEST_BIAS) / b.abs(bias) / data_scale
-        row_scale = b.minimum(row_scale, b.select(b.equal(bias, number(b, 0)), row_scale, bound))
+        bound = _LARGEST_BIAS / b.abs(bias) / data_scale
+        row_scale = b.minimum(row_scale, b.select(b.equal(bias, 0), row_scale, bound))
         added = as_i32(b, b.round(bias * (row_scale * data_scale)))
     whole = rounded(b, weight * reshaped(b, row_scale, (weight.shape[0], 1)), i8)
     return widened(b, whole), added, row_scale
@@ -342,10 +342,10 @@ def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, 
     bias_size = magnitude(b, *bounds)
     bias_scale = scale(b, i8, bias_size)
     factor = data_scale * weight_scale / bias_scale
-    largest = number(b, _LARGEST_BIAS) / bias_size / bias_scale
+    largest = _LARGEST_BIAS / bias_size / bias_scale
     too_large = factor > largest
     shrunk = largest * bias_scale / data_scale / weight_scale
-    ratio = b.select(too_large, shrunk, number(b, 1))
+    ratio = b.select(too_large, shrunk, 1)
     added = _half_away(b, widened(b, bias) * b.select(too_large, largest, factor))
     shrunk = rounded(b, _half_away(b, whole * ratio), i8)
     return widened(b, shrunk), as_i32(b, added), weight_scale * ratio
@@ -353,4 +353,4 @@ def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, 
 
 def _half_away(b: Builder, x: Value) -> Value:
     """The nearest whole number, halves away from zero, as C's round does it."""
-    return b.sign(x) * b.floor(b.abs(x) + number(b, 0.5))
+    return b.sign(x) * b.floor(b.abs(x) + 0.5)

@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
-from ngraph_mxnet.ops.compositions import along_axis, iota, scalar
+from ngraph_mxnet.ops.compositions import affine, iota, moments, scalar
 
 # Attributes that matter to training, calibration or GPUs only.
 _IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
@@ -70,31 +70,20 @@ def layer_norm(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
     x, epsilon = inputs[0], attrs.float("eps", 1e-5)
     axis = normal_axis(attrs.int("axis", -1), x.rank)
-    statistics = _statistics(b, x, (axis,), epsilon) if attrs.bool("output_mean_var", False) else []
-    return [b.layer_norm(*inputs, axis=axis, epsilon=epsilon), *statistics]
-
-
-def _statistics(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Outputs:
-    """The mean and sqrt(biased variance + epsilon) over `axes`, which stay as 1."""
-    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    variance = b.reduce_mean(b.square(x - mean), axes=axes, keep_dims=True)
-    return [mean, b.sqrt(variance + epsilon)]
-
-
-def _standardize(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """(x - mean) / sqrt(biased variance + epsilon) over `axes`."""
-    mean, deviation = _statistics(b, x, axes, epsilon)
-    return (x - mean) / deviation
+    normal = b.layer_norm(*inputs, axis=axis, epsilon=epsilon)
+    if not attrs.bool("output_mean_var", False):
+        return [normal]
+    mean, _, variance = moments(b, x, (axis,))
+    return [normal, mean, b.sqrt(variance + epsilon)]
 
 
 @rule("InstanceNorm", operands=3, parameters=[1, 2])
 def instance_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value) -> Value:
     """Over the spatial axes of each channel, of which there is one at least."""
-    rank = x.rank
-    if rank < 3:
+    if x.rank < 3:
         raise UnsupportedError(f"found {x.type}, expected rank 3 or more")
-    normal = _standardize(b, x, tuple(range(2, rank)), attrs.float("eps", 1e-3))
-    return normal * along_axis(b, gamma, 1, rank) + along_axis(b, beta, 1, rank)
+    _, centred, variance = moments(b, x, range(2, x.rank))
+    return affine(b, centred / b.sqrt(variance + attrs.float("eps", 1e-3)), gamma, beta)
 
 
 @rule("GroupNorm", operands=3, parameters=[1, 2])
@@ -107,10 +96,9 @@ def group_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value) ->
     if gamma.shape != (groups,) or x.shape[1] % groups:
         raise UnsupportedError(f"gamma {gamma.type} is not one for each of {groups} groups of {x.type}")
     grouped = b.reshape(x, shape=(x.shape[0], groups, prod(x.shape[1:]) // groups))
-    epsilon = attrs.float("eps", 1e-5)
-    mean, deviation = _statistics(b, grouped, (2,), epsilon)
-    normal = (grouped - mean) / deviation
-    out = normal * along_axis(b, gamma, 1, 3) + along_axis(b, beta, 1, 3)
+    mean, centred, variance = moments(b, grouped, (2,))
+    deviation = b.sqrt(variance + attrs.float("eps", 1e-5))
+    out = affine(b, centred / deviation, gamma, beta)
     statistics = [mean, deviation] if attrs.bool("output_mean_var", False) else []
     return [b.reshape(out, shape=x.shape), *(b.reshape(v, shape=(x.shape[0], groups)) for v in statistics)]
 

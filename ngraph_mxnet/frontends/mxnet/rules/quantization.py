@@ -16,11 +16,11 @@ import numpy as np
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.images import quantized_pooled
-from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense, with_bias
+from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense
 from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, Types, as_indices, image_shape, normal_axis, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
-from ngraph_mxnet.ops.compositions import along_axis, reshaped, rounded, widened
+from ngraph_mxnet.ops.compositions import affine, reshaped, rounded, widened, with_bias
 
 QUANTIZED = Types(("f32", "i8", "u8", "i32"), in_f32=())
 """Every type that int8 operators have, as it is: a rule sees to the types of its results."""
@@ -66,8 +66,8 @@ def scale(b: Builder, element: ElementType, size: Value) -> Value:
     """
     if element.name not in REACH:
         raise UnsupportedError(f"found {element.name}, expected i8 or u8")
-    steps = number(b, REACH[element.name]) / size
-    return b.select(b.equal(size, number(b, 0)), number(b, REACH_I32), steps)
+    steps = REACH[element.name] / size
+    return b.select(b.equal(size, 0), REACH_I32, steps)
 
 
 def product_range(b: Builder, element: ElementType, size: Value, weight_size: Value) -> Range:
@@ -75,8 +75,8 @@ def product_range(b: Builder, element: ElementType, size: Value, weight_size: Va
 
     (MXNet's QuantizationRangeForMultiplication. Unlike in `REACH`, the last integer of a type is the end of the range.)
     """
-    step = size / number(b, 255 if element is u8 else 127) * (weight_size / number(b, 127))
-    top = step * number(b, REACH_I32)
+    step = size / (255 if element is u8 else 127) * (weight_size / 127)
+    top = step * REACH_I32
     return ends(b, -top, top)
 
 
@@ -122,7 +122,7 @@ def quantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value) 
     _is(x, f32)
     element = u8 if attrs.choice("out_type", "uint8", ("int8", "uint8")) == "uint8" else i8
     size = magnitude(b, least, greatest)
-    steps = number(b, 255 if element is u8 else 127) / size
+    steps = (255 if element is u8 else 127) / size
     result = rounded(b, x * steps, element)
     return [result, *(ends(b, least, greatest) if element is u8 else ends(b, -size, size))]
 
@@ -132,7 +132,7 @@ def dequantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value
     """To float32."""
     attrs.choice("out_type", "float32", ("float32",))
     _is(x, i8, u8)
-    return widened(b, x) * (magnitude(b, least, greatest) / number(b, REACH[x.element.name]))
+    return widened(b, x) * (magnitude(b, least, greatest) / REACH[x.element.name])
 
 
 @rule("_contrib_requantize", operands=3, types=QUANTIZED)
@@ -146,9 +146,9 @@ def requantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value
         size = magnitude(b, *known)
     else:
         largest = b.reduce_max(b.abs(data), axes=tuple(range(x.rank)))
-        size = largest * given / number(b, REACH_I32)
-    steps = number(b, 255 if element is u8 else 127) / size
-    factor = given / number(b, REACH_I32) * steps
+        size = largest * given / REACH_I32
+    steps = (255 if element is u8 else 127) / size
+    factor = given / REACH_I32 * steps
     result = rounded(b, data * factor, element)
     return [result, *ends(b, number(b, 0) if element is u8 else -size, size)]
 
@@ -157,12 +157,12 @@ def requantize(b: Builder, attrs: Attrs, x: Value, least: Value, greatest: Value
 
 
 @rule("_contrib_quantized_act", operands=3, types=QUANTIZED)
-def activation(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
+def activation(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
     """`relu` of int8. That of uint8 stays with MXNet, which takes the bits for int8."""
     attrs.choice("act_type", None, ("relu",))
-    _is(inputs[0], i8)
-    data = b.clamp(widened(b, inputs[0]), lower=0.0, upper=127.0)
-    return [rounded(b, data, i8), *(b.identity(end) for end in inputs[1:])]
+    _is(x, i8)
+    data = b.clamp(widened(b, x), lower=0.0, upper=127.0)
+    return [rounded(b, data, i8), *map(b.identity, ranges)]
 
 
 @rule("_contrib_quantized_flatten", operands=3, types=QUANTIZED)
@@ -170,7 +170,7 @@ def flatten(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
     """All axes but the first become one."""
     _is(x, i8, u8)
     flat = reshaped(b, x, (x.shape[0], prod(x.shape[1:])))
-    return [flat if flat is not x else b.identity(x), *(b.identity(end) for end in ranges)]
+    return [flat if flat is not x else b.identity(x), *map(b.identity, ranges)]
 
 
 @rule("_contrib_quantized_pooling", operands=3, types=QUANTIZED, ignored=["cudnn_off"])
@@ -179,7 +179,7 @@ def pooling(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
     _is(x, i8, u8)
     image_shape(x)
     data = quantized_pooled(b, widened(b, x), attrs)
-    return [rounded(b, data, x.element), *(b.identity(end) for end in ranges)]
+    return [rounded(b, data, x.element), *map(b.identity, ranges)]
 
 
 @rule("_contrib_quantized_embedding", operands=4, parameters=[1, 2, 3], types=EXACT,
@@ -187,7 +187,7 @@ def pooling(b: Builder, attrs: Attrs, x: Value, *ranges: Value) -> Outputs:
 def embedding(b: Builder, attrs: Attrs, indices: Value, weight: Value, *ranges: Value) -> Outputs:
     """Rows of a weight in int8."""
     _is(weight, i8)
-    return [b.gather(weight, as_indices(b, indices), axis=0), *(b.identity(end) for end in ranges)]
+    return [b.gather(weight, as_indices(b, indices), axis=0), *map(b.identity, ranges)]
 
 
 # ---- to another range ------------------------------------------------------------------------------------------
@@ -206,11 +206,11 @@ def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     least = greatest = number(b, 0)
     for low, high in zip(bounds[::2], bounds[1::2], strict=True):
         least, greatest = b.minimum(least, low), b.maximum(greatest, high)
-    own = number(b, REACH[element.name]) / magnitude(b, least, greatest)
+    own = REACH[element.name] / magnitude(b, least, greatest)
     rescaled = []
     for position, part in enumerate(parts):
         size = magnitude(b, bounds[2 * position], bounds[2 * position + 1])
-        factor = own / (number(b, REACH[part.element.name]) / size)
+        factor = own / (REACH[part.element.name] / size)
         rescaled.append(widened(b, part) * factor)
     axis = normal_axis(attrs.int("dim", 1), parts[0].rank)
     return [rounded(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
@@ -234,10 +234,10 @@ def elemwise_add(b: Builder, attrs: Attrs, left: Value, right: Value, *bounds: V
     for x, size in zip((left, right), sizes, strict=True):
         reach = REACH[x.element.name]
         if known is None:
-            factor = size * number(b, REACH_I32) / (both * number(b, reach))
+            factor = size * REACH_I32 / (both * reach)
         else:
-            steps = number(b, REACH[element.name]) / magnitude(b, *known)
-            factor = steps / (number(b, reach) / size)
+            steps = REACH[element.name] / magnitude(b, *known)
+            factor = steps / (reach / size)
         term = widened(b, x) * factor
         if mixed and x.element is u8:
             term = b.clamp(b.round(term), lower=-128.0, upper=127.0)
@@ -259,14 +259,12 @@ def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, me
     _is(x, i8, u8)
     data, size = widened(b, x), magnitude(b, *known)
     if x.element is u8:
-        data = b.clamp(b.round(data * number(b, REACH["i8"] / REACH["u8"])), lower=-128.0, upper=127.0)
+        data = b.clamp(b.round(data * (REACH["i8"] / REACH["u8"])), lower=-128.0, upper=127.0)
     inverse = b.rsqrt(variance + attrs.float("eps", 1e-3))
     slope = gamma * inverse
     weight = slope * magnitude(b, least, greatest) / size
-    shift = (beta - mean * slope) * number(b, REACH["i8"]) / size
-    rank = x.rank
-    out = data * along_axis(b, weight, 1, rank) + along_axis(b, shift, 1, rank)
-    return [rounded(b, out, i8), *ends(b, *known)]
+    shift = (beta - mean * slope) * REACH["i8"] / size
+    return [rounded(b, affine(b, data, weight, shift), i8), *ends(b, *known)]
 
 
 @rule("_contrib_quantized_elemwise_mul", operands=6, types=QUANTIZED)
@@ -277,7 +275,7 @@ def elemwise_mul(b: Builder, attrs: Attrs, left: Value, right: Value, *bounds: V
     if left.shape != right.shape:
         raise UnsupportedError(f"{left.type} and {right.type} differ in shape")
     sizes = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:])
-    reach, known, real = number(b, REACH["i8"]), calibration(attrs), attrs.bool("enable_float_output", False)
+    reach, known, real = REACH["i8"], calibration(attrs), attrs.bool("enable_float_output", False)
     product = widened(b, left) * widened(b, right)
     if known is None and not real:
         return [b.convert(product, element=i32), *product_range(b, i8, *sizes)]
@@ -327,7 +325,7 @@ def quantized_fully_connected(b: Builder, attrs: Attrs, *inputs: Value) -> Outpu
     added = None
     if bias is not None:
         steps = scale(b, element, size) * scale(b, i8, weight_size)
-        factor = steps * magnitude(b, *bounds[4:]) / number(b, REACH["i8"])
+        factor = steps * magnitude(b, *bounds[4:]) / REACH["i8"]
         added = as_i32(b, b.trunc(widened(b, bias) * factor))
     out = dense(b, widened(b, x), widened(b, weight), added, attrs)
     return [rounded(b, out, i32), *product_range(b, element, size, weight_size)]

@@ -26,6 +26,7 @@ from ngraph_mxnet.frontends.mxnet.inlining import (
 )
 from ngraph_mxnet.frontends.mxnet.rules.indexing import WHOLE
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    ANY,
     EXACT,
     LOGIC,
     Call,
@@ -37,18 +38,17 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     read,
     rule,
 )
-from ngraph_mxnet.frontends.mxnet.rules.slices import flipped
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.graph import Cost, node_cost
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.ops.compositions import iota, scalar, size_as, slice_axis
+from ngraph_mxnet.ops.compositions import flipped, iota, place_of, scalar, size_as, slice_axis, with_axis
 from ngraph_mxnet.ops.recurrent import GATES
 
 _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
 
 
-@rule("_rnn_param_concat", operands=(1, 1 << 20), parameters=range(1 << 10), ignored=["num_args"])
+@rule("_rnn_param_concat", operands=(1, ANY), parameters=range(1 << 10), ignored=["num_args"])
 def rnn_param_concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The parts of RNN's parameter vector, one after the other."""
     return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
@@ -95,13 +95,13 @@ def recurrent_layers(b: Builder, attrs: Attrs, inputs: Sequence[Value],
             (of_input, of_state, *project), (input_bias, state_bias) = (
                 weights[layer][direction], biases[layer][direction])
             number = layer * directions + direction
-            own = [b.reshape(slice_axis(b, state, 0, number, number + 1), shape=state.shape[1:]) for state in states]
+            own = [place_of(b, state, 0, number) for state in states]
             gates = b.matmul(x, of_input, transpose_b=True) + input_bias
             operands = [gates, of_state, state_bias, *own, *project]
             out, *finals = b.node("rnn", operands, {"cell": cell, "reverse": direction == 1}).outputs
             parts.append(out)
             for kept, value in zip(last, finals, strict=True):
-                kept.append(b.reshape(value, shape=(1, *value.shape)))
+                kept.append(with_axis(b, value, 0))
         x = parts[0] if directions == 1 else b.concat(*parts, axis=2)
     if not with_states:
         return [x]
@@ -147,7 +147,7 @@ def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
     length, batch, width = x.shape
     units = width // (heads * parts)
     split = b.reshape(x, shape=(length, batch, heads, parts, units))
-    own = b.reshape(slice_axis(b, split, 3, part, part + 1), shape=(length, batch, heads, units))
+    own = place_of(b, split, 3, part)
     return b.reshape(b.transpose(own, order=(1, 2, 0, 3)), shape=(batch * heads, length, units))
 
 
@@ -275,7 +275,7 @@ def sequence_reverse(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     if axis:
         raise UnsupportedError("axis=1: MXNet knows time as axis 0 only")
     if lengths is None:
-        return flipped(b, data, (0,))
+        return flipped(b, data, 0)
     steps, ends = _times(b, data.shape[0]), _whole(b, lengths)
     mirrored = ends - b.constant(1.0) - steps
     return b.reshape(_elements(b, data, b.select(steps < ends, mirrored, steps), 0), shape=data.shape)
@@ -320,22 +320,18 @@ def foreach(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     begin = len(b.graph.nodes)
     rows: list[list[Value]] = [[] for _ in range(loop.outputs)]
     for trip in range(trips):
-        places = [_place(b, value, trip) for value in inputs[:loop.data]]
+        places = [b.reshape(slice_axis(b, value, 0, trip, trip + 1), shape=value.shape[1:] or (1,))
+                  for value in inputs[:loop.data]]
         read_by_node = [*places, *state, *captured]
         results = _lowered(b, graph, [read_by_node[source] for source in loop.body.sources], halves)
         for row, value in zip(rows, results, strict=False):
-            row.append(b.reshape(value, shape=(1, *value.shape)))
+            row.append(with_axis(b, value, 0))
         before, state = state, results[loop.outputs:]
         _check_states(before, state)
         nodes = (len(b.graph.nodes) - begin) * trips // (trip + 1)
         if nodes > MOST_NODES:
             raise UnsupportedError(f"its {trips} trips come to {nodes} nodes; at most {MOST_NODES} are compiled")
     return [*(b.concat(*row, axis=0) for row in rows), *state]
-
-
-def _place(b: Builder, value: Value, trip: int) -> Value:
-    """value[trip], of rank 1 at least."""
-    return b.reshape(slice_axis(b, value, 0, trip, trip + 1), shape=value.shape[1:] or (1,))
 
 
 def _check_states(before: list[Value], after: list[Value]) -> None:

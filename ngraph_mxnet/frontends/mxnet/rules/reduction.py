@@ -16,17 +16,14 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     NUMBERS,
     Lowering,
     add_rule,
-    as_number,
-    as_type,
     at_least_1d,
     normal_axes,
     normal_axis,
     rule,
-    truth,
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
-from ngraph_mxnet.ops.compositions import euclidean_norm, power_norm
+from ngraph_mxnet.ops.compositions import converted, euclidean_norm, power_norm, truth
 
 # The IR's ops by MXNet's names.
 REDUCTIONS: dict[tuple[str, ...], str] = {
@@ -94,7 +91,7 @@ def all_finite(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     whole: Value | None = None
     for x in inputs:
         # x - x is 0, or NaN when x is not finite.
-        finite = as_number(b, b.equal(x - x, 0), x)
+        finite = converted(b, b.equal(x - x, 0), x)
         least = b.reduce_min(finite, axes=tuple(range(x.rank)))
         least = b.convert(least, element=f32)
         whole = least if whole is None else b.minimum(whole, least)
@@ -130,9 +127,9 @@ def _arg_reduction(op: str) -> Lowering:
         if axis is None:
             shape = (1,) * x.rank if keep else (1,)
             flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0, keep_dims=True)
-            return as_number(b, b.reshape(flat, shape=shape), x)
+            return converted(b, b.reshape(flat, shape=shape), x)
         place = b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
-        return as_number(b, at_least_1d(b, place), x)
+        return converted(b, at_least_1d(b, place), x)
 
     return lower
 
@@ -144,7 +141,7 @@ add_rule(_arg_reduction("argmin"), "argmin", operands=1, types=NUMBERS)
 @rule("argmax_channel", operands=1, types=NUMBERS)
 def argmax_channel(b: Builder, attrs: Attrs, x: Value) -> Value:
     """argmax over axis 1."""
-    return as_number(b, b.argmax(x, axis=1), x)
+    return converted(b, b.argmax(x, axis=1), x)
 
 
 @rule("L2Normalization", operands=1, types=FLOATS)
@@ -174,7 +171,7 @@ def _total(op: str) -> Lowering:
         _no_initial(attrs)
         axes, keep, element = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
         if element.is_float or not x.element.is_float:
-            x = as_type(b, x, element)
+            x = converted(b, x, element)
         return b.apply(op, x, axes=axes, keep_dims=keep)
 
     return lower
@@ -222,7 +219,7 @@ def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
         if not own.is_float:
             raise UnsupportedError(f"of {own} in {element}, which MXNet divides in {element}")
         return x
-    return as_type(b, x, f32 if element is f16 else element)
+    return converted(b, x, f32 if element is f16 else element)
 
 
 def _spread(*, root: bool) -> Lowering:

@@ -224,23 +224,6 @@ def as_indices(b: Builder, value: Value) -> Value:
     return b.convert(value, element="i64")
 
 
-def truth(b: Builder, x: Value) -> Value:
-    """bool: x != 0, which holds for NaN."""
-    if x.element.numpy.kind == "b":
-        return x
-    return b.not_equal(x, 0)
-
-
-def as_number(b: Builder, condition: Value, like: Value) -> Value:
-    """`condition`, or any numbers, in the element type of `like`: MXNet's comparisons keep their operands' type."""
-    return b.convert(condition, element=like.element)
-
-
-def as_type(b: Builder, x: Value, element: ElementType) -> Value:
-    """`x` in `element`, which it may have already."""
-    return x if x.element is element else b.convert(x, element=element)
-
-
 def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:
     """bool, broadcastable to x: whether a position along `axis` is below its length.
 

@@ -11,6 +11,7 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ops import compositions as composed
 from ngraph_mxnet.ops.compositions import reshaped
 
 
@@ -156,8 +157,7 @@ def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
 @moves("expand_dims", operands=1)
 def expand_dims(b: Builder, attrs: Attrs, x: Value) -> Value:
     """A new axis of size 1."""
-    axis = normal_axis(attrs.int("axis"), x.rank + 1)
-    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+    return composed.with_axis(b, x, normal_axis(attrs.int("axis"), x.rank + 1))
 
 
 @moves("squeeze", operands=1)
@@ -178,7 +178,7 @@ def _squeezed(shape: Shape, attrs: Attrs) -> Shape:
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
-def _at_least(rank: int, shape: Shape) -> Shape:
+def at_least(rank: int, shape: Shape) -> Shape:
     """Return the shape with axes added as NumPy adds them: before a vector to make a matrix, around a vector to make
     rank 3."""
     if rank == 3 and len(shape) == 2:
@@ -191,19 +191,19 @@ def _at_least(rank: int, shape: Shape) -> Shape:
 @moves("_np_atleast_1d", ignored=["num_args"])
 def atleast_1d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 1 or more."""
-    return [reshaped(b, x, _at_least(1, x.shape)) for x in inputs]
+    return [reshaped(b, x, at_least(1, x.shape)) for x in inputs]
 
 
 @moves("_np_atleast_2d", ignored=["num_args"])
 def atleast_2d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 2 or more."""
-    return [reshaped(b, x, _at_least(2, x.shape)) for x in inputs]
+    return [reshaped(b, x, at_least(2, x.shape)) for x in inputs]
 
 
 @moves("_np_atleast_3d", ignored=["num_args"])
 def atleast_3d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Each input, of rank 3 or more."""
-    return [reshaped(b, x, _at_least(3, x.shape)) for x in inputs]
+    return [reshaped(b, x, at_least(3, x.shape)) for x in inputs]
 
 
 @moves("_np_copy", operands=1)
@@ -232,11 +232,7 @@ def transpose(b: Builder, attrs: Attrs, x: Value) -> Value:
 @moves("SwapAxis", operands=1)
 def swap_axes(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Two axes change places."""
-    rank = x.rank
-    order = list(range(rank))
-    first, second = (normal_axis(attrs.int(name, 0), rank) for name in ("dim1", "dim2"))
-    order[first], order[second] = second, first
-    return b.transpose(x, order=order)
+    return composed.swapped(b, x, *(normal_axis(attrs.int(name, 0), x.rank) for name in ("dim1", "dim2")))
 
 
 @moves("_np_moveaxis", operands=1)
@@ -265,21 +261,16 @@ def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequenc
 def depth_to_space(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Blocks of channels to places, depth-column-row order."""
     size = positive(attrs.int("block_size"), "block_size")
-    n, c, h, w = image_shape(x)
-    if c % size**2:
-        raise UnsupportedError(f"{x.type} has {c} channels, expected a multiple of block_size^2 = {size**2}")
-    split = b.reshape(x, shape=(n, size, size, c // size**2, h, w))
-    moved = b.transpose(split, order=(0, 3, 4, 1, 5, 2))
-    return b.reshape(moved, shape=(n, c // size**2, h * size, w * size))
+    channels = image_shape(x)[1]
+    if channels % size**2:
+        raise UnsupportedError(f"{x.type} has {channels} channels, expected a multiple of block_size^2 = {size**2}")
+    return composed.depth_to_space(b, x, size)
 
 
 @moves("space_to_depth", operands=1)
 def space_to_depth(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverse of depth_to_space."""
     size = positive(attrs.int("block_size"), "block_size")
-    n, c, h, w = image_shape(x)
-    if h % size or w % size:
+    if any(side % size for side in image_shape(x)[2:]):
         raise UnsupportedError(f"{x.type}: height and width are no multiples of block_size={size}")
-    split = b.reshape(x, shape=(n, c, h // size, size, w // size, size))
-    moved = b.transpose(split, order=(0, 3, 5, 1, 2, 4))
-    return b.reshape(moved, shape=(n, c * size**2, h // size, w // size))
+    return composed.space_to_depth(b, x, size)

@@ -11,7 +11,9 @@ import numpy as np
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    ANY,
     NUMBERS,
+    at_least_1d,
     image_shape,
     moves,
     normal_axes,
@@ -19,9 +21,20 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     positive,
     rule,
 )
+from ngraph_mxnet.frontends.mxnet.rules.shapes import at_least
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
-from ngraph_mxnet.ops.compositions import reshaped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import (
+    flipped,
+    full,
+    repeated,
+    reshaped,
+    scalar,
+    slice_axis,
+    stacked,
+    swapped,
+    without_axis,
+)
 
 Bounds = list[tuple[int, int, int]]
 
@@ -56,8 +69,8 @@ def slice_assign(b: Builder, attrs: Attrs, x: Value, part: Value) -> Value:
 def slice_assign_scalar(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The input with one number in place of a slice."""
     bounds = _bounds(attrs, x.shape)
-    value = scalar(b, attrs.float("scalar", 0.0), x)
-    return _assigned(b, x, b.broadcast(value, shape=[len(range(*bound)) for bound in bounds]), bounds)
+    shape = [len(range(*bound)) for bound in bounds]
+    return _assigned(b, x, full(b, attrs.float("scalar", 0.0), x, shape), bounds)
 
 
 def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
@@ -158,9 +171,7 @@ def _equal_starts(x: Value, axis: int, count: int) -> list[int]:
 def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -> list[Value]:
     stops = [*starts[1:], x.shape[axis]]
     parts = [slice_axis(b, x, axis, begin, end) for begin, end in zip(starts, stops, strict=True)]
-    if squeezed:
-        parts = [b.reshape(part, shape=part.shape[:axis] + part.shape[axis + 1:]) for part in parts]
-    return parts
+    return [without_axis(b, part, axis) for part in parts] if squeezed else parts
 
 
 @rule("_npi_diff", operands=1, types=NUMBERS)
@@ -230,14 +241,7 @@ def im2col(b: Builder, attrs: Attrs, x: Value) -> Value:
 @moves("reverse", "_npi_flip", operands=1)
 def reverse(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Along the named axes."""
-    return flipped(b, x, normal_axes(attrs.ints("axis"), x.rank))
-
-
-def flipped(b: Builder, x: Value, axes: Sequence[int]) -> Value:
-    """The elements of `axes` in reverse."""
-    return b.slice(x, begin=[size - 1 if i in axes else 0 for i, size in enumerate(x.shape)],
-                   end=[-1 if i in axes else size for i, size in enumerate(x.shape)],
-                   strides=[-1 if i in axes else 1 for i in range(x.rank)])
+    return flipped(b, x, *normal_axes(attrs.ints("axis"), x.rank))
 
 
 @moves("_np_roll", operands=1)
@@ -272,25 +276,20 @@ def rot90(b: Builder, attrs: Attrs, x: Value) -> Value:
     axes = [normal_axis(axis, rank) for axis in attrs.ints("axes", (0, 1))]
     if len(set(axes)) != 2 or len(axes) != 2:
         raise UnsupportedError(f"axes={axes}, expected two different ones")
-    first, second = axes
-    order = list(range(rank))
-    order[first], order[second] = second, first
     if turns == 2:
-        return flipped(b, x, axes)
+        return flipped(b, x, *axes)
     if turns == 1:
-        return b.transpose(flipped(b, x, [second]), order=order)
-    if turns == 3:
-        return flipped(b, b.transpose(x, order=order), [second])
-    return b.identity(x)
+        return swapped(b, flipped(b, x, axes[1]), *axes)
+    return flipped(b, swapped(b, x, *axes), axes[1]) if turns else b.identity(x)
 
 
-@moves("Concat", ignored=["num_args"], operands=(1, 1 << 20))
+@moves("Concat", ignored=["num_args"], operands=(1, ANY))
 def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """One or more tensors along `dim`."""
     return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
 
 
-@moves("_npi_concatenate", ignored=["num_args"], operands=(1, 1 << 20))
+@moves("_npi_concatenate", ignored=["num_args"], operands=(1, ANY))
 def concatenate(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along `axis`; without one, the flat tensors."""
     if attrs.is_none("axis"):
@@ -298,37 +297,32 @@ def concatenate(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     return b.concat(*inputs, axis=normal_axis(attrs.int("axis", 0), inputs[0].rank))
 
 
-@moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, 1 << 20))
+@moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, ANY))
 def stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along a new axis."""
-    shape = inputs[0].shape
-    axis = normal_axis(attrs.int("axis", 0), len(shape) + 1)
-    return b.concat(*(b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:])) for x in inputs), axis=axis)
+    return stacked(b, inputs, normal_axis(attrs.int("axis", 0), inputs[0].rank + 1))
 
 
-@moves("_npi_vstack", ignored=["num_args"], operands=(1, 1 << 20))
+@moves("_npi_vstack", ignored=["num_args"], operands=(1, ANY))
 def vstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 0; vectors are rows."""
-    return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (1, x.size)) for x in inputs), axis=0)
+    return b.concat(*(reshaped(b, x, at_least(2, x.shape)) for x in inputs), axis=0)
 
 
-@moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
+@moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, ANY))
 def hstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 1; vectors one after the other."""
-    rows = [x if x.shape else b.reshape(x, shape=(1,)) for x in inputs]
+    rows = [at_least_1d(b, x) for x in inputs]
     return b.concat(*rows, axis=min(1, rows[0].rank - 1))
 
 
-@moves("_npi_dstack", ignored=["num_args", "dim"], operands=(1, 1 << 20))
+@moves("_npi_dstack", ignored=["num_args", "dim"], operands=(1, ANY))
 def dstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 2; vectors are rows, matrices have depth 1."""
-    def deep(shape: Shape) -> Shape:
-        return shape if len(shape) > 2 else (1,) * (2 - len(shape)) + (*shape, 1)
-
-    return b.concat(*(reshaped(b, x, deep(x.shape)) for x in inputs), axis=2)
+    return b.concat(*(reshaped(b, x, at_least(3, x.shape)) for x in inputs), axis=2)
 
 
-@moves("_npi_column_stack", ignored=["num_args"], operands=(1, 1 << 20))
+@moves("_npi_column_stack", ignored=["num_args"], operands=(1, ANY))
 def column_stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 1; vectors are columns."""
     return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (x.size, 1)) for x in inputs), axis=1)
@@ -341,34 +335,25 @@ def column_stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 def tile(b: Builder, attrs: Attrs, x: Value) -> Value:
     """`reps` and the shape are aligned at the right."""
     reps = attrs.ints("reps")
-    rank = max(len(reps), x.rank)
-    shape = (1,) * (rank - x.rank) + x.shape
-    reps = (1,) * (rank - len(reps)) + reps
-    return _repeated(b, x, shape, reps, block_first=True)
+    more = len(reps) - x.rank
+    return _repeated(b, x, (1,) * more + x.shape, (1,) * -more + reps, whole=True)
 
 
 @moves("repeat", operands=1)
 def repeat(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Each element along `axis`; without an axis, of the flat tensor."""
-    count = attrs.int("repeats")
-    axis = attrs.int("axis", None)
-    shape = x.shape if axis is not None else (x.size,)
+    count, axis = attrs.int("repeats"), attrs.int("axis", None)
+    shape = (x.size,) if axis is None else x.shape
     at = normal_axis(axis or 0, len(shape))
-    reps = tuple(count if i == at else 1 for i in range(len(shape)))
-    return _repeated(b, x, shape, reps, block_first=False)
+    return _repeated(b, x, shape, tuple(count if i == at else 1 for i in range(len(shape))), whole=False)
 
 
-def _repeated(b: Builder, x: Value, shape: Shape, reps: tuple[int, ...], *, block_first: bool) -> Value:
-    """Each axis `reps` times: as a whole, or element by element."""
-    if min(reps, default=1) < 1:
-        raise UnsupportedError(f"{reps} times each axis leaves nothing")
-    if all(count == 1 for count in reps):
+def _repeated(b: Builder, x: Value, shape: Shape, counts: tuple[int, ...], *, whole: bool) -> Value:
+    if min(counts, default=1) < 1:
+        raise UnsupportedError(f"{counts} times each axis leaves nothing")
+    if all(count == 1 for count in counts):
         return b.identity(reshaped(b, x, shape))
-    pairs = [((1, size), (count, size)) if block_first else ((size, 1), (size, count))
-             for size, count in zip(shape, reps, strict=True)]
-    narrow = b.reshape(x, shape=[d for pair in pairs for d in pair[0]])
-    wide = b.broadcast(narrow, shape=[d for pair in pairs for d in pair[1]])
-    return b.reshape(wide, shape=[size * count for size, count in zip(shape, reps, strict=True)])
+    return repeated(b, x, shape, counts, whole=whole)
 
 
 @moves("broadcast_to", operands=1)

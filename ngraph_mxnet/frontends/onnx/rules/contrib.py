@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
-from ngraph_mxnet.frontends.onnx.rules.elementwise import hard_sigmoid_of, softmax_of, tanh_gelu
+from ngraph_mxnet.frontends.onnx.rules.elementwise import ACTIVATIONS, softmax, tanh_gelu
 from ngraph_mxnet.frontends.onnx.rules.linear import (
     MICROSOFT,
     at_scale,
@@ -25,7 +25,16 @@ from ngraph_mxnet.frontends.onnx.rules.reduction import over_root_mean_square, p
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i32, u8
-from ngraph_mxnet.ops.compositions import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import (
+    channels_first,
+    channels_last,
+    converted,
+    place_of,
+    reshaped,
+    scalar,
+    slice_axis,
+    stacked,
+)
 
 _EPSILON = 1e-12
 """The number that normalisations here add to the variance, unless an attribute gives another."""
@@ -73,12 +82,10 @@ def fused_matmul(b: Builder, call: Call) -> Value:
 def _activated(b: Builder, x: Value, name: str, parameters: tuple[float, ...]) -> Value:
     if name in ("", "Relu", "Sigmoid", "Tanh"):
         return b.apply(name.lower(), x) if name else x
-    if name == "LeakyRelu" and len(parameters) == 1:
-        return b.leaky_relu(x, slope=parameters[0])
     if name == "Clip" and len(parameters) == 2:
         return b.clamp(x, lower=parameters[0], upper=parameters[1])
-    if name == "HardSigmoid" and len(parameters) == 2:
-        return hard_sigmoid_of(b, x, *parameters)
+    if (name, len(parameters)) in (("LeakyRelu", 1), ("HardSigmoid", 2)):
+        return ACTIVATIONS[name][0](b, x, *parameters)
     raise UnsupportedError(f"activation {name} of {len(parameters)} parameters; supported: Relu, Sigmoid, Tanh, "
                            "LeakyRelu of one, Clip and HardSigmoid of two")
 
@@ -183,7 +190,7 @@ def activation(b: Builder, call: Call) -> Value:
 def quantized_softmax(b: Builder, call: Call) -> Value:
     """Softmax as the operator set defines it that the attribute `opset` names."""
     inner = replace(call, op="Softmax", inputs=[_read(b, call, 0)], opset=call.attrs.int("opset"))
-    return _written(b, call, softmax_of(b, inner), 3, call.input(0).element)
+    return _written(b, call, softmax(b, inner), 3, call.input(0).element)
 
 
 @rule("QLinearConcat", domain=MICROSOFT)
@@ -199,17 +206,16 @@ def quantized_concat(b: Builder, call: Call) -> Value:
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT)
 def quantized_pool(b: Builder, call: Call) -> Value:
     x, last = _read(b, call, 0), call.attrs.bool("channels_last")
-    rank = x.rank
     if last:
-        x = b.transpose(x, order=(0, rank - 1, *range(1, rank - 1)))
+        x = channels_first(b, x)
     if call.op == "QLinearGlobalAveragePool":
-        out: Value = b.reduce_mean(x, axes=tuple(range(2, rank)), keep_dims=True)
+        out: Value = b.reduce_mean(x, axes=tuple(range(2, x.rank)), keep_dims=True)
     else:
         pooled = pool(b, replace(call, inputs=[x]))
         assert isinstance(pooled, Value)
         out = pooled
     if last:
-        out = b.transpose(out, order=(0, *range(2, rank), 1))
+        out = channels_last(b, out)
     return _written(b, call, out, 3, call.input(0).element)
 
 
@@ -226,8 +232,8 @@ class _Gates:
     def product(self, b: Builder) -> Callable[[int, Value, Value], Value]:
         """Return a function of a direction, rows of whole numbers and the rows' scale: the scaled product of the rows
         and the direction's weight. Float32 sums whole numbers up to 2^24 without rounding."""
-        parts = [[b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
-                  for value in (self.whole, self.scale)] for number in range(self.whole.shape[0])]
+        parts = [[place_of(b, value, 0, number) for value in (self.whole, self.scale)]
+                 for number in range(self.whole.shape[0])]
 
         def multiplied(number: int, rows: Value, step: Value) -> Value:
             whole, scale = parts[number]
@@ -343,8 +349,7 @@ def _digits(b: Builder, x: Value, bits: int) -> Value:
         higher = b.floor(left * (1 / base))
         parts.append(left - higher * base)
         left = higher
-    stacked = b.concat(*(b.reshape(part, shape=(*x.shape, 1)) for part in parts), axis=x.rank)
-    return b.reshape(stacked, shape=(*x.shape[:-1], x.shape[-1] * len(parts)))
+    return b.reshape(stacked(b, parts, x.rank), shape=(*x.shape[:-1], x.shape[-1] * len(parts)))
 
 
 @rule("MatMulNBits", domain=MICROSOFT)

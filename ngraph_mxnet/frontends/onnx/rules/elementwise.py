@@ -14,8 +14,9 @@ from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.frontends.onnx.values import Item
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, f64
-from ngraph_mxnet.ops.compositions import along_axis, converted, iota, reshaped, scalar
+from ngraph_mxnet.ops.compositions import along_axis, converted, hard_sigmoid, iota, mish, reshaped, scalar
 
+# Names of one operand that are one op. Integers stay integers.
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
     "BitwiseNot": "bitwise_not", "Ceil": "ceiling", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
@@ -25,15 +26,40 @@ _UNARY = {
 }
 
 
-def _unary(ir_op: str) -> Callable[[Builder, Call], Value]:
-    def lower(b: Builder, call: Call) -> Value:
-        return b.apply(ir_op, call.input(0))
+def _celu(b: Builder, x: Value, alpha: float) -> Value:
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
+    if alpha > 0:  # then both arms are those of alpha elu(x / alpha)
+        return b.elu(x * (1 / alpha), alpha=1.0) * alpha
+    return b.relu(x) + b.minimum(b.expm1(x * (1 / alpha)) * alpha, 0)
 
-    return lower
+
+Function = Callable[..., Value]
+"""Takes a builder, the operand, and the attributes in the table's order."""
+
+ACTIVATIONS: dict[str, tuple[Function, dict[str, float]]] = {
+    "Celu": (_celu, {"alpha": 1.0}),
+    "Elu": (lambda b, x, alpha: b.elu(x, alpha=alpha), {"alpha": 1.0}),
+    "HardSigmoid": (hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "HardSwish": (lambda b, x: x * hard_sigmoid(b, x, 1 / 6), {}),
+    "IsNaN": (lambda b, x: b.not_equal(x, x), {}),
+    "LeakyRelu": (lambda b, x, alpha: b.leaky_relu(x, slope=alpha), {"alpha": 0.01}),
+    "Mish": (mish, {}),
+    "Selu": (lambda b, x, alpha, gamma: b.elu(x, alpha=alpha) * gamma,
+             {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}),
+    "ThresholdedRelu": (lambda b, x, alpha: b.select(x > alpha, x, 0), {"alpha": 1.0}),
+}
+"""Operators of one operand, with their attributes and defaults."""
 
 
-for _name, _ir_op in _UNARY.items():
-    rule(_name)(_unary(_ir_op))
+def _of_one(b: Builder, call: Call) -> Value:
+    """Lower a row of the tables."""
+    if call.op in _UNARY:
+        return b.apply(_UNARY[call.op], call.input(0))
+    function, defaults = ACTIVATIONS[call.op]
+    return function(b, call.input(0), *(call.attrs.float(name, default) for name, default in defaults.items()))
+
+
+rule(*_UNARY, *ACTIVATIONS)(_of_one)
 
 
 @rule("Identity")
@@ -46,58 +72,6 @@ def identity(b: Builder, call: Call) -> Item:
 def relu(b: Builder, call: Call) -> Value:
     x = call.input(0)
     return b.relu(x) if x.element.is_float else b.clamp(x, lower=0, upper=math.inf)
-
-
-@rule("LeakyRelu")
-def leaky_relu(b: Builder, call: Call) -> Value:
-    return b.leaky_relu(call.input(0), slope=call.attrs.float("alpha", 0.01))
-
-
-@rule("Elu")
-def elu(b: Builder, call: Call) -> Value:
-    return b.elu(call.input(0), alpha=call.attrs.float("alpha", 1.0))
-
-
-@rule("Selu")
-def selu(b: Builder, call: Call) -> Value:
-    """gamma elu(x); the defaults are ONNX's."""
-    alpha = call.attrs.float("alpha", 1.67326319217681884765625)
-    gamma = call.attrs.float("gamma", 1.05070102214813232421875)
-    x = b.elu(call.input(0), alpha=alpha)
-    return x * gamma
-
-
-@rule("Celu")
-def celu(b: Builder, call: Call) -> Value:
-    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
-    x, alpha = call.input(0), call.attrs.float("alpha", 1.0)
-    if alpha > 0:  # then both arms are those of alpha elu(x / alpha)
-        return b.elu(x * (1 / alpha), alpha=1.0) * alpha
-    negative = b.expm1(x * (1 / alpha)) * alpha
-    return b.relu(x) + b.minimum(negative, 0)
-
-
-@rule("ThresholdedRelu")
-def thresholded_relu(b: Builder, call: Call) -> Value:
-    x = call.input(0)
-    return b.select(x > call.attrs.float("alpha", 1.0), x, 0)
-
-
-@rule("HardSigmoid")
-def hard_sigmoid(b: Builder, call: Call) -> Value:
-    x = call.input(0)
-    return hard_sigmoid_of(b, x, call.attrs.float("alpha", 0.2), call.attrs.float("beta", 0.5))
-
-
-def hard_sigmoid_of(b: Builder, x: Value, alpha: float, beta: float) -> Value:
-    return b.clamp(x * alpha + beta, lower=0.0, upper=1.0)
-
-
-@rule("HardSwish")
-def hard_swish(b: Builder, call: Call) -> Value:
-    """x hard_sigmoid(x) with a slope of 1/6."""
-    x = call.input(0)
-    return x * hard_sigmoid_of(b, x, 1 / 6, 0.5)
 
 
 @rule("Gelu")
@@ -115,27 +89,12 @@ def tanh_gelu(b: Builder, x: Value) -> Value:
     return x * 0.5 * bend
 
 
-@rule("Mish")
-def mish(b: Builder, call: Call) -> Value:
-    x = call.input(0)
-    return x * b.tanh(b.softplus(x))
-
-
 @rule("Shrink")
 def shrink(b: Builder, call: Call) -> Value:
     """x + bias below -lambd, x - bias above lambd, else 0. Integers are computed as real numbers, and cut off."""
     given, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
     x = given if given.element.is_float else b.convert(given, element=f64)
-    zero = scalar(b, 0, x)
-    high = b.select(x > limit, x - bias, zero)
-    shrunk = b.select(x < -limit, x + bias, high)
-    return shrunk if x is given else b.convert(shrunk, element=given.element)
-
-
-@rule("IsNaN")
-def is_nan(b: Builder, call: Call) -> Value:
-    x = call.input(0)
-    return b.not_equal(x, x)
+    return converted(b, b.select(x < -limit, x + bias, b.select(x > limit, x - bias, 0)), given)
 
 
 @rule("IsInf")
@@ -152,9 +111,7 @@ def is_inf(b: Builder, call: Call) -> Value:
 def cast(b: Builder, call: Call) -> Value:
     """Between the IR's element types; `saturate` and `round_mode` are about types that it has not."""
     call.attrs.ignore("saturate", "round_mode")
-    element = element_of(call.attrs.int("to"))
-    x = call.input(0)
-    return x if x.element == element else b.convert(x, element=element)
+    return converted(b, call.input(0), element_of(call.attrs.int("to")))
 
 
 @rule("BitCast")
@@ -199,10 +156,6 @@ def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
 
 @rule("Softmax", "LogSoftmax")
 def softmax(b: Builder, call: Call) -> Value:
-    return softmax_of(b, call)
-
-
-def softmax_of(b: Builder, call: Call) -> Value:
     x = call.input(0)
     rows, axis = _rows(b, call, x)
     return reshaped(b, b.apply("softmax" if call.op == "Softmax" else "log_softmax", rows, axis=axis), x.shape)
@@ -227,11 +180,8 @@ _BINARY = {
 _VARIADIC = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
 
 
-def _binary(ir_op: str) -> Callable[[Builder, Call], Value]:
-    def lower(b: Builder, call: Call) -> Value:
-        return b.apply(ir_op, call.input(0), _aligned(b, call))
-
-    return lower
+def _of_two(b: Builder, call: Call) -> Value:
+    return b.apply(_BINARY[call.op], call.input(0), _aligned(b, call))
 
 
 def _aligned(b: Builder, call: Call) -> Value:
@@ -246,8 +196,7 @@ def _aligned(b: Builder, call: Call) -> Value:
     return right
 
 
-for _name, _ir_op in _BINARY.items():
-    rule(_name)(_binary(_ir_op))
+rule(*_BINARY)(_of_two)
 
 
 @rule("Sum", "Max", "Min")
@@ -261,9 +210,8 @@ def variadic(b: Builder, call: Call) -> Value:
 
 @rule("Mean")
 def mean(b: Builder, call: Call) -> Value:
-    values = call.all_inputs()
-    total = functools.reduce(lambda left, right: left + right, values)
-    return total * (1 / len(values)) if len(values) > 1 else total
+    total, count = functools.reduce(Value.__add__, call.all_inputs()), len(call.inputs)
+    return total * (1 / count) if count > 1 else total
 
 
 @rule("Pow")

@@ -44,7 +44,7 @@ def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
     if pool is None:
         raise UnsupportedError("a pool of strings, which are no element type of the IR")
     rows = reshaped(b, x, (1, x.size) if x.rank < 2 else x.shape)
-    rows = rows if rows.element == i64 else b.convert(rows, element=i64)
+    rows = converted(b, rows, i64)
     batch, size = rows.shape
     outputs, first = max(places) + 1, 0
     total: Value = b.constant(np.zeros((1, outputs), np.float32))

@@ -11,19 +11,22 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.rules.linear import window_attrs
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, require_size, require_table, rule, window
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same, is_symbolic, scaled
 from ngraph_mxnet.ir.types import f32, f64
 from ngraph_mxnet.ops.compositions import (
-    along_axis,
     broadcast_to,
     converted,
     deformable_convolution,
+    full,
     limits,
     reshaped,
     scalar,
     slice_axis,
+    stacked,
+    with_bias,
 )
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -216,7 +219,7 @@ def _resized(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Va
     sizes = [outs.get(number, size) for number, size in enumerate(x.shape)]
     for axis in axes:
         if not axis.out:
-            return b.broadcast(b.constant(0, x.element), shape=sizes)
+            return full(b, 0, x, sizes)
         if not axis.size:
             raise ModelError(f"resizes axis {axis.number} of {x.type} to {axis.out}")
     image = _as_image_op(b, x, axes, method) if axes else x
@@ -232,8 +235,7 @@ def _interpolated(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) 
         return x
     if element.is_float:
         wide = f32 if element.size < 4 else element
-        out = _filtered(b, x if wide is element else b.convert(x, element=wide), axes, method)
-        return out if wide is element else b.convert(out, element=element)
+        return converted(b, _filtered(b, converted(b, x, wide), axes, method), element)
     if method.antialias:
         return _filtered_integers(b, x, axes, method)
     out = b.convert(x, element=f64 if element.size == 8 else f32)
@@ -399,7 +401,7 @@ def grid_sample(b: Builder, call: Call) -> Value:
         raise UnsupportedError(f"{rank} spatial axes; supported: 1 to 3")
     if not x.element.is_float and mode != "nearest":
         raise UnsupportedError(f"mode {mode} of {x.element}; supported: floats")
-    points = b.reshape(grid if grid.element == f32 else b.convert(grid, element=f32), shape=(batch, prod(places), rank))
+    points = b.reshape(converted(b, grid, f32), shape=(batch, prod(places), rank))
     # The last number is the place on the first axis.
     at = [_inside(b, _unscaled(b, slice_axis(b, points, 2, rank - 1 - axis, rank - axis), size, corners, mode), size,
                   corners, padding) for axis, size in enumerate(sizes)]
@@ -540,15 +542,12 @@ def deform_conv(b: Builder, call: Call) -> Value:
     x, weight, offset, bias, mask = (call.input(0), call.input(1), call.input(2), call.optional(3), call.optional(4))
     if x.rank != 4 or min(x.shape[2:]) < 2:
         raise UnsupportedError(f"found {x.type}; supported: images of at least 2 rows and 2 columns")
-    kernel = call.attrs.ints("kernel_shape", weight.shape[2:])
-    strides, dilations = (call.attrs.ints(name, (1, 1)) for name in ("strides", "dilations"))
-    if kernel != weight.shape[2:]:
-        raise ModelError(f"kernel_shape={kernel} does not fit the weight {weight.type}")
+    kernel, strides, dilations = window_attrs(call, 2, weight)
     begins, _ = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
     out = deformable_convolution(b, x, offset, mask, weight, groups=call.attrs.int("group", 1),
                                  offset_groups=call.attrs.int("offset_group", 1), stride=strides, dilate=dilations,
                                  pad=begins)
-    return out if bias is None else out + along_axis(b, bias, 1, 4)
+    return with_bias(b, out, bias)
 
 
 @rule("Col2Im")
@@ -571,7 +570,7 @@ def column_to_image(b: Builder, call: Call) -> Value:
         flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(len(flat) * span, -1)
     batch, channels = x.shape[0], x.shape[1] // taps
     updates = b.transpose(b.reshape(x, shape=(batch, channels, flat.size)), order=(2, 0, 1))
-    zeros = b.broadcast(scalar(b, 0, x), shape=(prod(padded), batch, channels))
+    zeros = full(b, 0, x, (prod(padded), batch, channels))
     image = b.scatter_nd(zeros, b.constant(flat.reshape(1, -1)), updates, reduction="add")
     whole = b.reshape(b.transpose(image, order=(1, 2, 0)), shape=(batch, channels, *padded))
     return b.slice(whole, begin=(0, 0, *begins),
@@ -597,7 +596,7 @@ def max_unpool(b: Builder, call: Call) -> Value:
     if min(shape) < 0:
         raise ModelError(f"kernel_shape={kernel}, strides={strides}, pads={pads} give the shape {shape}")
     require_size(prod(shape))
-    zeros = b.broadcast(scalar(b, 0, x), shape=(prod(shape),))
+    zeros = full(b, 0, x, (prod(shape),))
     flat = b.scatter_nd(zeros, reshaped(b, indices, (1, x.size)), reshaped(b, x, (x.size,)))
     return reshaped(b, flat, shape)
 
@@ -621,4 +620,4 @@ def tensor_scatter(b: Builder, call: Call) -> Value:
     own = [b.constant(np.broadcast_to(grid, shape)) for grid in np.indices(shape, np.int64)[:-1]]
     places = b.reshape(places, shape=(places.shape[0], *(1,) * (axis - 1), update.shape[axis]))
     lines = [*own, broadcast_to(b, places, shape)]
-    return b.scatter_nd(past, b.concat(*(b.reshape(line, shape=(1, *shape)) for line in lines), axis=0), update)
+    return b.scatter_nd(past, stacked(b, lines), update)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -12,8 +11,18 @@ from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, requir
 from ngraph_mxnet.frontends.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.ir.types import boolean, f32, i64
-from ngraph_mxnet.ops.compositions import broadcast_to, flipped, iota, reshaped, slice_axis
+from ngraph_mxnet.ir.types import f32, i64
+from ngraph_mxnet.ops.compositions import (
+    broadcast_to,
+    flipped,
+    iota,
+    parts,
+    reshaped,
+    slice_axis,
+    stacked,
+    truth,
+    without_axis,
+)
 
 
 @rule("Gather")
@@ -41,7 +50,7 @@ def _grid(b: Builder, at: Value, axis: int) -> Value:
     rank = at.rank
     lines = [at if i == axis else broadcast_to(b, iota(b, at.shape[i], i, rank, at.element.name), at.shape)
              for i in range(rank)]
-    return b.concat(*(b.reshape(line, shape=(1, *at.shape)) for line in lines), axis=0)
+    return stacked(b, lines)
 
 
 @rule("GatherND")
@@ -170,7 +179,7 @@ def non_zero(b: Builder, call: Call) -> Item:
     x = call.input(0)
     x = x if x.shape else b.reshape(x, shape=(1,))
     flat = b.reshape(x, shape=(x.size,))
-    order, count = _chosen(b, flat if flat.element is boolean else b.not_equal(flat, 0))
+    order, count = _chosen(b, truth(b, flat))
     require_table((x.rank, *x.shape), 8)
     places = np.indices(x.shape, np.int64).reshape(x.rank, x.size)
     return _first(b, call, b.gather(b.constant(places), order, axis=1) if x.size else b.constant(places), count, 1)
@@ -330,12 +339,8 @@ def split_to_sequence(b: Builder, call: Call) -> Item:
         raise ModelError(f"split={sizes} of {size} places along axis {axis}")
     if len(sizes) > MOST_PARTS:
         raise UnsupportedError(f"{len(sizes)} parts; supported: {MOST_PARTS}")
-    parts, begin = [], 0
-    for part in sizes:
-        cut = slice_axis(b, x, axis, begin, begin + part)
-        parts.append(cut if keep else b.reshape(cut, shape=[d for i, d in enumerate(x.shape) if i != axis]))
-        begin += part
-    return TensorSequence(tuple(parts))
+    cut = parts(b, x, axis, sizes)
+    return TensorSequence(tuple(cut if keep else (without_axis(b, part, axis) for part in cut)))
 
 
 @rule("ConcatFromSequence")
@@ -343,15 +348,10 @@ def concat_from_sequence(b: Builder, call: Call) -> Item:
     items, new = call.sequence(0), call.attrs.bool("new_axis")
     if not items:
         raise ModelError("the sequence is empty")
-    return joined(b, items, call.attrs.int("axis"), new_axis=new)
+    place = normal_axis(call.attrs.int("axis"), items[0].rank + new)
+    return stacked(b, items, place) if new else b.concat(*items, axis=place)
 
 
-def joined(b: Builder, items: Sequence[Value], axis: int, *, new_axis: bool) -> Value:
-    """One tensor of several, along an axis of theirs or a new one."""
-    place = normal_axis(axis, items[0].rank + new_axis)
-    if new_axis:
-        items = [b.reshape(item, shape=(*item.shape[:place], 1, *item.shape[place:])) for item in items]
-    return b.concat(*items, axis=place)
 
 
 # ---- optionals -----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ngraph_mxnet.ops.compositions import (
     scalar,
     slice_axis,
     transposed_convolution,
+    with_bias,
 )
 
 MOST_ROWS = 64
@@ -104,7 +105,7 @@ def determinant(b: Builder, call: Call) -> Value:
     return b.reshape(result, shape=batch)
 
 
-def _window_attrs(call: Call, count: int, weight: Value) -> tuple[Ints, Ints, Ints]:
+def window_attrs(call: Call, count: int, weight: Value) -> tuple[Ints, Ints, Ints]:
     """Kernel, strides and dilations."""
     kernel = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
     if kernel != weight.shape[2:]:
@@ -112,19 +113,11 @@ def _window_attrs(call: Call, count: int, weight: Value) -> tuple[Ints, Ints, In
     return kernel, call.attrs.ints("strides", (1,) * count), call.attrs.ints("dilations", (1,) * count)
 
 
-def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
-    return out if bias is None else out + along_axis(b, bias, 1, out.rank)
-
-
 @rule("Conv")
 def convolution(b: Builder, call: Call) -> Value:
     """One to three spatial axes."""
     x, weight = call.input(0), call.input(1)
-    kernel, strides, dilations = _window_attrs(call, x.rank - 2, weight)
-    begins, ends = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
-    out = b.convolution(x, weight, strides=strides, dilations=dilations, pads_begin=begins, pads_end=ends,
-                        groups=call.attrs.int("group", 1))
-    return with_bias(b, out, call.optional(2))
+    return with_bias(b, convolved(b, call, x, weight), call.optional(2))
 
 
 @rule("ConvTranspose")
@@ -132,7 +125,7 @@ def convolution_transpose(b: Builder, call: Call) -> Value:
     """One to three spatial axes; `output_shape` decides the padding where it is given."""
     x, weight = call.input(0), call.input(1)
     count, sizes = x.rank - 2, x.shape[2:]
-    kernel, strides, dilations = _window_attrs(call, count, weight)
+    kernel, strides, dilations = window_attrs(call, count, weight)
     groups = call.attrs.int("group", 1)
     extra = call.attrs.ints("output_padding", (0,) * count)
     wanted = call.attrs.ints("output_shape", None)
@@ -238,7 +231,7 @@ def at_scale(b: Builder, sums: Value, scales: Sequence[Value], axis: int = -1) -
     factor: Value | None = None
     for place, scale in enumerate(scales):
         scale = reshaped(b, scale, () if scale.size == 1 else scale.shape)
-        scale = scale if scale.element is not f16 else b.convert(scale, element=f32)
+        scale = converted(b, scale, f32) if scale.element is f16 else scale
         factor = scale if factor is None else factor / scale if place == 2 else factor * scale
     assert factor is not None
     return sums * converted(b, _for(b, factor, sums, axis), sums)
@@ -322,18 +315,14 @@ def qlinear_conv(b: Builder, call: Call) -> Value:
     bias = call.optional(8)
     sums = convolved(b, call, centred(b, x, x_zero, 1), centred(b, w, w_zero, 0))
     if bias is not None:
-        sums = sums + along_axis(b, b.convert(bias, element=f32), 1, sums.rank)
+        sums = with_bias(b, sums, b.convert(bias, element=f32))
     out = at_scale(b, sums, [x_scale, w_scale, y_scale], 1)
     return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.element)
 
 
 def convolved(b: Builder, call: Call, x: Value, weight: Value, *zeros: Value) -> Value:
     """The convolution of real numbers, or of bytes with zero points."""
-    count = x.rank - 2
-    kernel = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
-    strides, dilations = (call.attrs.ints(name, (1,) * count) for name in ("strides", "dilations"))
-    if kernel != weight.shape[2:]:
-        raise ModelError(f"kernel_shape={kernel} does not fit the weight {weight.type}")
+    kernel, strides, dilations = window_attrs(call, x.rank - 2, weight)
     begins, ends = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
     return b.apply("integer_convolution" if zeros else "convolution", x, weight, *zeros, strides=strides,
                    dilations=dilations, pads_begin=begins, pads_end=ends, groups=call.attrs.int("group", 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
@@ -13,7 +12,20 @@ from ngraph_mxnet.frontends.onnx.model import element_of
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axes, normal_axis, require_size, require_table, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
-from ngraph_mxnet.ops.compositions import broadcast_to, converted, iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import (
+    broadcast_to,
+    converted,
+    depth_to_space,
+    iota,
+    parts,
+    place_of,
+    repeated,
+    reshaped,
+    scalar,
+    space_to_depth,
+    triangle,
+    with_axis,
+)
 
 
 @rule("Transpose")
@@ -43,8 +55,7 @@ def split(b: Builder, call: Call) -> list[Value]:
         sizes = [min(part, max(total - part * i, 0)) for i in range(count)]
     if sum(sizes) != total or min(sizes, default=0) < 0:
         raise ModelError(f"split={list(sizes)} of the {total} elements along axis {axis}")
-    bounds = [0, *accumulate(sizes)]
-    return [slice_axis(b, x, axis, begin, end) for begin, end in pairwise(bounds)]
+    return parts(b, x, axis, sizes)
 
 
 @rule("Slice")
@@ -138,44 +149,21 @@ def tile(b: Builder, call: Call) -> Value:
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise ModelError(f"repeats={repeats}: expected {x.rank} numbers of 0 or more")
     require_size(x.size * prod(repeats))
-    rank = x.rank
-    apart = b.reshape(x, shape=[d for size in x.shape for d in (1, size)])
-    shape = [d for size, count in zip(x.shape, repeats, strict=True) for d in (count, size)]
-    return reshaped(b, broadcast_to(b, apart, shape), [shape[2 * i] * shape[2 * i + 1] for i in range(rank)])
+    return repeated(b, x, x.shape, repeats, whole=True)
 
 
-@rule("DepthToSpace")
-def depth_to_space(b: Builder, call: Call) -> Value:
+@rule("DepthToSpace", "SpaceToDepth")
+def blocks(b: Builder, call: Call) -> Value:
+    """Lower the two operators, in both modes. The block is the first (DCR) or last (CRD) part of a channel's number."""
     x, size = call.input(0), call.attrs.int("blocksize")
     mode = call.attrs.choice("mode", "DCR", ("DCR", "CRD"))
-    images, channels, height, width = _image(x)
-    if size < 1 or channels % (size * size):
-        raise ModelError(f"blocksize={size} does not fit {x.type}")
-    each = channels // size**2
-    if mode == "DCR":
-        apart, order = (images, size, size, each, height, width), (0, 3, 4, 1, 5, 2)
-    else:
-        apart, order = (images, each, size, size, height, width), (0, 1, 4, 2, 5, 3)
-    moved = b.transpose(b.reshape(x, shape=apart), order=order)
-    return b.reshape(moved, shape=(images, each, height * size, width * size))
-
-
-@rule("SpaceToDepth")
-def space_to_depth(b: Builder, call: Call) -> Value:
-    x, size = call.input(0), call.attrs.int("blocksize")
-    mode = call.attrs.choice("mode", "DCR", ("DCR", "CRD"))
-    images, channels, height, width = _image(x)
-    if size < 1 or height % size or width % size:
-        raise ModelError(f"blocksize={size} does not fit {x.type}")
-    apart = b.reshape(x, shape=(images, channels, height // size, size, width // size, size))
-    moved = b.transpose(apart, order=(0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return b.reshape(moved, shape=(images, channels * size * size, height // size, width // size))
-
-
-def _image(x: Value) -> tuple[int, ...]:
     if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
-    return x.shape
+    channels, height, width = x.shape[1:]
+    grows = call.op == "DepthToSpace"
+    if size < 1 or (channels % size**2 if grows else height % size or width % size):
+        raise ModelError(f"blocksize={size} does not fit {x.type}")
+    return (depth_to_space if grows else space_to_depth)(b, x, size, blocks_first=mode == "DCR")
 
 
 @rule("Constant")
@@ -236,9 +224,8 @@ def one_hot(b: Builder, call: Call) -> Value:
         indices = b.convert(indices, element="i64")
     size = scalar(b, depth, indices)
     at = b.select(indices < 0, indices + size, indices)
-    column = b.reshape(at, shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
-    hot = b.equal(iota(b, depth, axis, rank, indices.element.name), column)
-    off, on = (b.reshape(slice_axis(b, values, 0, i, i + 1), shape=()) for i in range(2))
+    hot = b.equal(iota(b, depth, axis, rank, indices.element.name), with_axis(b, at, axis))
+    off, on = (place_of(b, values, 0, i) for i in range(2))
     return b.select(hot, on, off)
 
 
@@ -250,9 +237,7 @@ def trilu(b: Builder, call: Call) -> Value:
     if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected matrices: a rank of 2 or more")
     require_table(x.shape[-2:], 1)
-    keep = np.ones(x.shape[-2:], bool)
-    keep = np.triu(keep, diagonal) if call.attrs.bool("upper", True) else np.tril(keep, diagonal)
-    return b.select(b.constant(keep), x, 0)
+    return triangle(b, x, diagonal, lower=not call.attrs.bool("upper", True))
 
 
 @rule("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")

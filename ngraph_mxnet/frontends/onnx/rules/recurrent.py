@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.rules.elementwise import ACTIVATIONS
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.frontends.onnx.values import (
     Attributes,
@@ -28,7 +29,7 @@ from ngraph_mxnet.frontends.onnx.values import (
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.sizes import number as number_of
-from ngraph_mxnet.ops.compositions import flipped, slice_axis
+from ngraph_mxnet.ops.compositions import flipped, place_of, slice_axis, stacked, with_axis
 
 if TYPE_CHECKING:
     import onnx
@@ -71,27 +72,16 @@ Function = Callable[[Builder, Value], Value]
 _USUAL = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
 # The order of the IR's gates (input, forget, cell, output; reset, update, new) among ONNX's (iofc; zrh).
 _ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
-# Default alpha and beta of activations that have them.
-_PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
-               "hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0)}
-
-
-def _activation(name: str, alpha: float, beta: float) -> Function:
-    if name in ("sigmoid", "tanh", "relu", "softsign", "softplus"):
-        return lambda b, x: b.apply(name, x)
-    if name == "affine":
-        return lambda b, x: x * alpha + beta
-    if name == "leakyrelu":
-        return lambda b, x: b.leaky_relu(x, slope=alpha)
-    if name == "thresholdedrelu":
-        return lambda b, x: b.select(x > alpha, x, 0)
-    if name == "scaledtanh":
-        return lambda b, x: b.tanh(x * beta) * alpha
-    if name == "hardsigmoid":
-        return lambda b, x: b.clamp(x * alpha + beta, lower=0.0, upper=1.0)
-    if name == "elu":
-        return lambda b, x: b.elu(x, alpha=alpha)
-    raise UnsupportedError(f"activation {name}")
+# The activations by their names in lower case, each with its defaults of alpha and beta.
+_ACTIVATIONS: dict[str, tuple[Callable[..., Value], tuple[float, ...]]] = {
+    **{name.lower(): (function, tuple(defaults.values())) for name, (function, defaults) in ACTIVATIONS.items()
+       if name in ("Elu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu")},
+    "affine": (lambda b, x, alpha, beta: x * alpha + beta, (1.0, 0.0)),
+    "scaledtanh": (lambda b, x, alpha, beta: b.tanh(x * beta) * alpha, (1.0, 1.0)),
+    "sigmoid": (lambda b, x: b.sigmoid(x), ()), "tanh": (lambda b, x: b.tanh(x), ()),
+    "relu": (lambda b, x: b.relu(x), ()), "softsign": (lambda b, x: b.softsign(x), ()),
+    "softplus": (lambda b, x: b.softplus(x), ()),
+}
 
 
 @dataclass(frozen=True)
@@ -165,14 +155,13 @@ def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Valu
             value = call.optional(position)
             if value is None:
                 return None
-            return b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
+            return place_of(b, value, 0, number)
 
         def state(position: int, number: int = number) -> Value:
             value = call.optional(position)
             if value is None:
                 return b.constant(np.zeros((batch, units)), x.element)
-            axis = 1 if batch_first else 0
-            return b.reshape(slice_axis(b, value, axis, number, number + 1), shape=(batch, units))
+            return place_of(b, value, 1 if batch_first else 0, number)
 
         weights, recurrent_weights = part(1), part(2)
         assert weights is not None and recurrent_weights is not None
@@ -182,23 +171,23 @@ def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Valu
             functions[each * number : each * (number + 1)], direction == "reverse" or number == 1, clip, before_reset,
             coupled, products, number)
         results.append(_fused(b, layer) if _is_fused(layer) else _unrolled(b, layer))
-    stacked = [b.concat(*(_with_axis(b, result[0], 1) for result in results), axis=1)]
-    stacked += [b.concat(*(_with_axis(b, result[i], 0) for result in results), axis=0)
-                for i in range(1, len(results[0]))]
+    states, *last = (stacked(b, values, 0 if number else 1) for number, values in enumerate(zip(*results, strict=True)))
     if batch_first:
-        stacked = [b.transpose(stacked[0], order=(2, 0, 1, 3)), *(b.transpose(s, order=(1, 0, 2)) for s in stacked[1:])]
-    return stacked
+        return [b.transpose(states, order=(2, 0, 1, 3)), *(b.transpose(state, order=(1, 0, 2)) for state in last)]
+    return [states, *last]
 
 
 def _functions(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
-    """`alphas` and `betas` belong to the activations that have such, in their order."""
-    found = []
-    left = [list(alphas), list(betas)]
+    """`alphas` and `betas` belong to the activations that have such, in their order; each takes one of both."""
+    found: list[Function] = []
+    given = [iter(alphas), iter(betas)]
     for name in names:
-        defaults = _PARAMETERS.get(name)
-        values = [given.pop(0) if defaults and given else default
-                  for given, default in zip(left, defaults or (0.0, 0.0), strict=True)]
-        found.append(_activation(name, *values))
+        if name not in _ACTIVATIONS:
+            raise UnsupportedError(f"activation {name}")
+        function, defaults = _ACTIVATIONS[name]
+        values = [next(numbers, default) for numbers, default in zip(given, (*defaults, 0.0), strict=False)
+                  if defaults][:len(defaults)]
+        found.append(lambda b, x, function=function, values=values: function(b, x, *values))  # type: ignore[misc]
     return found
 
 
@@ -208,10 +197,6 @@ def _lengths(call: Call, steps: int) -> Value | None:
         return None
     known = call.static_value(lengths)
     return None if known is not None and (known >= steps).all() else lengths
-
-
-def _with_axis(b: Builder, x: Value, axis: int) -> Value:
-    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def _inputs_product(b: Builder, layer: _Layer, weights: Value, bias: Value | None) -> Value:
@@ -272,7 +257,7 @@ def _unrolled(b: Builder, layer: _Layer) -> list[Value]:
     hidden, cell = layer.hidden, layer.cell
     rows: list[Value] = [hidden] * steps
     for step in reversed(range(steps)) if layer.reverse else range(steps):
-        gates = b.reshape(slice_axis(b, x, 0, step, step + 1), shape=x.shape[1:])
+        gates = place_of(b, x, 0, step)
         after, cell_after = _step(b, layer, gates, of_state, hidden, cell)
         if layer.lengths is None:
             rows[step], hidden, cell = after, after, cell_after
@@ -282,8 +267,7 @@ def _unrolled(b: Builder, layer: _Layer) -> list[Value]:
         rows[step] = b.select(valid, after, 0)
         hidden = b.select(valid, after, hidden)
         cell = None if cell is None or cell_after is None else b.select(valid, cell_after, cell)
-    states = b.concat(*(_with_axis(b, row, 0) for row in rows), axis=0)
-    return [states, hidden, *([] if cell is None else [cell])]
+    return [stacked(b, rows), hidden, *([] if cell is None else [cell])]
 
 
 def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value,
@@ -434,7 +418,7 @@ def loop(b: Builder, call: Call) -> list[Item]:
         state, trip = results[1 : 1 + count], trip + 1
         for row, item in zip(rows, results[1 + count :], strict=True):
             value = _tensor(item)
-            row.append(b.reshape(value, shape=(1, *value.shape)))
+            row.append(with_axis(b, value, 0))
         _require_short(b, call, begin, trip, trip if trips is None else trips)
     if rows and not trip:
         raise (BetweenError if call.runs_between else UnsupportedError)("no trip: the shapes of its rows are unknown")
@@ -483,10 +467,9 @@ def scan(b: Builder, call: Call) -> list[Value]:
         raise (BetweenError if call.runs_between else UnsupportedError)("sequence_lens of opset 8")
     for trips in (values[count].shape[1], prod(values[count].shape[:2])):
         _require_trips(call, trips)
-    batches = [_scanned(b, call, body, [_element(b, value, i) for value in values], count, axes)
+    batches = [_scanned(b, call, body, [place_of(b, value, 0, i) for value in values], count, axes)
                for i in range(values[0].shape[0])]
-    return [b.concat(*(b.reshape(part, shape=(1, *part.shape)) for part in parts), axis=0)
-            for parts in zip(*batches, strict=True)]
+    return [stacked(b, parts) for parts in zip(*batches, strict=True)]
 
 
 def _require_trips(call: Call, trips: int) -> None:
@@ -494,11 +477,6 @@ def _require_trips(call: Call, trips: int) -> None:
         raise BetweenError("the number of its steps changes")
     if not 0 < trips <= MOST_TRIPS:
         raise (BetweenError if call.runs_between else UnsupportedError)(f"{trips} steps; supported: 1 to {MOST_TRIPS}")
-
-
-def _element(b: Builder, x: Value, place: int) -> Value:
-    """x[place]"""
-    return b.reshape(slice_axis(b, x, 0, place, place + 1), shape=x.shape[1:])
 
 
 def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value], count: int,
@@ -511,21 +489,11 @@ def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value],
     rows: list[list[Value]] = [[] for _ in axes.out_axes]
     trips, begin = inputs[0].shape[places[0]], len(b.graph.nodes)
     for trip in range(trips):
-        slices = [b.reshape(slice_axis(b, value, axis, trip, trip + 1),
-                            shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
-                  for value, axis in zip(inputs, places, strict=True)]
+        slices = [place_of(b, value, axis, trip) for value, axis in zip(inputs, places, strict=True)]
         results = [_tensor(item) for item in _trip(call, body, [*state, *slices])]
         state = results[:count]
         for row, value in zip(rows, results[count:], strict=True):
             row.append(value)
         _require_short(b, call, begin, trip + 1, trips)
-    stacked = [_stacked(b, row, axis, bool(back))
-               for row, axis, back in zip(rows, axes.out_axes, axes.out_back, strict=True)]
-    return [*state, *stacked]
-
-
-def _stacked(b: Builder, row: list[Value], axis: int, back: bool) -> Value:
-    shape = row[0].shape
-    place = normal_axis(axis, len(shape) + 1)
-    parts = [b.reshape(value, shape=(*shape[:place], 1, *shape[place:])) for value in (reversed(row) if back else row)]
-    return b.concat(*parts, axis=place)
+    return [*state, *(stacked(b, row[::-1] if back else row, normal_axis(axis, row[0].rank + 1))
+                      for row, axis, back in zip(rows, axes.out_axes, axes.out_back, strict=True))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -12,7 +13,7 @@ from ngraph_mxnet.frontends.onnx.model import element_of
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, Ints, normal_axes, normal_axis, require_table, rule, window
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
-from ngraph_mxnet.ops.compositions import along_axis, converted, flipped, reshaped, scalar, size_as
+from ngraph_mxnet.ops.compositions import affine, along_axis, converted, flipped, full, moments, reshaped, size_as
 
 _PLAIN = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceProd": "reduce_prod",
           "ReduceMax": "reduce_max", "ReduceMin": "reduce_min"}
@@ -104,7 +105,7 @@ def arg_extreme(b: Builder, call: Call) -> Value:
     axis, keep = normal_axis(call.attrs.int("axis", 0), x.rank), call.attrs.bool("keepdims", True)
     last = call.attrs.bool("select_last_index", False)
     at = b.apply(call.op.lower(), flipped(b, x, axis) if last else x, axis=axis, keep_dims=keep)
-    at = at if at.element == i64 else b.convert(at, element=i64)
+    at = converted(b, at, i64)
     return x.shape[axis] - 1 - at if last else at
 
 
@@ -259,7 +260,7 @@ def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: I
         here = b.broadcast(b.constant(planes + flat), shape=part.shape)
         if best is None or place is None:
             lowest = -np.inf if x.element.is_float else np.iinfo(x.element.numpy).min
-            best = b.broadcast(scalar(b, lowest, x), shape=part.shape)
+            best = full(b, lowest, part)
             place = b.broadcast(b.constant(-1, "i64"), shape=part.shape)
         # The first element of a window is taken even if it is not greater than `lowest`, where `best` starts.
         better = (part > best) | (place < 0)
@@ -300,11 +301,9 @@ def _with_own_statistics(b: Builder, x: Value, vectors: list[Value], momentum: f
     return [out, *running]
 
 
-def standardized(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> tuple[Value, Value, Value]:
+def standardized(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(biased variance + epsilon) over `axes`, the mean, and 1 / that root."""
-    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    centred = x - mean
-    variance = b.reduce_mean(b.square(centred), axes=axes, keep_dims=True)
+    mean, centred, variance = moments(b, x, axes)
     inverse = b.rsqrt(variance + epsilon)
     return centred * inverse, mean, inverse
 
@@ -312,9 +311,8 @@ def standardized(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) ->
 @rule("InstanceNormalization")
 def instance_normalization(b: Builder, call: Call) -> Value:
     x, gamma, beta = (call.input(i) for i in range(3))
-    rank = x.rank
-    normal, _, _ = standardized(b, x, tuple(range(2, rank)), call.attrs.float("epsilon", 1e-5))
-    return normal * along_axis(b, gamma, 1, rank) + along_axis(b, beta, 1, rank)
+    normal, _, _ = standardized(b, x, _spatial(x), call.attrs.float("epsilon", 1e-5))
+    return affine(b, normal, gamma, beta)
 
 
 @rule("LayerNormalization")
@@ -324,7 +322,7 @@ def layer_normalization(b: Builder, call: Call) -> list[Value]:
     axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
     size, shape = prod(x.shape[axis:]), x.shape
-    wide = x if x.element == stash else b.convert(x, element=stash)
+    wide = converted(b, x, stash)
     if gamma.size == size and (beta is None or beta.size == size) and call.outputs == 1:
         rows = reshaped(b, wide, (*shape[:axis], size))
         zeros = b.constant(np.zeros(size), wide.element)
@@ -342,7 +340,7 @@ def rms_normalization(b: Builder, call: Call) -> Value:
     x, gamma = call.input(0), call.input(1)
     axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
-    wide = x if x.element == stash else b.convert(x, element=stash)
+    wide = converted(b, x, stash)
     return converted(b, over_root_mean_square(b, wide, axis, epsilon), x) * gamma
 
 
@@ -383,17 +381,13 @@ def lp_normalization(b: Builder, call: Call) -> Value:
     terms = b.abs(x) if power == 1 else b.square(x)
     total = b.reduce_sum(terms, axes=(axis,), keep_dims=True)
     norm = total if power == 1 else b.sqrt(total)
-    zero = scalar(b, 0, x)
-    empty = b.equal(norm, zero)
-    return b.select(empty, zero, x / b.select(empty, 1, norm))
+    empty = b.equal(norm, 0)
+    return b.select(empty, 0, x / b.select(empty, 1, norm))
 
 
 @rule("MeanVarianceNormalization")
 def mean_variance_normalization(b: Builder, call: Call) -> Value:
     """(x - mean) / (deviation + 1e-9) over `axes`."""
     x = call.input(0)
-    axes = tuple(sorted({normal_axis(axis, x.rank) for axis in call.attrs.ints("axes", (0, 2, 3))}))
-    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
-    centred = x - mean
-    deviation = b.sqrt(b.reduce_mean(b.square(centred), axes=axes, keep_dims=True))
-    return centred / (deviation + 1e-9)
+    _, centred, variance = moments(b, x, normal_axes(call.attrs.ints("axes", (0, 2, 3)), x.rank))
+    return centred / (b.sqrt(variance) + 1e-9)
