@@ -18,7 +18,7 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs, canonical
 from ngraph_mxnet.frontends.mxnet.rules.images import trained_pooling
 from ngraph_mxnet.frontends.mxnet.rules.normalization import over_axis
 from ngraph_mxnet.frontends.mxnet.rules.recurrent import recurrent_layers
-from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, find_rule, normal_axis
+from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, axis_of, find_rule, normal_axis
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
@@ -197,7 +197,7 @@ def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, m
         raise UnsupportedError("output_mean_var in training")
     if attrs.bool("fix_gamma", True):
         gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
-    axis, epsilon = normal_axis(attrs.int("axis", 1), x.rank), attrs.float("eps", 1e-3)
+    axis, epsilon = axis_of(attrs, x, 1), attrs.float("eps", 1e-3)
     order = list(range(x.rank))
     order.insert(1, order.pop(axis))
     wide = x if axis == 1 else b.transpose(x, order=order)

@@ -6,7 +6,8 @@ A result of rank 0 stays with MXNet (the importer sees to it): its partitioner t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     Lowering,
     Types,
     add_rule,
-    moves,
     rule,
 )
 from ngraph_mxnet.ir import Builder, Value
@@ -97,22 +97,22 @@ EXACT_OF_ONE: dict[str, Unary] = {
 COPIES: dict[str, Unary] = dict.fromkeys(("identity", "BlockGrad", "_contrib_gradientmultiplier"), lambda b, x: x)
 
 
-def of_one(function: Unary) -> Lowering:
-    return lambda b, attrs, x: function(b, x)
+def add_rows(rows: Mapping[str, Callable[..., Value]], types: Types, operands: int = 1, prefix: str = "",
+             ignored: Sequence[str] = ()) -> None:
+    """Register functions of operands alone, which read no attribute."""
+    for name, function in rows.items():
+        add_rule(_of_operands(function), prefix + name, operands=operands, types=types, ignored=ignored)
 
 
-for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, MOVED)):
-    for _name, _function in _table.items():
-        add_rule(of_one(_function), _name, operands=1, types=_types,
-                 ignored=["scalar", "is_int"] if _name == "_contrib_gradientmultiplier" else ())
-
-def _filled(number: int) -> Lowering:
-    """MXNet reads no dtype here, though models give one."""
-    return lambda b, attrs, x: full(b, number, x)
+def _of_operands(function: Callable[..., Value]) -> Lowering:
+    return lambda b, attrs, *operands: function(b, *operands)
 
 
-moves("zeros_like", operands=1, ignored=["dtype"])(_filled(0))
-moves("ones_like", operands=1, ignored=["dtype"])(_filled(1))
+add_rows(MATHS_OF_ONE, MATHS)
+add_rows(EXACT_OF_ONE, NUMBERS)
+add_rows(COPIES, MOVED, ignored=["scalar", "is_int"])
+# MXNet reads no dtype here, though models give one.
+add_rows({"zeros_like": lambda b, x: full(b, 0, x), "ones_like": lambda b, x: full(b, 1, x)}, MOVED, ignored=["dtype"])
 
 
 ACTIVATIONS: dict[str, Unary] = {
@@ -253,10 +253,6 @@ COMPARISONS: dict[str, tuple[Binary, Types]] = {
 _OLD_NAMES = {"add": "plus", "sub": "minus"}
 
 
-def of_two(function: Binary) -> Lowering:
-    return lambda b, attrs, x, y: function(b, x, y)
-
-
 def _with_scalar(function: Binary, takes: Types = NUMBERS, *, reverse: bool = False) -> Lowering:
     if takes is MATHS:
         function = _maths(function)
@@ -294,19 +290,17 @@ def _register() -> None:
     """Each operation has an elementwise form, a broadcasting one, and one or two with a scalar."""
     for name, (function, takes) in {**ARITHMETIC, **COMPARISONS}.items():
         plain = _OLD_NAMES.get(name, name)
-        forms = (f"broadcast_{name}", f"_{plain}")
-        add_rule(of_two(function), *forms, operands=2, types=takes)
+        add_rows({f"broadcast_{name}": function, f"_{plain}": function}, takes, 2)
         add_rule(_with_scalar(function, takes), f"_{plain}_scalar", operands=1, types=LOGIC)
     for name in ("sub", "div", "mod", "power"):
         function, takes = ARITHMETIC[name]
         add_rule(_with_scalar(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
                  types=LOGIC)
     # For dense tensors these do what the operators do that they are named after; only for sparse ones they differ.
-    add_rule(of_two(_op("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
+    add_rows({"_scatter_elemwise_div": _op("divide"), "_grad_add": _op("add")}, NUMBERS, 2)
     for name in ("add", "sub"):
         function, takes = ARITHMETIC[name]
         add_rule(_with_scalar(function, takes), f"_scatter_{_OLD_NAMES[name]}_scalar", operands=1, types=LOGIC)
-    add_rule(of_two(_op("add")), "_grad_add", operands=2, types=NUMBERS)
 
 
 _register()
@@ -315,10 +309,7 @@ _register()
 @rule("add_n", types=NUMBERS, ignored=["num_args"])
 def add_n(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The sum of one or more tensors of one shape."""
-    total = inputs[0]
-    for value in inputs[1:]:
-        total = total + value
-    return total
+    return reduce(Value.__add__, inputs)
 
 
 @rule("where", operands=3, types=LOGIC, typed_by=1)
@@ -355,18 +346,15 @@ TESTS: dict[str, Unary] = {
     "logical_not": lambda b, x: ~truth(b, x),
 }
 _NAMES = (
-    "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor log log10 "
+    "arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor log log10 "
     "log1p log2 negative radians reciprocal rint sign sin sinh sqrt square tan tanh trunc"
 ).split()
 
-for _name in _NAMES:
-    _own = {"absolute": "abs"}.get(_name, _name)
-    _table, _types = (MATHS_OF_ONE, MATHS) if _own in MATHS_OF_ONE else (EXACT_OF_ONE, NUMBERS)
-    add_rule(of_one(_table[_own]), f"_npi_{_name}", operands=1, types=_types)
-for _name, _test in TESTS.items():
-    add_rule(of_one(_test), f"_npi_{_name}", operands=1, types=LOGIC)
-add_rule(of_one(MATHS_OF_ONE["sigmoid"]), "_npx_sigmoid", operands=1, types=MATHS)
-add_rule(of_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
+for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS)):
+    add_rows({name: _table[name] for name in _NAMES if name in _table}, _types, prefix="_npi_")
+    add_rows({name: _table[name] for name in ("sigmoid", "relu") if name in _table}, _types, prefix="_npx_")
+add_rows({"absolute": EXACT_OF_ONE["abs"]}, NUMBERS, prefix="_npi_")
+add_rows(TESTS, LOGIC, prefix="_npi_")
 
 
 @rule("_npi_bitwise_not", operands=1, types=EXACT)
@@ -383,12 +371,10 @@ def around(b: Builder, attrs: Attrs, x: Value) -> Value:
         if decimals < 0:
             raise UnsupportedError(f"decimals={decimals} of {x.element}")
         return x
-    if decimals == 0:
-        return b.round(x)
-    factor = scalar(b, 10.0**abs(decimals), x)
+    factor = 10.0 ** abs(decimals)
     if decimals > 0:
         return b.round(x * factor) / factor
-    return b.round(x / factor) * factor
+    return b.round(x / factor) * factor if decimals else b.round(x)
 
 
 @rule("_npi_nan_to_num", operands=1, types=EXACT, ignored=["copy"])
@@ -398,11 +384,9 @@ def nan_to_num(b: Builder, attrs: Attrs, x: Value) -> Value:
     if not x.element.is_float:
         return x
     info = np.finfo(x.element.numpy)
-    high = float(info.max) if high is None else high
-    low = float(info.min) if low is None else low
     x = b.select(b.equal(x, x), x, nan)
-    x = b.select(b.equal(x, math.inf), high, x)
-    return b.select(b.equal(x, -math.inf), low, x)
+    x = b.select(b.equal(x, math.inf), float(info.max) if high is None else high, x)
+    return b.select(b.equal(x, -math.inf), float(info.min) if low is None else low, x)
 
 
 # ---- two operands, of types that may differ -------------------------------------------------------------
@@ -452,7 +436,7 @@ MIXED: dict[str, tuple[Binary, Binary | None]] = {
     "subtract": (_op("subtract"), None), "mod": (_op("mod"), None),
 }
 NUMPY_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-# Both operands have one type; the forms with a scalar treat it as `_scalar_rule` does.
+# Both operands have one type; the forms with a scalar treat it as `_with_scalar` does.
 ALIKE: dict[str, tuple[Binary, Types]] = {
     "hypot": (hypotenuse, FLOATS), "arctan2": (_op("atan2"), FLOATS), "copysign": (_copy_sign, NUMBERS),
     "ldexp": (_maths(_ldexp), NUMBERS),
@@ -466,19 +450,16 @@ def _bitwise(name: str) -> Binary:
 
 def _true_divide(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The quotient; integers are computed in float32."""
-    x, y = (b.convert(v, element=f32) if not v.element.is_float else v for v in inputs)
-    x, y = promoted(b, (x, y))
+    x, y = promoted(b, [as_float(b, operand) for operand in inputs])
     return x / y
 
 
 for _name, (_binary, _of_bool) in MIXED.items():
     add_rule(_mixed(_binary, _of_bool), f"_npi_{_name}", operands=2, types=LOGIC, typed_by=widest)
-for _name in NUMPY_COMPARISONS:
-    add_rule(of_two(_op(_name)), f"_npi_{_name}", operands=2, types=LOGIC)
+add_rows({name: _op(name) for name in NUMPY_COMPARISONS}, LOGIC, 2, "_npi_")
 for _name, (_binary, _types) in ALIKE.items():
-    add_rule(of_two(_binary), f"_npi_{_name}", operands=2, types=_types)
-for _name in BITWISE:
-    add_rule(of_two(_bitwise(_name)), f"_npi_{_name}", operands=2, types=EXACT)
+    add_rows({_name: _binary}, _types, 2, "_npi_")
+add_rows({name: _bitwise(name) for name in BITWISE}, EXACT, 2, "_npi_")
 add_rule(_true_divide, "_npi_true_divide", operands=2, types=LOGIC, typed_by=widest)
 
 # ---- a tensor and a scalar ------------------------------------------------------------------------------
@@ -503,18 +484,17 @@ def _compared_with_scalar(name: str) -> Lowering:
 
 
 def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, data: Value, *_: Value) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """The quotient; integers are computed in float32."""
         attrs.ignore("is_int")
-        x = as_float(b, data)
-        value = scalar(b, attrs.float("scalar", 1.0), x)
-        return value / x if reverse else x / value
+        x, number = as_float(b, x), attrs.float("scalar", 1.0)
+        return number / x if reverse else x / number
 
     return lower
 
 
 def _bitwise_with_scalar(name: str) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         attrs.ignore("is_int")
         return _bitwise(name)(b, x, _same_kind(b, attrs.float("scalar", 1.0), x))
 

@@ -11,6 +11,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     NUMBERS,
     as_indices,
     at_least_1d,
+    axis_of,
     moves,
     normal_axis,
     positive,
@@ -28,7 +29,7 @@ WHOLE = 1 << 24
 def take(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
     """clip and wrap. `raise` stays with MXNet, which checks the indices at every call."""
     mode = attrs.choice("mode", "clip", ("clip", "wrap"))
-    axis = normal_axis(attrs.int("axis", 0), data.rank)
+    axis = axis_of(attrs, data, 0)
     return b.gather(data, as_indices(b, indices), axis=axis, mode=mode)
 
 
@@ -53,7 +54,7 @@ def pick(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
     """Along `axis` the element at each index; clip and wrap."""
     if attrs.is_none("axis"):
         raise UnsupportedError("pick from the flat tensor (axis=None)")
-    axis, keep = normal_axis(attrs.int("axis", -1), data.rank), attrs.bool("keepdims", False)
+    axis, keep = axis_of(attrs, data, -1), attrs.bool("keepdims", False)
     mode = attrs.choice("mode", "clip", ("clip", "wrap"))
     dropped, kept = (*data.shape[:axis], *data.shape[axis + 1:]), (*data.shape[:axis], 1, *data.shape[axis + 1:])
     if indices.shape not in (dropped, kept, dropped or (1,)):
@@ -160,7 +161,7 @@ def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
     """The tensor and the axis to order; without an axis the flat tensor."""
     if attrs.is_none("axis"):
         return reshaped(b, x, (x.size,)), 0
-    return x, normal_axis(attrs.int("axis", -1), x.rank)
+    return x, axis_of(attrs, x, -1)
 
 
 @rule("topk", operands=1, types=EXACT)

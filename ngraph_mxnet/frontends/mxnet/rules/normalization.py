@@ -20,8 +20,8 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     NUMBERS,
     Lowering,
     add_rule,
+    axis_of,
     image_shape,
-    normal_axis,
     rule,
     within_length,
 )
@@ -45,7 +45,7 @@ def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, me
     """
     if attrs.bool("fix_gamma", True):
         gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
-    axis, epsilon = normal_axis(attrs.int("axis", 1), x.rank), attrs.float("eps", 1e-3)
+    axis, epsilon = axis_of(attrs, x, 1), attrs.float("eps", 1e-3)
     statistics = []
     if attrs.bool("output_mean_var", False):
         statistics = [b.identity(mean), b.rsqrt(variance + epsilon)]
@@ -69,7 +69,7 @@ def batch_norm_relu(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
 def layer_norm(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
     """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
     x, epsilon = inputs[0], attrs.float("eps", 1e-5)
-    axis = normal_axis(attrs.int("axis", -1), x.rank)
+    axis = axis_of(attrs, x, -1)
     normal = b.layer_norm(*inputs, axis=axis, epsilon=epsilon)
     if not attrs.bool("output_mean_var", False):
         return [normal]
@@ -135,7 +135,7 @@ def _softmax(op: str, *, negated: bool = False) -> Lowering:
     def lower(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
         """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
         x = inputs[0]
-        axis, temperature = normal_axis(attrs.int("axis", -1), x.rank), attrs.float("temperature", 1.0)
+        axis, temperature = axis_of(attrs, x, -1), attrs.float("temperature", 1.0)
         if negated:
             x = -x
         if temperature != 1:

@@ -17,7 +17,7 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.images import quantized_pooled
 from ngraph_mxnet.frontends.mxnet.rules.linear import IGNORED, convolved, dense
-from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, Types, as_indices, image_shape, normal_axis, rule
+from ngraph_mxnet.frontends.mxnet.rules.registry import EXACT, Types, as_indices, axis_of, image_shape, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
 from ngraph_mxnet.ops.compositions import affine, reshaped, rounded, widened, with_bias
@@ -212,7 +212,7 @@ def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
         size = magnitude(b, bounds[2 * position], bounds[2 * position + 1])
         factor = own / (REACH[part.element.name] / size)
         rescaled.append(widened(b, part) * factor)
-    axis = normal_axis(attrs.int("dim", 1), parts[0].rank)
+    axis = axis_of(attrs, parts[0], 1, "dim")
     return [rounded(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
 
 
@@ -254,7 +254,7 @@ def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, me
     known = calibration(attrs)
     if known is None:
         raise UnsupportedError("it is not calibrated, and MXNet raises")
-    if normal_axis(attrs.int("axis", 1), x.rank) != 1:
+    if axis_of(attrs, x, 1) != 1:
         raise UnsupportedError(f"axis={attrs.int('axis', 1)}: MXNet takes axis 1")
     _is(x, i8, u8)
     data, size = widened(b, x), magnitude(b, *known)

@@ -31,6 +31,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     LOGIC,
     Call,
     as_indices,
+    axis_of,
     lower_operators,
     moves,
     normal_axis,
@@ -51,7 +52,7 @@ _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
 @rule("_rnn_param_concat", operands=(1, ANY), parameters=range(1 << 10), ignored=["num_args"])
 def rnn_param_concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The parts of RNN's parameter vector, one after the other."""
-    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
+    return b.concat(*inputs, axis=axis_of(attrs, inputs[0], 1, "dim"))
 
 
 @rule("RNN", operands=(3, 5), parameters=[1],

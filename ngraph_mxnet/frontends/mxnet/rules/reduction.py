@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -73,16 +74,7 @@ def moments(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     axes, keep = normal_axes(attrs.ints("axes"), x.rank), attrs.bool("keepdims", False)
     mean = b.reduce_mean(x, axes=axes, keep_dims=True)
     variance = b.reduce_mean(b.square(x - mean), axes=axes, keep_dims=keep)
-    shape = variance.shape
-    return [at_least_1d(b, b.reshape(mean, shape=shape)), at_least_1d(b, variance)]
-
-
-def dtype_of(x: Value, attrs: Attrs) -> ElementType:
-    """Return the element type that the attribute `dtype` names. The default is the type of `x`, or int64 for bool.
-    Float32 replaces float16."""
-    own = x.element
-    element = attrs.element("dtype", i64 if own is boolean else own)
-    return f32 if element is f16 else element
+    return [at_least_1d(b, b.reshape(mean, shape=variance.shape)), at_least_1d(b, variance)]
 
 
 @rule("all_finite", "multi_all_finite", types=FLOATS, typed_by=ANY, ignored=["init_output", "num_arrays"])
@@ -121,21 +113,24 @@ def norm(b: Builder, attrs: Attrs, x: Value) -> Value:
     return at_least_1d(b, b.reduce_sum(b.abs(x), axes=axes, keep_dims=keep))
 
 
-def _arg_reduction(op: str) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
-        axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
-        if axis is None:
-            shape = (1,) * x.rank if keep else (1,)
-            flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0, keep_dims=True)
-            return converted(b, b.reshape(flat, shape=shape), x)
-        place = b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
-        return converted(b, at_least_1d(b, place), x)
-
-    return lower
+def _position(op: str, x: Value, b: Builder, attrs: Attrs) -> Value:
+    """i64; without an axis, of the flat tensor."""
+    axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
+    if axis is not None:
+        return b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
+    flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0)
+    return b.reshape(flat, shape=(1,) * x.rank) if keep else flat
 
 
-add_rule(_arg_reduction("argmax"), "argmax", operands=1, types=NUMBERS)
-add_rule(_arg_reduction("argmin"), "argmin", operands=1, types=NUMBERS)
+def _positions(op: str) -> None:
+    """Register the operator of a position: under MXNet's NumPy semantics, and the older one, of the operand's type."""
+    add_rule(lambda b, attrs, x: converted(b, at_least_1d(b, _position(op, x, b, attrs)), x), op, operands=1,
+             types=NUMBERS)
+    add_rule(lambda b, attrs, x: _position(op, x, b, attrs), f"_npi_{op}", operands=1, types=NUMBERS)
+
+
+_positions("argmax")
+_positions("argmin")
 
 
 @rule("argmax_channel", operands=1, types=NUMBERS)
@@ -154,9 +149,11 @@ def l2_normalization(b: Builder, attrs: Attrs, x: Value) -> Value:
     return x / b.sqrt(total + attrs.float("eps", 1e-10))
 
 
-def _numpy_axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
+def _over(attrs: Attrs, x: Value) -> dict[str, Any]:
+    """The attributes of a reduction: `axis`, None for all axes, and `keepdims`."""
     given = attrs.ints("axis", None)
-    return tuple(range(rank)) if given is None else normal_axes(given, rank)
+    return {"axes": tuple(range(x.rank)) if given is None else normal_axes(given, x.rank),
+            "keep_dims": attrs.bool("keepdims", False)}
 
 
 def _no_initial(attrs: Attrs) -> None:
@@ -169,10 +166,11 @@ def _total(op: str) -> Lowering:
     def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         """Computed in `dtype`, else bool in int64. If `dtype` names integers, floats are converted when added up."""
         _no_initial(attrs)
-        axes, keep, element = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
-        if element.is_float or not x.element.is_float:
+        own = x.element
+        element = _in_f32(attrs.element("dtype", i64 if own is boolean else own))
+        if element.is_float or not own.is_float:
             x = converted(b, x, element)
-        return b.apply(op, x, axes=axes, keep_dims=keep)
+        return b.apply(op, x, **_over(attrs, x))
 
     return lower
 
@@ -180,16 +178,14 @@ def _total(op: str) -> Lowering:
 def _extreme(op: str) -> Lowering:
     def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
         _no_initial(attrs)
-        return b.apply(op, x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
+        return b.apply(op, x, **_over(attrs, x))
 
     return lower
 
 
 def _truth_of(op: str) -> Lowering:
     def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
-        found = b.convert(truth(b, x), element="u8")
-        found = b.apply(op, found, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
-        return b.convert(found, element=boolean)
+        return b.convert(b.apply(op, b.convert(truth(b, x), element="u8"), **_over(attrs, x)), element=boolean)
 
     return lower
 
@@ -207,7 +203,7 @@ def mean(b: Builder, attrs: Attrs, data: Value) -> Value:
     """Computed in `dtype`, else integers and bool in float32."""
     _no_initial(attrs)
     x = _as_float(b, data, attrs)
-    return b.reduce_mean(x, axes=_numpy_axes(attrs, x.rank), keep_dims=attrs.bool("keepdims", False))
+    return b.reduce_mean(x, **_over(attrs, x))
 
 
 def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
@@ -219,7 +215,12 @@ def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
         if not own.is_float:
             raise UnsupportedError(f"of {own} in {element}, which MXNet divides in {element}")
         return x
-    return converted(b, x, f32 if element is f16 else element)
+    return converted(b, x, _in_f32(element))
+
+
+def _in_f32(element: ElementType) -> ElementType:
+    """Float16 is computed in float32."""
+    return f32 if element is f16 else element
 
 
 def _spread(*, root: bool) -> Lowering:
@@ -228,11 +229,10 @@ def _spread(*, root: bool) -> Lowering:
         if not (data.element.is_float or attrs.has("dtype")):
             raise UnsupportedError(f"of {data.element} without dtype")
         x = _as_float(b, data, attrs)
-        axes, keep = _numpy_axes(attrs, x.rank), attrs.bool("keepdims", False)
-        centred = x - b.reduce_mean(x, axes=axes, keep_dims=True)
-        divisor = prod(x.shape[axis] for axis in axes) - attrs.int("ddof", 0)
-        total = b.reduce_sum(b.square(centred), axes=axes, keep_dims=keep)
-        variance = total / divisor
+        over = _over(attrs, x)
+        centred = x - b.reduce_mean(x, axes=over["axes"], keep_dims=True)
+        divisor = prod(x.shape[axis] for axis in over["axes"]) - attrs.int("ddof", 0)
+        variance = b.reduce_sum(b.square(centred), **over) / divisor
         return b.sqrt(variance) if root else variance
 
     return lower
@@ -246,7 +246,7 @@ add_rule(_spread(root=True), "_npi_std", operands=1, types=NUMBERS, result="dtyp
 def average(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
     """Weighted along `axis`, or by weights of the data's shape; the sum of weights too, if it is asked for."""
     x, weights = inputs[0], inputs[1] if len(inputs) > 1 else None
-    axes, weighted = _numpy_axes(attrs, x.rank), attrs.bool("weighted", True)
+    axes, weighted = _over(attrs, x)["axes"], attrs.bool("weighted", True)
     returned = attrs.bool("returned", False)
     if returned:
         raise UnsupportedError("returned=True: the sum of weights has a type of its own in MXNet")
@@ -266,8 +266,8 @@ def average(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
 def numpy_norm(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Frobenius's norm (flag 1, and -2 over all axes). Of one axis any order but 0 and the infinities; of two axes,
     which make matrices, the orders 1 and -1: the greatest or least sum over the first of them."""
-    kind, order, keep = attrs.int("flag", -1), attrs.float("ord", 2.0), attrs.bool("keepdims", False)
-    axes = _numpy_axes(attrs, x.rank)
+    kind, order = attrs.int("flag", -1), attrs.float("ord", 2.0)
+    axes, keep = _over(attrs, x).values()
     if kind not in (-2, -1, 1):
         raise UnsupportedError(f"flag={kind}: norms by singular values are MXNet's")
     if kind != -1 or (order == 2 and len(axes) == 1):
@@ -283,17 +283,3 @@ def numpy_norm(b: Builder, attrs: Attrs, x: Value) -> Value:
     return power_norm(b, x, order, axes, keep=keep)
 
 
-def _position(op: str) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, x: Value) -> Value:
-        """int64; without an axis, of the flat tensor."""
-        axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
-        if axis is not None:
-            return b.apply(op, x, axis=normal_axis(axis, x.rank), keep_dims=keep)
-        flat = b.apply(op, b.reshape(x, shape=(x.size,)), axis=0)
-        return b.reshape(flat, shape=(1,) * x.rank) if keep else flat
-
-    return lower
-
-
-add_rule(_position("argmax"), "_npi_argmax", operands=1, types=NUMBERS)
-add_rule(_position("argmin"), "_npi_argmin", operands=1, types=NUMBERS)

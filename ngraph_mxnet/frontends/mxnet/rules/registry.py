@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import TypeRuleError, UnsupportedError
-from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
+from ngraph_mxnet.frontends.mxnet.attrs import REQUIRED, Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, ElementType, TensorType, Value
 from ngraph_mxnet.ir.ranges import because
@@ -168,6 +168,11 @@ def normal_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise UnsupportedError(f"axis {axis} is outside rank {rank}")
     return axis % rank
+
+
+def axis_of(attrs: Attrs, x: Value, default: int = REQUIRED, name: str = "axis") -> int:
+    """The attribute `axis` of an operator on x, from 0 on."""
+    return normal_axis(attrs.int(name, default), x.rank)
 
 
 def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     ANY,
     NUMBERS,
     at_least_1d,
+    axis_of,
     image_shape,
     moves,
     normal_axes,
@@ -91,7 +92,7 @@ def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
 @moves("slice_axis", operands=1)
 def slice_one_axis(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Negative bounds count from the end; `end` may be None."""
-    axis = normal_axis(attrs.int("axis"), x.rank)
+    axis = axis_of(attrs, x)
     begin, end, _ = slice(attrs.int("begin"), attrs.int("end", None)).indices(x.shape[axis])
     if begin >= end:
         raise UnsupportedError(f"[{begin}:{end}] of axis {axis} is empty")
@@ -130,7 +131,7 @@ def crop(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 @moves("SliceChannel", operands=1)
 def split(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     """Equal parts of one axis, which may then be dropped."""
-    axis = normal_axis(attrs.int("axis", 1), x.rank)
+    axis = axis_of(attrs, x, 1)
     return _parts(b, x, axis, _equal_starts(x, axis, attrs.int("num_outputs")), attrs.bool("squeeze_axis", False))
 
 
@@ -178,7 +179,7 @@ def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -
 def diff(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Differences of neighbours along an axis, `n` times."""
     times = attrs.int("n", 1)
-    axis = normal_axis(attrs.int("axis", -1), x.rank)
+    axis = axis_of(attrs, x, -1)
     if not 0 <= times < x.shape[axis]:
         raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements")
     for _ in range(times):
@@ -286,7 +287,7 @@ def rot90(b: Builder, attrs: Attrs, x: Value) -> Value:
 @moves("Concat", ignored=["num_args"], operands=(1, ANY))
 def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """One or more tensors along `dim`."""
-    return b.concat(*inputs, axis=normal_axis(attrs.int("dim", 1), inputs[0].rank))
+    return b.concat(*inputs, axis=axis_of(attrs, inputs[0], 1, "dim"))
 
 
 @moves("_npi_concatenate", ignored=["num_args"], operands=(1, ANY))
@@ -294,7 +295,7 @@ def concatenate(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along `axis`; without one, the flat tensors."""
     if attrs.is_none("axis"):
         return b.concat(*(reshaped(b, x, (x.size,)) for x in inputs), axis=0)
-    return b.concat(*inputs, axis=normal_axis(attrs.int("axis", 0), inputs[0].rank))
+    return b.concat(*inputs, axis=axis_of(attrs, inputs[0], 0))
 
 
 @moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, ANY))

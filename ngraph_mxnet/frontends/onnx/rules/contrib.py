@@ -41,10 +41,9 @@ _EPSILON = 1e-12
 
 
 @rule("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=MICROSOFT)
-def gelu(b: Builder, call: Call) -> Value:
+def gelu(b: Builder, call: Call, x: Value, bias: Value | None = None) -> Value:
     """Lower Gelu of x, or of x plus a bias. Gelu and BiasGelu use erf, FastGelu uses tanh.
     QuickGelu is x sigmoid(alpha x)."""
-    x, bias = call.input(0), call.optional(1)
     if bias is not None:
         x = x + bias
     if call.op == "FastGelu":
@@ -279,11 +278,11 @@ def _rounding(b: Builder, like: Value) -> Callable[[Value], tuple[Value, Value]]
 
 
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(b: Builder, call: Call) -> list[Value]:
+def dynamic_quantize_lstm(b: Builder, call: Call, x: Value) -> list[Value]:
     """An LSTM whose data are quantised by their range, all steps together, and its state before each step. (ONNX
     Runtime does the latter for the rows of each of its threads; here it is for all rows of the batch.) In longer
     sequences the state stays as it is."""
-    x, of_inputs, of_state = call.input(0), _gates(b, call, 1, 8), _gates(b, call, 2, 10)
+    of_inputs, of_state = _gates(b, call, 1, 8), _gates(b, call, 2, 10)
     rounded = _rounding(b, x)
     whole, step = rounded(x)
     weights = [b.transpose(gates.whole * gates.scale, order=(0, 2, 1)) for gates in (of_inputs, of_state)]
@@ -353,10 +352,10 @@ def _digits(b: Builder, x: Value, bits: int) -> Value:
 
 
 @rule("MatMulNBits", domain=MICROSOFT)
-def matmul_of_bits(b: Builder, call: Call) -> Value:
+def matmul_of_bits(b: Builder, call: Call, x: Value, packed: Value) -> Value:
     """A product with a matrix [columns, rows] of 2, 4 or 8 bits, which has a scale and a zero point for each block of a
     column."""
-    x, packed, attrs = call.input(0), call.input(1), call.attrs
+    attrs = call.attrs
     rows, columns, bits, block = (attrs.int(name) for name in ("K", "N", "bits", "block_size"))
     attrs.ignore("accuracy_level")
     if bits not in (2, 4, 8) or block < 1 or call.optional(4) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import element_of
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, axis_of, normal_axis, rule
 from ngraph_mxnet.frontends.onnx.values import Item
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, f64
@@ -69,14 +69,12 @@ def identity(b: Builder, call: Call) -> Item:
 
 
 @rule("Relu")
-def relu(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def relu(b: Builder, call: Call, x: Value) -> Value:
     return b.relu(x) if x.element.is_float else b.clamp(x, lower=0, upper=math.inf)
 
 
 @rule("Gelu")
-def gelu(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def gelu(b: Builder, call: Call, x: Value) -> Value:
     if call.attrs.choice("approximate", "none", ("none", "tanh")) == "none":
         return b.gelu(x)
     return tanh_gelu(b, x)
@@ -90,16 +88,15 @@ def tanh_gelu(b: Builder, x: Value) -> Value:
 
 
 @rule("Shrink")
-def shrink(b: Builder, call: Call) -> Value:
+def shrink(b: Builder, call: Call, given: Value) -> Value:
     """x + bias below -lambd, x - bias above lambd, else 0. Integers are computed as real numbers, and cut off."""
-    given, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
+    bias, limit = call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
     x = given if given.element.is_float else b.convert(given, element=f64)
     return converted(b, b.select(x < -limit, x + bias, b.select(x > limit, x - bias, 0)), given)
 
 
 @rule("IsInf")
-def is_inf(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def is_inf(b: Builder, call: Call, x: Value) -> Value:
     found = [b.equal(x, sign * math.inf)
              for name, sign in (("detect_positive", 1), ("detect_negative", -1)) if call.attrs.bool(name, True)]
     if not found:
@@ -115,9 +112,9 @@ def cast(b: Builder, call: Call) -> Value:
 
 
 @rule("BitCast")
-def bit_cast(b: Builder, call: Call) -> Value:
+def bit_cast(b: Builder, call: Call, x: Value) -> Value:
     """bool is a byte of 0 or 1."""
-    x, element = call.input(0), element_of(call.attrs.int("to"))
+    element = element_of(call.attrs.int("to"))
     if boolean in (x.element, element) and x.element.size == element.size:
         return b.convert(x, element=element)
     return b.bitcast(x, element=element)
@@ -130,9 +127,9 @@ def cast_like(b: Builder, call: Call) -> Value:
 
 
 @rule("Dropout")
-def dropout(b: Builder, call: Call) -> list[Value]:
+def dropout(b: Builder, call: Call, x: Value) -> list[Value]:
     """At inference, or with a ratio of 0: the operand, and a mask that keeps everything."""
-    x, training = call.input(0), call.optional(2)
+    training = call.optional(2)
     call.attrs.ignore("seed", "ratio", "is_test")
     if training is not None:
         known, ratio = call.static_value(training), 0.5
@@ -147,8 +144,8 @@ def dropout(b: Builder, call: Call) -> list[Value]:
 def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
     """Before opset 13 softmax and its like treat all axes from `axis` on as one."""
     if call.opset >= 13:
-        return x, normal_axis(call.attrs.int("axis", -1), x.rank)
-    axis = normal_axis(call.attrs.int("axis", 1), x.rank)
+        return x, axis_of(call, x, -1)
+    axis = axis_of(call, x, 1)
     if axis == x.rank - 1 or all(size == 1 for size in x.shape[axis + 1:]):
         return x, axis
     return reshaped(b, x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))), 1
@@ -162,9 +159,8 @@ def softmax(b: Builder, call: Call) -> Value:
 
 
 @rule("Hardmax")
-def hardmax(b: Builder, call: Call) -> Value:
+def hardmax(b: Builder, call: Call, x: Value) -> Value:
     """1 at the first greatest element along the axis, else 0."""
-    x = call.input(0)
     rows, axis = _rows(b, call, x)
     best = b.argmax(rows, axis=axis, keep_dims=True)
     places = iota(b, rows.shape[axis], axis, rows.rank, best.element.name)
@@ -215,9 +211,8 @@ def mean(b: Builder, call: Call) -> Value:
 
 
 @rule("Pow")
-def power(b: Builder, call: Call) -> Value:
+def power(b: Builder, call: Call, base: Value, exponent: Value) -> Value:
     """A power in the element type of the base, whatever the exponent's; exponents 2 and 1/2: a square and a root."""
-    base, exponent = call.input(0), call.input(1)
     known = call.static_value(exponent)
     if known is not None and known.size == 1 and exponent.rank <= base.rank:
         if known.item() == 2:
@@ -230,9 +225,8 @@ def power(b: Builder, call: Call) -> Value:
 
 
 @rule("Mod")
-def modulo(b: Builder, call: Call) -> Value:
+def modulo(b: Builder, call: Call, left: Value, right: Value) -> Value:
     """A rest with the sign of the divisor, or with `fmod` of the dividend (exact as long as the quotient is)."""
-    left, right = call.input(0), call.input(1)
     if not call.attrs.bool("fmod"):
         rest = left % right
         if not left.element.is_float:
@@ -244,12 +238,11 @@ def modulo(b: Builder, call: Call) -> Value:
 
 
 @rule("BitShift")
-def bit_shift(b: Builder, call: Call) -> Value:
+def bit_shift(b: Builder, call: Call, x: Value, count: Value) -> Value:
     """A product with a power of two, or a quotient by one, rounded down.
 
     A shift by as many bits as there are, or more, leaves 0, or to the right -1 of a negative number.
     """
-    x, count = call.input(0), call.input(1)
     bits = 8 * x.element.size
     powers = b.constant(np.left_shift(1, np.arange(bits, dtype=np.uint64)), x.element)
     inside = b.minimum(count, bits - 1)
@@ -266,9 +259,8 @@ def bit_shift(b: Builder, call: Call) -> Value:
 
 
 @rule("PRelu")
-def prelu(b: Builder, call: Call) -> Value:
+def prelu(b: Builder, call: Call, x: Value, slope: Value) -> Value:
     """The slope broadcasts to the data (opset 7 and 8 too: along axis 1 for a vector of channels)."""
-    x, slope = call.input(0), call.input(1)
     if call.opset < 9 and slope.rank == 1 and slope.size > 1 and x.rank > 1:
         slope = along_axis(b, slope, 1, x.rank)
     known = call.static_value(slope)
@@ -285,9 +277,8 @@ def where(b: Builder, call: Call) -> Value:
 
 
 @rule("Clip")
-def clip(b: Builder, call: Call) -> Value:
+def clip(b: Builder, call: Call, x: Value) -> Value:
     """Bounds that are known become a clamp; a lower bound above the upper one gives the upper."""
-    x = call.input(0)
     if call.opset < 11:
         limits = np.finfo(np.float32)
         lower, upper = call.attrs.float("min", float(limits.min)), call.attrs.float("max", float(limits.max))

@@ -19,24 +19,22 @@ MOST_LEVELS = 256
 
 
 @rule("Binarizer", domain=_ML)
-def binarizer(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def binarizer(b: Builder, call: Call, x: Value) -> Value:
     return converted(b, x > call.attrs.float("threshold", 0.0), x)
 
 
 @rule("ArrayFeatureExtractor", domain=_ML)
-def array_feature_extractor(b: Builder, call: Call) -> Value:
+def array_feature_extractor(b: Builder, call: Call, x: Value, indices: Value) -> Value:
     """Elements along the last axis; the result is a matrix at least."""
-    x, indices = call.input(0), call.input(1)
     if x.rank == 1:
         x = b.reshape(x, shape=(1, x.size))
     return b.gather(x, b.reshape(indices, shape=(indices.size,)), axis=x.rank - 1)
 
 
 @rule("TfIdfVectorizer")
-def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
+def tf_idf_vectorizer(b: Builder, call: Call, x: Value) -> Value:
     """How often each n-gram of the pool occurs in a row; its numbers lie at most `max_skip_count` + 1 places apart."""
-    x, attrs = call.input(0), call.attrs
+    attrs = call.attrs
     pool, starts = attrs.ints("pool_int64s", None), attrs.ints("ngram_counts")
     places, weights = attrs.ints("ngram_indexes"), attrs.floats("weights", None)
     least, most, skips = (attrs.int(name) for name in ("min_gram_length", "max_gram_length", "max_skip_count"))
@@ -97,9 +95,9 @@ class _Trees:
 
 
 @rule("TreeEnsemble", domain=_ML)
-def tree_ensemble(b: Builder, call: Call) -> Value:
+def tree_ensemble(b: Builder, call: Call, x: Value) -> Value:
     """All rows walk down all trees together, one level in each step; a leaf leads to itself."""
-    x, attrs = call.input(0), call.attrs
+    attrs = call.attrs
     if attrs.int("post_transform", 0):
         raise UnsupportedError(f"post_transform={attrs.int('post_transform')}; supported: none")
     how, targets = attrs.int("aggregate_function", 1), attrs.int("n_targets", 1)
@@ -202,9 +200,8 @@ MOST_POINTS = 4096
 
 
 @rule("DFT")
-def dft(b: Builder, call: Call) -> Value:
+def dft(b: Builder, call: Call, x: Value) -> Value:
     """[..., n, ..., 1 or 2] along an axis, real or complex; inverse and one-sided ones too."""
-    x = call.input(0)
     rank = x.rank
     inverse, onesided = call.attrs.bool("inverse"), call.attrs.bool("onesided")
     if call.opset >= 20:
@@ -258,9 +255,9 @@ def transformed(b: Builder, x: Value, points: int, *, inverse: bool, onesided: b
 
 
 @rule("STFT")
-def short_time_dft(b: Builder, call: Call) -> Value:
+def short_time_dft(b: Builder, call: Call, x: Value) -> Value:
     """[N, samples, 1 or 2] -> [N, frames, m, 2]: the transforms of frames, times a window."""
-    x, step, window = call.input(0), call.static_ints(1, "frame_step")[0], call.optional(2)
+    step, window = call.static_ints(1, "frame_step")[0], call.optional(2)
     if call.optional(3) is not None:
         length = call.static_ints(3, "frame_length")[0]
     elif window is not None:

@@ -145,9 +145,9 @@ def _matrix(axis: _Axis, method: _Method) -> np.ndarray:
 
 
 @rule("Resize")
-def resize(b: Builder, call: Call) -> Value:
+def resize(b: Builder, call: Call, x: Value) -> Value:
     """nearest, linear and cubic over any axes with every coordinate transformation, `exclude_outside`, `antialias`."""
-    x, attrs = call.input(0), call.attrs
+    attrs = call.attrs
     rank = x.rank
     mode = attrs.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     if call.opset < 11:
@@ -176,9 +176,8 @@ def resize(b: Builder, call: Call) -> Value:
 
 
 @rule("Upsample")
-def upsample(b: Builder, call: Call) -> Value:
+def upsample(b: Builder, call: Call, x: Value) -> Value:
     """Lower Upsample, which Resize replaced in opset 10."""
-    x = call.input(0)
     mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
     scales = np.array(call.attrs.floats("scales"), np.float32) if call.opset < 9 else call.static(1, "scales")
     return _resized(b, x, _by_scales(x, range(x.rank), scales), _Method(mode))
@@ -387,9 +386,8 @@ _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicub
 
 
 @rule("GridSample")
-def grid_sample(b: Builder, call: Call) -> Value:
+def grid_sample(b: Builder, call: Call, x: Value, grid: Value) -> Value:
     """One to three spatial axes, all modes and paddings; places are computed in float32."""
-    x, grid = call.input(0), call.input(1)
     mode = _MODES[call.attrs.choice("mode", "linear" if call.opset >= 20 else "bilinear", _MODES)]
     padding = call.attrs.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
     corners = call.attrs.bool("align_corners")
@@ -514,9 +512,8 @@ def _pixels(b: Builder, x: Value, at: Sequence[Value], padding: str, corners: bo
 
 
 @rule("RoiAlign")
-def roi_align(b: Builder, call: Call) -> Value:
+def roi_align(b: Builder, call: Call, x: Value, rois: Value, images: Value) -> Value:
     """Means over the bins of regions (left, top, right, bottom), each of the image that its index names."""
-    x, rois, images = call.input(0), call.input(1), call.input(2)
     call.attrs.choice("mode", "avg", ("avg",))
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     how = call.attrs.choice("coordinate_transformation_mode", default, ("half_pixel", "output_half_pixel"))
@@ -537,9 +534,9 @@ def roi_max_pool(b: Builder, call: Call) -> Value:
 
 
 @rule("DeformConv")
-def deform_conv(b: Builder, call: Call) -> Value:
+def deform_conv(b: Builder, call: Call, x: Value, weight: Value, offset: Value, bias: Value | None = None, mask: Value |
+                None = None) -> Value:
     """In two spatial dimensions."""
-    x, weight, offset, bias, mask = (call.input(0), call.input(1), call.input(2), call.optional(3), call.optional(4))
     if x.rank != 4 or min(x.shape[2:]) < 2:
         raise UnsupportedError(f"found {x.type}; supported: images of at least 2 rows and 2 columns")
     kernel, strides, dilations = window_attrs(call, 2, weight)
@@ -551,9 +548,9 @@ def deform_conv(b: Builder, call: Call) -> Value:
 
 
 @rule("Col2Im")
-def column_to_image(b: Builder, call: Call) -> Value:
+def column_to_image(b: Builder, call: Call, x: Value) -> Value:
     """[N, C * taps, windows] as images in which overlapping windows are added."""
-    x, sizes, kernel = call.input(0), call.static_ints(1, "image_shape"), call.static_ints(2, "block_shape")
+    sizes, kernel = call.static_ints(1, "image_shape"), call.static_ints(2, "block_shape")
     rank = len(sizes)
     strides, dilations = (call.attrs.ints(name, (1,) * rank) for name in ("strides", "dilations"))
     begins, ends = window(call, sizes, kernel, strides=strides, dilations=dilations)
@@ -578,10 +575,9 @@ def column_to_image(b: Builder, call: Call) -> Value:
 
 
 @rule("MaxUnpool")
-def max_unpool(b: Builder, call: Call) -> Value:
+def max_unpool(b: Builder, call: Call, x: Value, indices: Value) -> Value:
     """Each element at its place in the tensor that was pooled; 0 elsewhere. That has the shape `output_shape`, which
     several shapes of pooled tensors go back to: so ONNX Runtime and PyTorch have it."""
-    x, indices = call.input(0), call.input(1)
     rank = x.rank - 2
     kernel, strides = call.attrs.ints("kernel_shape"), call.attrs.ints("strides", (1,) * rank)
     pads = call.attrs.ints("pads", (0,) * (2 * rank))
@@ -602,9 +598,8 @@ def max_unpool(b: Builder, call: Call) -> Value:
 
 
 @rule("TensorScatter")
-def tensor_scatter(b: Builder, call: Call) -> Value:
+def tensor_scatter(b: Builder, call: Call, past: Value, update: Value, starts: Value | None = None) -> Value:
     """The update of each element of the batch from its own place along `axis` on, in a ring if `circular`."""
-    past, update, starts = call.input(0), call.input(1), call.optional(2)
     rank = past.rank
     axis = normal_axis(call.attrs.int("axis", -2), rank)
     circular = call.attrs.choice("mode", "linear", ("linear", "circular")) == "circular"

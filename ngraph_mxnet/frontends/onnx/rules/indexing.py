@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, require_table, rule
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, axis_of, normal_axis, require_table, rule
 from ngraph_mxnet.frontends.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
@@ -26,8 +26,8 @@ from ngraph_mxnet.ops.compositions import (
 
 
 @rule("Gather")
-def gather(b: Builder, call: Call) -> Value:
-    x, axis = call.input(0), call.attrs.int("axis", 0)
+def gather(b: Builder, call: Call, x: Value) -> Value:
+    axis = call.attrs.int("axis", 0)
     axis = normal_axis(axis, x.rank)
     known = call.static_value(call.input(1))
     if known is not None and known.dtype != object and known.size == 1 and known < 0 and is_symbolic(x.shape[axis]):
@@ -37,9 +37,8 @@ def gather(b: Builder, call: Call) -> Value:
 
 
 @rule("GatherElements")
-def gather_elements(b: Builder, call: Call) -> Value:
-    x, indices = call.input(0), call.input(1)
-    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
+def gather_elements(b: Builder, call: Call, x: Value, indices: Value) -> Value:
+    axis = axis_of(call, x, 0)
     if all(x.shape[i] == indices.shape[i] for i in range(x.rank) if i != axis):
         return b.gather_elements(x, indices, axis=axis, mode="from_end")
     return b.gather_nd(x, _grid(b, indices, axis))
@@ -54,8 +53,8 @@ def _grid(b: Builder, at: Value, axis: int) -> Value:
 
 
 @rule("GatherND")
-def gather_nd(b: Builder, call: Call) -> Value:
-    x, indices, batch = call.input(0), call.input(1), call.attrs.int("batch_dims", 0)
+def gather_nd(b: Builder, call: Call, x: Value, indices: Value) -> Value:
+    batch = call.attrs.int("batch_dims", 0)
     return b.gather_nd(x, _coordinates(b, indices, batch))
 
 
@@ -85,18 +84,16 @@ def scatter_nd(b: Builder, call: Call) -> Value:
 
 
 @rule("ScatterElements", "Scatter")
-def scatter_elements(b: Builder, call: Call) -> Value:
-    x, indices = call.input(0), call.input(1)
-    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
+def scatter_elements(b: Builder, call: Call, x: Value, indices: Value) -> Value:
+    axis = axis_of(call, x, 0)
     return b.scatter_nd(x, _grid(b, indices, axis), call.input(2),
                         reduction=call.attrs.choice("reduction", "none", _REDUCTIONS))
 
 
 @rule("TopK")
-def top_k(b: Builder, call: Call) -> list[Value]:
+def top_k(b: Builder, call: Call, x: Value) -> list[Value]:
     """The largest or smallest elements; of equal ones the first come first, and NaN is the greatest."""
-    x = call.input(0)
-    axis = normal_axis(call.attrs.int("axis", -1), x.rank)
+    axis = axis_of(call, x, -1)
     count = call.attrs.int("k") if call.opset < 10 else call.static_ints(1, "k")[0]
     largest = call.attrs.bool("largest", True)
     call.attrs.ignore("sorted")
@@ -109,9 +106,8 @@ def top_k(b: Builder, call: Call) -> list[Value]:
 
 
 @rule("CumSum", "CumProd")
-def cumulative(b: Builder, call: Call) -> Value:
+def cumulative(b: Builder, call: Call, x: Value) -> Value:
     """From either end, with the element itself or without it."""
-    x = call.input(0)
     axis = normal_axis(call.static_ints(1, "axis")[0], x.rank)
     exclusive, reverse = call.attrs.bool("exclusive"), call.attrs.bool("reverse")
     if reverse:
@@ -141,9 +137,8 @@ def _running_product(b: Builder, x: Value, axis: int) -> Value:
 
 
 @rule("ReverseSequence")
-def reverse_sequence(b: Builder, call: Call) -> Value:
+def reverse_sequence(b: Builder, call: Call, x: Value, lengths: Value) -> Value:
     """The first `lengths` elements along the time axis in reverse order, those after them as they are."""
-    x, lengths = call.input(0), call.input(1)
     time, batch = (normal_axis(call.attrs.int(name, default), x.rank)
                    for name, default in (("time_axis", 0), ("batch_axis", 1)))
     if {time, batch} != {0, 1}:
@@ -174,9 +169,8 @@ def _chosen(b: Builder, condition: Value) -> tuple[Value, Value]:
 
 
 @rule("NonZero")
-def non_zero(b: Builder, call: Call) -> Item:
+def non_zero(b: Builder, call: Call, x: Value) -> Item:
     """The coordinates [rank, count] of what is not 0, in row-major order."""
-    x = call.input(0)
     x = x if x.shape else b.reshape(x, shape=(1,))
     flat = b.reshape(x, shape=(x.size,))
     order, count = _chosen(b, truth(b, flat))
@@ -186,9 +180,9 @@ def non_zero(b: Builder, call: Call) -> Item:
 
 
 @rule("Compress")
-def compress(b: Builder, call: Call) -> Item:
+def compress(b: Builder, call: Call, x: Value, condition: Value) -> Item:
     """The places along an axis, or of the flat tensor, where the condition holds; it may be shorter."""
-    x, condition, axis = call.input(0), call.input(1), call.attrs.int("axis", None)
+    axis = call.attrs.int("axis", None)
     if axis is None:
         x, axis = reshaped(b, x, (x.size,)), 0
     axis %= x.rank
@@ -199,10 +193,10 @@ def compress(b: Builder, call: Call) -> Item:
 
 
 @rule("Unique")
-def unique(b: Builder, call: Call) -> list[Item]:
+def unique(b: Builder, call: Call, x: Value) -> list[Item]:
     """The distinct elements of the flat tensor, the first place of each, for each place the number of its element, and
     how often each occurs."""
-    x, ordered = call.input(0), call.attrs.bool("sorted", True)
+    ordered = call.attrs.bool("sorted", True)
     size = x.size
     if call.attrs.int("axis", None) is not None and x.rank != 1:
         raise UnsupportedError("axis: supported: the elements of the flat tensor")
@@ -231,12 +225,11 @@ def unique(b: Builder, call: Call) -> list[Item]:
 
 
 @rule("NonMaxSuppression")
-def non_max_suppression(b: Builder, call: Call) -> Item:
+def non_max_suppression(b: Builder, call: Call, boxes: Value, scores: Value) -> Item:
     """(batch, class, box) of the boxes that are kept: of each class by falling score, those that overlap none before.
 
     Corners come in any order. A score must be above the threshold, an overlap above its own to suppress.
     """
-    boxes, scores = call.input(0), call.input(1)
     most = call.static_ints(2, "max_output_boxes_per_class")[0] if call.optional(2) is not None else 0
     overlap = float(call.static(3, "iou_threshold").reshape(())) if call.optional(3) is not None else 0.0
     least = float(call.static(4, "score_threshold").reshape(())) if call.optional(4) is not None else -np.inf
@@ -322,10 +315,9 @@ def sequence_length(b: Builder, call: Call) -> Item:
 
 
 @rule("SplitToSequence")
-def split_to_sequence(b: Builder, call: Call) -> Item:
+def split_to_sequence(b: Builder, call: Call, x: Value) -> Item:
     """In parts of 1 (without the axis unless `keepdims`), of one size and what is left, or of the given sizes."""
-    x = call.input(0)
-    axis, keep = normal_axis(call.attrs.int("axis", 0), x.rank), call.attrs.bool("keepdims", True)
+    axis, keep = axis_of(call, x, 0), call.attrs.bool("keepdims", True)
     size = x.shape[axis]
     if call.optional_item(1) is None:
         sizes = [1] * size

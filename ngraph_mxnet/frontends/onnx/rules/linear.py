@@ -79,9 +79,8 @@ def einsum(b: Builder, call: Call) -> Value:
 
 
 @rule("Det")
-def determinant(b: Builder, call: Call) -> Value:
+def determinant(b: Builder, call: Call, x: Value) -> Value:
     """Gauss' elimination with a pivot in each column, of all matrices at once."""
-    x = call.input(0)
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise ModelError(f"found {x.type}, expected square matrices")
     size, batch = x.shape[-1], x.shape[:-2]
@@ -121,9 +120,8 @@ def convolution(b: Builder, call: Call) -> Value:
 
 
 @rule("ConvTranspose")
-def convolution_transpose(b: Builder, call: Call) -> Value:
+def convolution_transpose(b: Builder, call: Call, x: Value, weight: Value) -> Value:
     """One to three spatial axes; `output_shape` decides the padding where it is given."""
-    x, weight = call.input(0), call.input(1)
     count, sizes = x.rank - 2, x.shape[2:]
     kernel, strides, dilations = window_attrs(call, count, weight)
     groups = call.attrs.int("group", 1)
@@ -261,8 +259,8 @@ def _parameters(b: Builder, call: Call, x: Value, axis: int, block: int) -> tupl
 
 @rule("QuantizeLinear")
 @rule("QuantizeLinear", domain=MICROSOFT)
-def quantize_linear(b: Builder, call: Call) -> Value:
-    x, zero = call.input(0), call.optional(2)
+def quantize_linear(b: Builder, call: Call, x: Value) -> Value:
+    zero = call.optional(2)
     axis, block = call.attrs.int("axis", 1), call.attrs.int("block_size", 0)
     call.attrs.ignore("saturate", "precision")
     target = call.attrs.int("output_dtype", 0)
@@ -273,8 +271,8 @@ def quantize_linear(b: Builder, call: Call) -> Value:
 
 @rule("DequantizeLinear")
 @rule("DequantizeLinear", domain=MICROSOFT)
-def dequantize_linear(b: Builder, call: Call) -> Value:
-    x, axis, block = call.input(0), call.attrs.int("axis", 1), call.attrs.int("block_size", 0)
+def dequantize_linear(b: Builder, call: Call, x: Value) -> Value:
+    axis, block = call.attrs.int("axis", 1), call.attrs.int("block_size", 0)
     call.attrs.ignore("output_dtype")
     return dequantized(b, x, *_parameters(b, call, x, axis, block), axis)
 
@@ -358,8 +356,7 @@ def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | No
 
 
 @rule("ConvInteger")
-def conv_integer(b: Builder, call: Call) -> Value:
+def conv_integer(b: Builder, call: Call, x: Value, weight: Value) -> Value:
     """i32 sums of products of bytes less their zero points: one for all, of weights also one for each filter."""
-    x, weight = call.input(0), call.input(1)
     zero, weight_zero = _zero(b, x, call.optional(2)), _zero(b, weight, call.optional(3))
     return convolved(b, call, x, weight, zero, weight_zero)

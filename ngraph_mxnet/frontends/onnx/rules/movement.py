@@ -9,7 +9,15 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import element_of
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axes, normal_axis, require_size, require_table, rule
+from ngraph_mxnet.frontends.onnx.rules.registry import (
+    Call,
+    axis_of,
+    normal_axes,
+    normal_axis,
+    require_size,
+    require_table,
+    rule,
+)
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ops.compositions import (
@@ -29,8 +37,7 @@ from ngraph_mxnet.ops.compositions import (
 
 
 @rule("Transpose")
-def transpose(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def transpose(b: Builder, call: Call, x: Value) -> Value:
     return b.transpose(x, order=call.attrs.ints("perm", tuple(reversed(range(x.rank)))))
 
 
@@ -43,10 +50,9 @@ def concat(b: Builder, call: Call) -> Value:
 
 
 @rule("Split")
-def split(b: Builder, call: Call) -> list[Value]:
+def split(b: Builder, call: Call, x: Value) -> list[Value]:
     """Into given sizes, or into as many equal parts as there are outputs, the last one smaller if need be."""
-    x = call.input(0)
-    axis = normal_axis(call.attrs.int("axis", 0), x.rank)
+    axis = axis_of(call, x, 0)
     sizes = call.ints("split", 1, 13)
     count = call.attrs.int("num_outputs", call.outputs) if call.opset >= 18 else call.outputs
     total = x.shape[axis]
@@ -59,9 +65,8 @@ def split(b: Builder, call: Call) -> list[Value]:
 
 
 @rule("Slice")
-def slice_(b: Builder, call: Call) -> Value:
+def slice_(b: Builder, call: Call, x: Value) -> Value:
     """Bounds count from the end where they are negative, and are clipped."""
-    x = call.input(0)
     rank = x.rank
     if call.opset < 10:
         begins, ends = call.attrs.ints("starts"), call.attrs.ints("ends")
@@ -87,9 +92,9 @@ def slice_(b: Builder, call: Call) -> Value:
 
 
 @rule("Pad")
-def pad(b: Builder, call: Call) -> Value:
+def pad(b: Builder, call: Call, x: Value) -> Value:
     """constant, reflect, edge and wrap; a negative number cuts off."""
-    x, rank = call.input(0), call.input(0).rank
+    rank = x.rank
     mode = call.attrs.choice("mode", "constant", ("constant", "reflect", "edge", "wrap"))
     if call.opset < 11:
         pads, value = call.attrs.ints("pads"), call.attrs.float("value", 0.0)
@@ -132,9 +137,8 @@ def _wrapped(b: Builder, x: Value, begins: list[int], ends: list[int]) -> Value:
 
 
 @rule("Expand")
-def expand(b: Builder, call: Call) -> Value:
+def expand(b: Builder, call: Call, x: Value) -> Value:
     """Broadcast in both directions: the shape may be smaller than the data's."""
-    x = call.input(0)
     try:
         shape = np.broadcast_shapes(x.shape, call.static_ints(1, "shape"))
     except ValueError:
@@ -144,8 +148,8 @@ def expand(b: Builder, call: Call) -> Value:
 
 
 @rule("Tile")
-def tile(b: Builder, call: Call) -> Value:
-    x, repeats = call.input(0), call.static_ints(1, "repeats")
+def tile(b: Builder, call: Call, x: Value) -> Value:
+    repeats = call.static_ints(1, "repeats")
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise ModelError(f"repeats={repeats}: expected {x.rank} numbers of 0 or more")
     require_size(x.size * prod(repeats))
@@ -153,9 +157,9 @@ def tile(b: Builder, call: Call) -> Value:
 
 
 @rule("DepthToSpace", "SpaceToDepth")
-def blocks(b: Builder, call: Call) -> Value:
+def blocks(b: Builder, call: Call, x: Value) -> Value:
     """Lower the two operators, in both modes. The block is the first (DCR) or last (CRD) part of a channel's number."""
-    x, size = call.input(0), call.attrs.int("blocksize")
+    size = call.attrs.int("blocksize")
     mode = call.attrs.choice("mode", "DCR", ("DCR", "CRD"))
     if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
@@ -201,8 +205,7 @@ def range_(b: Builder, call: Call) -> Value:
 
 
 @rule("EyeLike")
-def eye_like(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def eye_like(b: Builder, call: Call, x: Value) -> Value:
     if x.rank != 2:
         raise ModelError(f"found {x.type}, expected rank 2")
     dtype = call.attrs.int("dtype", None)
@@ -212,9 +215,9 @@ def eye_like(b: Builder, call: Call) -> Value:
 
 
 @rule("OneHot")
-def one_hot(b: Builder, call: Call) -> Value:
+def one_hot(b: Builder, call: Call, indices: Value) -> Value:
     """Indices outside [-depth, depth) give a line of off values."""
-    indices, values = call.input(0), call.input(2)
+    values = call.input(2)
     depth = call.static_ints(1, "depth")[0]
     require_size(indices.size * depth)
     axis = call.attrs.int("axis", -1)
@@ -230,9 +233,8 @@ def one_hot(b: Builder, call: Call) -> Value:
 
 
 @rule("Trilu")
-def trilu(b: Builder, call: Call) -> Value:
+def trilu(b: Builder, call: Call, x: Value) -> Value:
     """The triangle on and above diagonal k, or on and below it; zeros elsewhere."""
-    x = call.input(0)
     diagonal = call.static_ints(1, "k")[0] if call.optional(1) is not None else 0
     if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected matrices: a rank of 2 or more")
@@ -256,9 +258,9 @@ def strings(b: Builder, call: Call) -> Value:
 
 
 @rule("AffineGrid")
-def affine_grid(b: Builder, call: Call) -> Value:
+def affine_grid(b: Builder, call: Call, theta: Value) -> Value:
     """Places in [-1, 1] of a 2-D or 3-D image of `size`, through the matrix theta of each image."""
-    theta, size = call.input(0), call.static_ints(1, "size")
+    size = call.static_ints(1, "size")
     corners = call.attrs.bool("align_corners")
     spans = size[2:]
     require_table((*spans, len(spans) + 1), 8)
@@ -271,9 +273,9 @@ def affine_grid(b: Builder, call: Call) -> Value:
 
 
 @rule("Reshape")
-def reshape(b: Builder, call: Call) -> Value:
+def reshape(b: Builder, call: Call, x: Value) -> Value:
     """0 keeps a dimension unless `allowzero`; -1 is what is left."""
-    x, wanted = call.input(0), list(call.static_ints(1, "shape"))
+    wanted = list(call.static_ints(1, "shape"))
     allow_zero = call.attrs.bool("allowzero")
     if not allow_zero:
         if any(size == 0 and axis >= x.rank for axis, size in enumerate(wanted)):
@@ -290,16 +292,16 @@ def reshape(b: Builder, call: Call) -> Value:
 
 
 @rule("Flatten")
-def flatten(b: Builder, call: Call) -> Value:
-    x, axis = call.input(0), call.attrs.int("axis", 1)
+def flatten(b: Builder, call: Call, x: Value) -> Value:
+    axis = call.attrs.int("axis", 1)
     rank = x.rank
     axis = rank if axis == rank else normal_axis(axis, rank) if rank else 0
     return reshaped(b, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @rule("Squeeze")
-def squeeze(b: Builder, call: Call) -> Value:
-    x, axes = call.input(0), call.ints("axes", 1, 13)
+def squeeze(b: Builder, call: Call, x: Value) -> Value:
+    axes = call.ints("axes", 1, 13)
     if axes is None:
         return reshaped(b, x, [size for size in x.shape if size != 1])
     gone = normal_axes(axes, x.rank)
@@ -309,8 +311,8 @@ def squeeze(b: Builder, call: Call) -> Value:
 
 
 @rule("Unsqueeze")
-def unsqueeze(b: Builder, call: Call) -> Value:
-    x, axes = call.input(0), call.ints("axes", 1, 13, ())
+def unsqueeze(b: Builder, call: Call, x: Value) -> Value:
+    axes = call.ints("axes", 1, 13, ())
     rank = x.rank + len(axes)
     new, old = normal_axes(axes, rank), iter(x.shape)
     if len(new) != len(axes):

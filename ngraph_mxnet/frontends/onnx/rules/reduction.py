@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import element_of
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, Ints, normal_axes, normal_axis, require_table, rule, window
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, Ints, axis_of, normal_axes, require_table, rule, window
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
 from ngraph_mxnet.ops.compositions import affine, along_axis, converted, flipped, full, moments, reshaped, size_as
@@ -20,9 +20,8 @@ _PLAIN = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceProd": 
 
 
 @rule(*_PLAIN, "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
-def reduce(b: Builder, call: Call) -> Value:
+def reduce(b: Builder, call: Call, x: Value) -> Value:
     """Over the given axes, else over all; `axes` is an input from opset 18 on (of ReduceSum from 13 on)."""
-    x = call.input(0)
     axes = call.ints("axes", 1, 13 if call.op == "ReduceSum" else 18)
     keep = call.attrs.bool("keepdims", True)
     stays = call.attrs.bool("noop_with_empty_axes", False)
@@ -99,10 +98,9 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
 
 
 @rule("ArgMax", "ArgMin")
-def arg_extreme(b: Builder, call: Call) -> Value:
+def arg_extreme(b: Builder, call: Call, x: Value) -> Value:
     """i64; of equal elements the first, or with `select_last_index` the last."""
-    x = call.input(0)
-    axis, keep = normal_axis(call.attrs.int("axis", 0), x.rank), call.attrs.bool("keepdims", True)
+    axis, keep = axis_of(call, x, 0), call.attrs.bool("keepdims", True)
     last = call.attrs.bool("select_last_index", False)
     at = b.apply(call.op.lower(), flipped(b, x, axis) if last else x, axis=axis, keep_dims=keep)
     at = converted(b, at, i64)
@@ -124,24 +122,22 @@ def _spatial(x: Value) -> Ints:
 
 
 @rule("GlobalAveragePool")
-def global_average_pool(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def global_average_pool(b: Builder, call: Call, x: Value) -> Value:
     if any(size == 0 for size in x.shape[2:]):
         return mean_by_sum(b, x, _spatial(x), True)
     return b.reduce_mean(x, axes=_spatial(x), keep_dims=True)
 
 
 @rule("GlobalMaxPool")
-def global_max_pool(b: Builder, call: Call) -> Value:
-    x = call.input(0)
+def global_max_pool(b: Builder, call: Call, x: Value) -> Value:
     if any(size == 0 for size in x.shape[2:]):
         return extreme(b, "ReduceMax", x, _spatial(x), True)
     return b.reduce_max(x, axes=_spatial(x), keep_dims=True)
 
 
 @rule("GlobalLpPool")
-def global_lp_pool(b: Builder, call: Call) -> Value:
-    x, power = call.input(0), call.attrs.int("p", 2)
+def global_lp_pool(b: Builder, call: Call, x: Value) -> Value:
+    power = call.attrs.int("p", 2)
     return _root(b, b.reduce_sum(_power(b, x, power), axes=_spatial(x), keep_dims=True), power)
 
 
@@ -316,10 +312,9 @@ def instance_normalization(b: Builder, call: Call) -> Value:
 
 
 @rule("LayerNormalization")
-def layer_normalization(b: Builder, call: Call) -> list[Value]:
+def layer_normalization(b: Builder, call: Call, x: Value, gamma: Value, beta: Value | None = None) -> list[Value]:
     """Over the axes from `axis` on; the mean and 1 / deviation where they are read."""
-    x, gamma, beta = call.input(0), call.input(1), call.optional(2)
-    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
+    axis, epsilon = axis_of(call, x, -1), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
     size, shape = prod(x.shape[axis:]), x.shape
     wide = converted(b, x, stash)
@@ -335,10 +330,9 @@ def layer_normalization(b: Builder, call: Call) -> list[Value]:
 
 
 @rule("RMSNormalization", "SimplifiedLayerNormalization")  # the latter is what ONNX Runtime's exporters write
-def rms_normalization(b: Builder, call: Call) -> Value:
+def rms_normalization(b: Builder, call: Call, x: Value, gamma: Value) -> Value:
     """x / sqrt(mean of squares + epsilon) over the axes from `axis` on, times a scale."""
-    x, gamma = call.input(0), call.input(1)
-    axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.float("epsilon", 1e-5)
+    axis, epsilon = axis_of(call, x, -1), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
     wide = converted(b, x, stash)
     return converted(b, over_root_mean_square(b, wide, axis, epsilon), x) * gamma
@@ -372,10 +366,9 @@ def lrn(b: Builder, call: Call) -> Value:
 
 
 @rule("LpNormalization")
-def lp_normalization(b: Builder, call: Call) -> Value:
+def lp_normalization(b: Builder, call: Call, x: Value) -> Value:
     """x / norm along `axis`; 0 where the norm is 0."""
-    x = call.input(0)
-    axis, power = normal_axis(call.attrs.int("axis", -1), x.rank), call.attrs.int("p", 2)
+    axis, power = axis_of(call, x, -1), call.attrs.int("p", 2)
     if power not in (1, 2):
         raise ModelError(f"p={power}, expected 1 or 2")
     terms = b.abs(x) if power == 1 else b.square(x)
@@ -386,8 +379,7 @@ def lp_normalization(b: Builder, call: Call) -> Value:
 
 
 @rule("MeanVarianceNormalization")
-def mean_variance_normalization(b: Builder, call: Call) -> Value:
+def mean_variance_normalization(b: Builder, call: Call, x: Value) -> Value:
     """(x - mean) / (deviation + 1e-9) over `axes`."""
-    x = call.input(0)
     _, centred, variance = moments(b, x, normal_axes(call.attrs.ints("axes", (0, 2, 3)), x.rank))
     return centred / (b.sqrt(variance) + 1e-9)

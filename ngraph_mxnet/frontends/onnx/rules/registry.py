@@ -1,16 +1,18 @@
 """The table of rules: which ONNX operator lowers how.
 
-    @rule("Gemm")
-    def gemm(b, node):
+    @rule("Where")
+    def where(b, call, condition, x, y):
         ...
         return value                      # or one value for each output
 
-A rule appends IR to `b` and raises UnsupportedError with the reason when it can't lower the node. It serves every
-version of its operator from opset 6 on: where versions differ it asks `node.opset`.
+A rule names the first tensors that it takes; one that may be left out has the default None. It appends IR to `b` and
+raises UnsupportedError with the reason when it can't lower the node. It serves every version of its operator from opset
+6 on: where versions differ it asks `call.opset`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -132,8 +134,9 @@ class Call:
         return default if self.optional(position) is None else self.static_ints(position, name)
 
 
-Rule = Callable[[Builder, Call], "Item | Sequence[Item | None]"]
-"""One item for each output, None for one that is not computed, and is refused where it has a name."""
+Rule = Callable[..., "Item | Sequence[Item | None]"]
+"""Takes a builder, a Call, and tensors. Gives one item for each output, None for one that is not computed, and is
+refused where it has a name."""
 _Rule = TypeVar("_Rule", bound=Rule)
 
 _RULES: dict[tuple[str, str], Rule] = {}
@@ -146,11 +149,23 @@ def rule(*names: str, domain: str = "") -> Callable[[_Rule], _Rule]:
         for name in names:
             if (domain, name) in _RULES:
                 raise ValueError(f"ONNX operator {name} has two rules")
-            _RULES[domain, name] = lower
+            _RULES[domain, name] = _of_call(lower)
         registry.note_outside(lower)
         return lower
 
     return declare
+
+
+def _of_call(lower: Rule) -> Rule:
+    """The rule as a function of `(b, call)`."""
+    count = lower.__code__.co_argcount - 2
+    required = count - len(lower.__defaults__ or ())
+
+    @functools.wraps(lower)
+    def lowered(b: Builder, call: Call) -> Item | Sequence[Item | None]:
+        return lower(b, call, *map(call.input, range(required)), *map(call.optional, range(required, count)))
+
+    return lowered if count else lower
 
 
 def find_rule(op: str, domain: str = "") -> Rule | None:
@@ -197,6 +212,11 @@ def normal_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ModelError(f"axis {axis} is outside [-{rank}, {rank})")
     return axis % rank
+
+
+def axis_of(call: Call, x: Value, default: int) -> int:
+    """The attribute `axis` of an operator on x, from 0 on."""
+    return normal_axis(call.attrs.int("axis", default), x.rank)
 
 
 def normal_axes(axes: Iterable[int], rank: int) -> Ints:
