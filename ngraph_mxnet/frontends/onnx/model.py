@@ -235,6 +235,13 @@ class Model:
     def name(self) -> str:
         return self.proto.graph.name or "main"
 
+    def part(self, nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto],
+             outputs: Sequence[onnx.ValueInfoProto], initializers: Sequence[onnx.TensorProto]) -> Model:
+        """A model of these nodes, of the same versions and in the same folder."""
+        proto = onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import)
+        proto.graph.CopyFrom(helper.make_graph(nodes, self.name, inputs, outputs, initializers))
+        return Model(proto, self.opsets, self.folder)
+
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """The graph's inputs without those that are initialisers (as files of before IR version 4 list them)."""

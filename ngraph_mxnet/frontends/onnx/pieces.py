@@ -160,10 +160,8 @@ class Piece:
 
     def _model_for(self, arrays: Sequence[Any]) -> Model:
         infos = [helper.make_value_info(name, type_for(value)) for name, value in zip(self.names, arrays, strict=True)]
-        proto = onnx.ModelProto(ir_version=self._model.proto.ir_version, opset_import=self._model.proto.opset_import)
         outputs = [onnx.ValueInfoProto(name=name) for name in self._wanted]
-        proto.graph.CopyFrom(helper.make_graph(self._nodes, self._model.name, infos, outputs, self._tensors))
-        return Model(proto, self._model.opsets, self._model.folder)
+        return self._model.part(self._nodes, infos, outputs, self._tensors)
 
 
 def _given(values: Values, names: Sequence[str]) -> list[Any]:
@@ -212,9 +210,7 @@ def rest_of(model: Model, nodes: Sequence[onnx.NodeProto], initializers: Iterabl
             held.append(numpy_helper.from_array(np.asarray(known), name))
         else:
             infos.append(given[name] if name in inputs else helper.make_value_info(name, _type(name, item)))
-    proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
-    proto.graph.CopyFrom(helper.make_graph(nodes, whole.name, infos, whole.output, held))
-    return Model(proto, model.opsets, model.folder)
+    return model.part(nodes, infos, whole.output, held)
 
 
 def tensor_type(type_: TensorType, shape: Iterable[int | None] | None = None) -> onnx.TypeProto:

@@ -440,6 +440,4 @@ def first_part(model: Model, cut: CutError) -> Model | None:
     read = names_from_outside(nodes)
     _, held = recomputed.needed(read)
     infos = [value for value in model.inputs if value.name in read]
-    proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
-    proto.graph.CopyFrom(helper.make_graph(nodes, model.name, infos, outputs, held))
-    return Model(proto, model.opsets, model.folder)
+    return model.part(nodes, infos, outputs, held)

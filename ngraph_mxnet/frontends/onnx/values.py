@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -425,18 +425,25 @@ def _erase(attrs: Attributes, given: Sequence[Any]) -> Any:
 def _split(attrs: Attributes, given: Sequence[Any]) -> Any:
     x, split = _tensor(given, 0), _optional(given, 1)
     axis, keep = attrs.int("axis", 0), attrs.bool("keepdims", True)
-    size = x.shape[axis]
     if split is None:
-        parts = [x.take([i] if keep else i, axis) for i in range(size)]
-        return [np.asarray(part) for part in parts]
+        return [np.asarray(x.take([i] if keep else i, axis)) for i in range(x.shape[axis])]
+    bounds = pairwise((0, *accumulate(split_sizes(split, x.shape[axis], axis))))
+    return [x.take(range(begin, end), axis) for begin, end in bounds]
+
+
+def split_sizes(split: np.ndarray, size: int, axis: int) -> list[int]:
+    """The sizes of the parts of an axis of `size`: as given, or all of one size and the last of what is left.
+
+    Raises:
+        ModelError: they are not the whole axis.
+    """
     each = int(split) if not split.ndim else 0
     if not split.ndim and each < 1:
         raise ModelError(f"split={each}, expected 1 or more")
     sizes = [min(each, size - at) for at in range(0, size, each)] if each else [int(part) for part in split]
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise ModelError(f"split={sizes} of {size} places along axis {axis}")
-    ends = list(accumulate(sizes))
-    return [x.take(range(begin, end), axis) for begin, end in zip([0, *ends], ends, strict=False)]
+    return sizes
 
 
 def _concat(attrs: Attributes, given: Sequence[Any]) -> Any:

@@ -11,8 +11,15 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
-from ngraph_mxnet.frontends.onnx.rules.linear import window_attrs
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, require_size, require_table, rule, window
+from ngraph_mxnet.frontends.onnx.rules.registry import (
+    Call,
+    kernel_of,
+    normal_axis,
+    require_size,
+    require_table,
+    rule,
+    windows,
+)
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same, is_symbolic, scaled
 from ngraph_mxnet.ir.types import f32, f64
@@ -534,16 +541,15 @@ def roi_max_pool(b: Builder, call: Call) -> Value:
 
 
 @rule("DeformConv")
-def deform_conv(b: Builder, call: Call, x: Value, weight: Value, offset: Value, bias: Value | None = None, mask: Value |
-                None = None) -> Value:
+def deform_conv(b: Builder, call: Call, x: Value, weight: Value, offset: Value, bias: Value | None = None,
+                mask: Value | None = None) -> Value:
     """In two spatial dimensions."""
     if x.rank != 4 or min(x.shape[2:]) < 2:
         raise UnsupportedError(f"found {x.type}; supported: images of at least 2 rows and 2 columns")
-    kernel, strides, dilations = window_attrs(call, 2, weight)
-    begins, _ = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
+    at = windows(call, x.shape[2:], kernel_of(call, weight))
     out = deformable_convolution(b, x, offset, mask, weight, groups=call.attrs.int("group", 1),
-                                 offset_groups=call.attrs.int("offset_group", 1), stride=strides, dilate=dilations,
-                                 pad=begins)
+                                 offset_groups=call.attrs.int("offset_group", 1), stride=at.strides,
+                                 dilate=at.dilations, pad=at.begins)
     return with_bias(b, out, bias)
 
 
@@ -551,18 +557,14 @@ def deform_conv(b: Builder, call: Call, x: Value, weight: Value, offset: Value, 
 def column_to_image(b: Builder, call: Call, x: Value) -> Value:
     """[N, C * taps, windows] as images in which overlapping windows are added."""
     sizes, kernel = call.static_ints(1, "image_shape"), call.static_ints(2, "block_shape")
-    rank = len(sizes)
-    strides, dilations = (call.attrs.ints(name, (1,) * rank) for name in ("strides", "dilations"))
-    begins, ends = window(call, sizes, kernel, strides=strides, dilations=dilations)
-    padded = [size + begin + end for size, begin, end in zip(sizes, begins, ends, strict=True)]
-    counts = [(size - far * (span - 1) - 1) // step + 1
-              for size, span, far, step in zip(padded, kernel, dilations, strides, strict=True)]
+    at = windows(call, sizes, kernel)
+    padded, counts = [sum(each) for each in zip(sizes, at.begins, at.ends, strict=True)], at.counts
     taps = prod(kernel)
     if x.rank != 3 or x.shape[1] % taps or x.shape[2] != prod(counts):
         raise ModelError(f"found {x.type}, expected a multiple of {taps} rows and {prod(counts)} columns")
     require_size(x.shape[0] * x.shape[1] // taps * prod(padded))
     flat = np.zeros((1, 1), np.int64)
-    for size, span, far, step, count in zip(padded, kernel, dilations, strides, counts, strict=True):
+    for size, span, far, step, count in zip(padded, kernel, at.dilations, at.strides, counts, strict=True):
         place = np.arange(span)[:, None] * far + np.arange(count)[None, :] * step  # [span, count]
         flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(len(flat) * span, -1)
     batch, channels = x.shape[0], x.shape[1] // taps
@@ -570,8 +572,8 @@ def column_to_image(b: Builder, call: Call, x: Value) -> Value:
     zeros = full(b, 0, x, (prod(padded), batch, channels))
     image = b.scatter_nd(zeros, b.constant(flat.reshape(1, -1)), updates, reduction="add")
     whole = b.reshape(b.transpose(image, order=(1, 2, 0)), shape=(batch, channels, *padded))
-    return b.slice(whole, begin=(0, 0, *begins),
-                   end=(batch, channels, *(begin + size for begin, size in zip(begins, sizes, strict=True))))
+    return b.slice(whole, begin=(0, 0, *at.begins),
+                   end=(batch, channels, *(begin + size for begin, size in zip(at.begins, sizes, strict=True))))
 
 
 @rule("MaxUnpool")

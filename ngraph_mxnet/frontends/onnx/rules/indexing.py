@@ -8,7 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, axis_of, normal_axis, require_table, rule
-from ngraph_mxnet.frontends.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
+from ngraph_mxnet.frontends.onnx.values import EmptyOptional, Item, Ragged, TensorSequence, split_sizes
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import f32, i64
@@ -318,17 +318,10 @@ def sequence_length(b: Builder, call: Call) -> Item:
 def split_to_sequence(b: Builder, call: Call, x: Value) -> Item:
     """In parts of 1 (without the axis unless `keepdims`), of one size and what is left, or of the given sizes."""
     axis, keep = axis_of(call, x, 0), call.attrs.bool("keepdims", True)
-    size = x.shape[axis]
     if call.optional_item(1) is None:
-        sizes = [1] * size
+        sizes = [1] * x.shape[axis]
     else:
-        keep, given = True, call.static(1, "split")
-        each = int(given) if not given.ndim else 0
-        if not given.ndim and each < 1:
-            raise ModelError(f"split={each}, expected 1 or more")
-        sizes = [min(each, size - at) for at in range(0, size, each)] if each else [int(part) for part in given]
-    if sum(sizes) != size or min(sizes, default=0) < 0:
-        raise ModelError(f"split={sizes} of {size} places along axis {axis}")
+        keep, sizes = True, split_sizes(call.static(1, "split"), x.shape[axis], axis)
     if len(sizes) > MOST_PARTS:
         raise UnsupportedError(f"{len(sizes)} parts; supported: {MOST_PARTS}")
     cut = parts(b, x, axis, sizes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import element_of
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, Ints, normal_axis, rule, window
+from ngraph_mxnet.frontends.onnx.rules.registry import Call, kernel_of, normal_axis, rule, window, windows
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f16, f32, i8, i32, u8
 from ngraph_mxnet.ops import compositions as composed
@@ -104,14 +104,6 @@ def determinant(b: Builder, call: Call, x: Value) -> Value:
     return b.reshape(result, shape=batch)
 
 
-def window_attrs(call: Call, count: int, weight: Value) -> tuple[Ints, Ints, Ints]:
-    """Kernel, strides and dilations."""
-    kernel = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
-    if kernel != weight.shape[2:]:
-        raise ModelError(f"kernel_shape={kernel} does not fit the weight {weight.type}")
-    return kernel, call.attrs.ints("strides", (1,) * count), call.attrs.ints("dilations", (1,) * count)
-
-
 @rule("Conv")
 def convolution(b: Builder, call: Call) -> Value:
     """One to three spatial axes."""
@@ -123,7 +115,8 @@ def convolution(b: Builder, call: Call) -> Value:
 def convolution_transpose(b: Builder, call: Call, x: Value, weight: Value) -> Value:
     """One to three spatial axes; `output_shape` decides the padding where it is given."""
     count, sizes = x.rank - 2, x.shape[2:]
-    kernel, strides, dilations = window_attrs(call, count, weight)
+    kernel = kernel_of(call, weight)
+    strides, dilations = (call.attrs.ints(name, (1,) * count) for name in ("strides", "dilations"))
     groups = call.attrs.int("group", 1)
     extra = call.attrs.ints("output_padding", (0,) * count)
     wanted = call.attrs.ints("output_shape", None)
@@ -320,10 +313,9 @@ def qlinear_conv(b: Builder, call: Call) -> Value:
 
 def convolved(b: Builder, call: Call, x: Value, weight: Value, *zeros: Value) -> Value:
     """The convolution of real numbers, or of bytes with zero points."""
-    kernel, strides, dilations = window_attrs(call, x.rank - 2, weight)
-    begins, ends = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
-    return b.apply("integer_convolution" if zeros else "convolution", x, weight, *zeros, strides=strides,
-                   dilations=dilations, pads_begin=begins, pads_end=ends, groups=call.attrs.int("group", 1))
+    at = windows(call, x.shape[2:], kernel_of(call, weight))
+    return b.apply("integer_convolution" if zeros else "convolution", x, weight, *zeros, strides=at.strides,
+                   dilations=at.dilations, pads_begin=at.begins, pads_end=at.ends, groups=call.attrs.int("group", 1))
 
 
 def _zero(b: Builder, x: Value, zero: Value | None) -> Value:

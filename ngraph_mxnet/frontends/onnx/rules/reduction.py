@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import element_of
-from ngraph_mxnet.frontends.onnx.rules.registry import Call, Ints, axis_of, normal_axes, require_table, rule, window
+from ngraph_mxnet.frontends.onnx.rules.registry import (
+    Call,
+    Ints,
+    Windows,
+    axis_of,
+    normal_axes,
+    require_table,
+    rule,
+    windows,
+)
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
 from ngraph_mxnet.ops.compositions import affine, along_axis, converted, flipped, full, moments, reshaped, size_as
@@ -157,94 +167,58 @@ def pool(b: Builder, call: Call) -> Value | list[Value]:
     `com.microsoft` counts it.
     """
     x = call.input(0)
-    sizes = x.shape[2:]
-    count = len(sizes)
-    kernel = call.attrs.ints("kernel_shape")
-    strides = call.attrs.ints("strides", (1,) * count)
-    dilations = call.attrs.ints("dilations", (1,) * count)
-    begins, ends = window(call, sizes, kernel, strides=strides, dilations=dilations)
-    ceil = call.attrs.bool("ceil_mode")
+    at = windows(call, x.shape[2:], call.attrs.ints("kernel_shape"))
+    at = replace(at, ceil=call.attrs.bool("ceil_mode"))
     by_columns = call.attrs.bool("storage_order") if call.op == "MaxPool" else False
     if call.op == "MaxPool" and call.outputs > 1:
-        return _with_places(b, x, kernel, strides, dilations, begins, ends, ceil=ceil, by_columns=by_columns)
+        return _with_places(b, x, at, by_columns=by_columns)
     averages = call.op in ("AveragePool", "QLinearAveragePool")
     include = call.attrs.bool("count_include_pad") if averages else False
     if call.op == "LpPool":
         power = call.attrs.int("p", 2)
         x = _power(b, x, power)
-    if prod(dilations) > 1 or call.op == "LpPool":
+    if prod(at.dilations) > 1 or call.op == "LpPool" or (include and at.ceil and call.op == "AveragePool"):
         outside = -np.inf if call.op == "MaxPool" else 0.0
-        result = _by_taps(b, x, kernel, strides, dilations, begins, ends, ceil=ceil, outside=outside,
-                          divided=averages, include=include)
+        result = _by_taps(b, x, at, outside=outside, divided=averages, include=include)
         return _root(b, result, power) if call.op == "LpPool" else result
-    attrs = {"kernel": kernel, "strides": strides, "pads_begin": begins,
-             "pads_end": _ends(sizes, kernel, strides, begins, ends) if ceil else ends, "rounding": "floor"}
-    if call.op == "MaxPool":
-        return b.max_pool(x, **attrs)
-    if include and ceil and call.op == "AveragePool":
-        return _by_taps(b, x, kernel, strides, dilations, begins, ends, ceil=True, outside=0.0, divided=True,
-                        include=True)
-    return b.avg_pool(x, **attrs, include_pad=include)
+    attrs = {"kernel": at.kernel, "strides": at.strides, "pads_begin": at.begins,
+             "pads_end": at.behind if at.ceil else at.ends, "rounding": "floor"}
+    return b.max_pool(x, **attrs) if call.op == "MaxPool" else b.avg_pool(x, **attrs, include_pad=include)
 
 
-def _counts(sizes: Ints, reach: Ints, strides: Ints, begins: Ints, ends: Ints, ceil: bool) -> list[int]:
-    """Outputs on each axis; with `ceil` no window starts beyond the data and the padding before it."""
-    result = []
-    for size, span, stride, begin, end in zip(sizes, reach, strides, begins, ends, strict=True):
-        room = size + begin + end - span
-        count = (-(-room // stride) if ceil else room // stride) + 1
-        result.append(count - 1 if ceil and (count - 1) * stride >= size + begin else count)
-    return result
-
-
-def _ends(sizes: Ints, kernel: Ints, strides: Ints, begins: Ints, ends: Ints) -> Ints:
-    """Padding behind that makes room for the windows that `ceil_mode` adds."""
-    counts = _counts(sizes, kernel, strides, begins, ends, True)
-    rows = zip(counts, strides, kernel, sizes, begins, strict=True)
-    return tuple(max((count - 1) * step + span - size - begin, 0) for count, step, span, size, begin in rows)
-
-
-def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
-             ceil: bool, outside: float, divided: bool, include: bool) -> Value:
+def _by_taps(b: Builder, x: Value, at: Windows, *, outside: float, divided: bool, include: bool) -> Value:
     """The sum of each window, tap by tap, or with `outside` of -inf the maximum; if `divided`, over its elements."""
-    _require_taps(kernel)
-    sizes = x.shape[2:]
-    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
-    counts = _counts(sizes, reach, strides, begins, ends, ceil)
-    last = [(count - 1) * step + span for count, step, span in zip(counts, strides, reach, strict=True)]
-    behind = [max(end - size - begin, 0) for end, size, begin in zip(last, sizes, begins, strict=True)]
+    _require_taps(at.kernel)
+    sizes, counts, begins, behind = at.sizes, at.counts, at.begins, at.behind
     wide = b.pad(x, pads_begin=(0, 0, *begins), pads_end=(0, 0, *behind), value=outside)
     combine = "maximum" if outside else "add"
     require_table(wide.shape[2:], 4)
     total, divisor = None, np.zeros(counts, np.float32)
     valid = np.zeros([size + begin + more for size, begin, more in zip(sizes, begins, behind, strict=True)], np.float32)
     inside = tuple(slice(0, size + begin + end) if include else slice(begin, begin + size)
-                   for size, begin, end in zip(sizes, begins, ends, strict=True))
+                   for size, begin, end in zip(sizes, begins, at.ends, strict=True))
     valid[inside] = 1
-    for tap in np.ndindex(*kernel):
-        first = [place * step for place, step in zip(tap, dilations, strict=True)]
-        stop = [at + (count - 1) * step + 1 for at, count, step in zip(first, counts, strides, strict=True)]
-        part = b.slice(wide, begin=(0, 0, *first), end=(*x.shape[:2], *stop), strides=(1, 1, *strides))
-        divisor += valid[tuple(slice(at, end, step) for at, end, step in zip(first, stop, strides, strict=True))]
+    for tap in np.ndindex(*at.kernel):
+        first = [place * step for place, step in zip(tap, at.dilations, strict=True)]
+        stop = [place + (count - 1) * step + 1 for place, count, step in zip(first, counts, at.strides, strict=True)]
+        part = b.slice(wide, begin=(0, 0, *first), end=(*x.shape[:2], *stop), strides=(1, 1, *at.strides))
+        divisor += valid[tuple(map(slice, first, stop, at.strides))]
         total = part if total is None else b.apply(combine, total, part)
     assert total is not None
     return total / b.constant(divisor, x.element) if divided else total
 
 
-def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
-                 ceil: bool, by_columns: bool) -> list[Value]:
+def _with_places(b: Builder, x: Value, at: Windows, *, by_columns: bool) -> list[Value]:
     """The greatest of each window, and its place in the whole tensor; of equal ones the first."""
-    _require_taps(kernel)
-    sizes = x.shape[2:]
-    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
-    counts = _counts(sizes, reach, strides, begins, ends, ceil)
+    _require_taps(at.kernel)
+    sizes, counts = at.sizes, at.counts
     require_table(counts, 8)
     planes = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * len(sizes)) * prod(sizes)
     best: Value | None = None
     place: Value | None = None
-    for tap in np.ndindex(*kernel):
-        lines = [np.arange(count) * step + at * far - begin
-                 for count, step, at, far, begin in zip(counts, strides, tap, dilations, begins, strict=True)]
+    for tap in np.ndindex(*at.kernel):
+        lines = [np.arange(count) * step + place * far - begin for count, step, place, far, begin in
+                 zip(counts, at.strides, tap, at.dilations, at.begins, strict=True)]
         part, inside = x, np.ones(counts, bool)
         flat = np.zeros(counts, np.int64)
         steps = [prod(sizes[:i]) if by_columns else prod(sizes[i + 1 :]) for i in range(len(sizes))]

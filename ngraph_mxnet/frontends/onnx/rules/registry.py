@@ -248,3 +248,53 @@ def window(call: Call, sizes: Sequence[int], kernel: Ints, *, strides: Ints, dil
         begins.append(less if mode == "SAME_UPPER" else more)
         ends.append(more if mode == "SAME_UPPER" else less)
     return tuple(begins), tuple(ends)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of an operator over spatial axes of these sizes; `begins` and `ends` are the padding of each axis."""
+
+    sizes: Ints
+    kernel: Ints
+    strides: Ints
+    dilations: Ints
+    begins: Ints
+    ends: Ints
+    ceil: bool = False
+
+    @property
+    def reach(self) -> Ints:
+        """The places from a window's first tap to its last."""
+        return tuple((size - 1) * step + 1 for size, step in zip(self.kernel, self.dilations, strict=True))
+
+    @property
+    def counts(self) -> Ints:
+        """The windows of each axis; with `ceil` none starts beyond the data and the padding before it."""
+        result = []
+        for size, span, stride, begin, end in zip(self.sizes, self.reach, self.strides, self.begins, self.ends,
+                                                  strict=True):
+            room = size + begin + end - span
+            count = (-(-room // stride) if self.ceil else room // stride) + 1
+            result.append(count - 1 if self.ceil and (count - 1) * stride >= size + begin else count)
+        return tuple(result)
+
+    @property
+    def behind(self) -> Ints:
+        """The padding behind the data that the last window of each axis reaches into."""
+        rows = zip(self.counts, self.strides, self.reach, self.sizes, self.begins, strict=True)
+        return tuple(max((count - 1) * step + span - size - begin, 0) for count, step, span, size, begin in rows)
+
+
+def windows(call: Call, sizes: Sequence[int], kernel: Ints) -> Windows:
+    """The windows that the attributes of a pool or convolution ask for."""
+    strides, dilations = (call.attrs.ints(name, (1,) * len(sizes)) for name in ("strides", "dilations"))
+    padding = window(call, sizes, kernel, strides=strides, dilations=dilations)
+    return Windows(tuple(sizes), kernel, strides, dilations, *padding)
+
+
+def kernel_of(call: Call, weight: Value) -> Ints:
+    """The kernel of a convolution, which is the weight's."""
+    kernel: Ints = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
+    if kernel != weight.shape[2:]:
+        raise ModelError(f"kernel_shape={kernel} does not fit the weight {weight.type}")
+    return kernel
