@@ -132,21 +132,22 @@ def activation(b: Builder, attrs: Attrs, x: Value) -> Value:
 
 
 @rule("LeakyReLU", operands=(1, 2), parameters=[1], types=FLOATS)
-def leaky_relu(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def leaky_relu(b: Builder, attrs: Attrs, x: Value, gamma: Value | None = None) -> Value:
     """leaky, elu, selu, gelu (by erf), prelu (gamma of one element, or one for each channel of axis 1), and
     rrelu, whose slope at inference is the mean of its bounds."""
     kind = attrs.choice("act_type", "leaky", ("leaky", "elu", "selu", "gelu", "prelu", "rrelu"))
     slope = attrs.float("slope", 0.25)
     lower, upper = attrs.float("lower_bound", 0.125), attrs.float("upper_bound", 0.334)
-    x = inputs[0]
-    if kind == "prelu":
-        return _prelu(b, x, inputs[1])
+    if gamma is not None and kind == "prelu":
+        return _prelu(b, x, gamma)
     by_kind: dict[str, Unary] = {
         # 0 times an infinity would be NaN.
         "leaky": lambda b, x: b.leaky_relu(x, slope=slope) if slope else b.relu(x),
         "elu": lambda b, x: b.elu(x, alpha=slope), "selu": _selu, "gelu": _op("gelu"),
         "rrelu": lambda b, x: b.leaky_relu(x, slope=(lower + upper) / 2),
     }
+    if kind not in by_kind:
+        raise UnsupportedError(f"act_type={kind} without gamma")
     return by_kind[kind](b, x)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, per_axis, p
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import scaled
 from ngraph_mxnet.ops.boxes import BOX_FORMATS
-from ngraph_mxnet.ops.compositions import channels_first, channels_last, converted, root_or_flat, scalar, slice_axis
+from ngraph_mxnet.ops.compositions import channels_first, channels_last, converted, root_or_flat, slice_axis
 from ngraph_mxnet.ops.pooling import pooled_sizes
 
 Window = dict[str, Any]
@@ -173,10 +174,7 @@ def upsampling(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
         return parts[0]
     if together == "concat":
         return b.concat(*parts, axis=1)
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return reduce(Value.__add__, parts)
 
 
 def _nearest(b: Builder, x: Value, factor: int) -> Value:
@@ -197,17 +195,17 @@ _MODES = ("size", "odd_scale", "like", "to_even_down", "to_even_up", "to_odd_dow
 
 
 @rule("_contrib_BilinearResize2D", operands=(1, 2))
-def bilinear_resize(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def bilinear_resize(b: Builder, attrs: Attrs, x: Value, like: Value | None = None) -> Value:
     """Linear between pixels, with any `mode` of saying what the new size is."""
     mode = attrs.choice("mode", "size", _MODES)
     corners = attrs.bool("align_corners", True)
     sizes = attrs.int("height", 1), attrs.int("width", 1)
     scales = attrs.float("scale_height", None), attrs.float("scale_width", None)
-    own = image_shape(inputs[0])[2:]
-    if len(inputs) != (2 if mode == "like" else 1):
-        raise UnsupportedError(f"mode={mode} with {len(inputs)} inputs")
-    if mode == "like":
-        sizes = image_shape(inputs[1])[2], inputs[1].shape[3]
+    own = image_shape(x)[2:]
+    if (mode == "like") is not (like is not None):
+        raise UnsupportedError(f"mode={mode} with {1 if like is None else 2} inputs")
+    if like is not None:
+        sizes = image_shape(like)[2], like.shape[3]
     elif mode in ("size", "odd_scale"):
         given = [scale for scale in scales if scale is not None]
         if len(given) == 1 or (mode == "odd_scale" and not given):
@@ -218,8 +216,7 @@ def bilinear_resize(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
         # Sizes of the other parity become the next smaller or larger.
         odd, step = "odd" in mode, 1 if mode.endswith("up") else -1
         sizes = own[0] + step * (own[0] % 2 != odd), own[1] + step * (own[1] % 2 != odd)
-    return b.resize(inputs[0], sizes=tuple(positive(size, "a size") for size in sizes), mode="bilinear",
-                    corners=corners)
+    return b.resize(x, sizes=tuple(positive(size, "a size") for size in sizes), mode="bilinear", corners=corners)
 
 
 def _scaled(size: int, scale: float, mode: str) -> int:
@@ -374,20 +371,15 @@ def box_iou(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     pair = [_columns(b, b.reshape(x, shape=shape)) for x, shape in zip(inputs, shapes, strict=True)]
     areas = [_area(b, box, box_format) for box in pair]
     (l0, t0, r0, b0), (l1, t1, r1, b1) = (_corners(b, box, box_format) for box in pair)
-    zero = scalar(b, 0, inputs[0])
-    width = b.maximum(b.minimum(r0, r1) - b.maximum(l0, l1), zero)
-    height = b.maximum(b.minimum(b0, b1) - b.maximum(t0, t1), zero)
-    shared = width * height
-    ratio = shared / (b.add(*areas) - shared)
-    found = b.select(shared > zero, ratio, zero)
+    width = b.maximum(b.minimum(r0, r1) - b.maximum(l0, l1), 0)
+    shared = width * b.maximum(b.minimum(b0, b1) - b.maximum(t0, t1), 0)
+    found = b.select(shared > 0, shared / (b.add(*areas) - shared), 0)
     return b.reshape(found, shape=(*inputs[0].shape[:-1], *inputs[1].shape[:-1]))
 
 
 def _area(b: Builder, box: Columns, box_format: str) -> Value:
     """The area of each box; 0 if a side is negative."""
-    sides = _centres(b, box, box_format)[2:]
-    zero = scalar(b, 0, box[0])
-    return b.multiply(*(b.maximum(side, zero) for side in sides))
+    return b.multiply(*(b.maximum(side, 0) for side in _centres(b, box, box_format)[2:]))
 
 
 @rule("_contrib_box_decode", operands=2)

@@ -15,10 +15,9 @@ from ngraph_mxnet.ops.compositions import deformable_convolution, reshaped, tran
 
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
-def fully_connected(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def fully_connected(b: Builder, attrs: Attrs, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """x W^T + bias. `flatten`: all axes but 0 are one; else the product is over the last, of any rank."""
-    bias = bias_of(inputs, attrs.bool("no_bias", False))
-    return dense(b, inputs[0], inputs[1], bias, attrs)
+    return dense(b, x, weight, bias_of(bias, attrs.bool("no_bias", False)), attrs)
 
 
 def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs) -> Value:
@@ -28,9 +27,7 @@ def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs)
         raise UnsupportedError(f"num_hidden={units} does not fit the weight {weight.type}")
     leading = x.shape[:1] if flatten else x.shape[:-1]
     out = b.matmul(reshaped(b, x, (prod(leading), weight.shape[1])), weight, transpose_b=True)
-    if bias is not None:
-        out = out + bias
-    return reshaped(b, out, (*leading, units))
+    return reshaped(b, out if bias is None else out + bias, (*leading, units))
 
 
 def contraction(b: Builder, left: Value, right: Value, inner: int) -> Value:
@@ -110,9 +107,9 @@ def tensor_product(b: Builder, left: Value, right: Value, left_axes: Sequence[in
 
 
 @rule("_npi_tensordot", operands=2)
-def tensordot(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def tensordot(b: Builder, attrs: Attrs, left: Value, right: Value) -> Value:
     """The sum of products over pairs of axes."""
-    return tensor_product(b, inputs[0], inputs[1], attrs.ints("a_axes_summed"), attrs.ints("b_axes_summed"))
+    return tensor_product(b, left, right, attrs.ints("a_axes_summed"), attrs.ints("b_axes_summed"))
 
 
 @rule("_npi_tensordot_int_axes", operands=2)
@@ -133,13 +130,12 @@ IGNORED = ("workspace", "cudnn_tune", "cudnn_off")
 
 
 @rule("Convolution", "Convolution_v1", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
-def convolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def convolution(b: Builder, attrs: Attrs, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """One to three spatial axes, channels first, with strides, dilation, symmetric padding, groups and bias.
 
     Channels last: MXNet itself raises on a CPU.
     """
-    out = convolved(b, inputs[0], inputs[1], attrs)
-    return with_bias(b, out, bias_of(inputs, attrs.bool("no_bias", False)))
+    return with_bias(b, convolved(b, x, weight, attrs), bias_of(bias, attrs.bool("no_bias", False)))
 
 
 def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
@@ -156,12 +152,11 @@ def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
 
 
 @rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
-def deconvolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def deconvolution(b: Builder, attrs: Attrs, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """The transpose of a convolution over one to three spatial axes, with all parameters.
 
     Channels last: MXNet itself raises on a CPU.
     """
-    x, weight = inputs[:2]
     attrs.choice("layout", None, CHANNELS_FIRST)
     kernel, groups = attrs.ints("kernel"), attrs.int("num_group", 1)
     count = len(kernel)
@@ -177,7 +172,7 @@ def deconvolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     reach = tuple(step * (size - 1) + 1 for step, size in zip(dilate, kernel, strict=True))
     pad, adjust = _padding(attrs, x.shape[2:], stride, reach)
     out = transposed_convolution(b, x, weight, groups=groups, stride=stride, dilate=dilate, pad=pad, adjust=adjust)
-    return with_bias(b, out, bias_of(inputs, attrs.bool("no_bias", True)))
+    return with_bias(b, out, bias_of(bias, attrs.bool("no_bias", True)))
 
 
 def _padding(attrs: Attrs, sizes: Ints, stride: Ints, reach: Ints) -> tuple[Ints, Ints]:
@@ -208,9 +203,9 @@ def _padding(attrs: Attrs, sizes: Ints, stride: Ints, reach: Ints) -> tuple[Ints
 
 @rule("_contrib_ModulatedDeformableConvolution", operands=(4, 5), parameters=[3, 4],
       ignored=["workspace", "im2col_step"])
-def modulated_deformable_convolution(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def modulated_deformable_convolution(b: Builder, attrs: Attrs, x: Value, offset: Value, mask: Value, weight: Value,
+                                     bias: Value | None = None) -> Value:
     """See `compositions.deformable`."""
-    x, offset, mask, weight = inputs[:4]
     channels = image_shape(x)[1]
     attrs.choice("layout", None, ("NCHW",))
     kernel, filters, groups = attrs.ints("kernel"), attrs.int("num_filter"), attrs.int("num_group", 1)
@@ -221,14 +216,14 @@ def modulated_deformable_convolution(b: Builder, attrs: Attrs, *inputs: Value) -
     out = deformable_convolution(b, x, offset, mask, weight, groups=groups,
                                  offset_groups=attrs.int("num_deformable_group", 1), stride=stride, dilate=dilate,
                                  pad=pad)
-    return with_bias(b, out, bias_of([x, weight, *inputs[4:]], attrs.bool("no_bias", False)))
+    return with_bias(b, out, bias_of(bias, attrs.bool("no_bias", False)))
 
 
 def _scaled(b: Builder, x: Value, factor: float) -> Value:
     return x if factor == 1 else x * factor
 
 
-def _product(b: Builder, inputs: Sequence[Value], attrs: Attrs) -> tuple[Value, int]:
+def _product(b: Builder, attrs: Attrs, *inputs: Value) -> tuple[Value, int]:
     """alpha op(A) op(B), whose rows are in `axis` (moved to the last but one), and that axis."""
     rank = inputs[0].rank
     if rank < 2 or any(x.rank != rank for x in inputs):
@@ -255,13 +250,13 @@ def _rows_back(b: Builder, x: Value, axis: int) -> Value:
 @rule("_linalg_gemm2", operands=2)
 def gemm2(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B)."""
-    return _rows_back(b, *_product(b, inputs, attrs))
+    return _rows_back(b, *_product(b, attrs, *inputs))
 
 
 @rule("_linalg_gemm", operands=3)
 def gemm(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B) + beta C."""
-    out, axis = _product(b, inputs, attrs)
+    out, axis = _product(b, attrs, *inputs)
     addend = _scaled(b, _rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
     if addend.shape != out.shape:
         raise UnsupportedError(f"found C of {inputs[2].type} for a product of {out.type}")

@@ -66,11 +66,10 @@ def batch_norm_relu(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
 
 
 @rule("LayerNorm", operands=3, parameters=[1, 2])
-def layer_norm(b: Builder, attrs: Attrs, *inputs: Value) -> Outputs:
+def layer_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value) -> Outputs:
     """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
-    x, epsilon = inputs[0], attrs.float("eps", 1e-5)
-    axis = axis_of(attrs, x, -1)
-    normal = b.layer_norm(*inputs, axis=axis, epsilon=epsilon)
+    axis, epsilon = axis_of(attrs, x, -1), attrs.float("eps", 1e-5)
+    normal = b.layer_norm(x, gamma, beta, axis=axis, epsilon=epsilon)
     if not attrs.bool("output_mean_var", False):
         return [normal]
     mean, _, variance = moments(b, x, (axis,))
@@ -132,9 +131,8 @@ def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
 
 
 def _softmax(op: str, *, negated: bool = False) -> Lowering:
-    def lower(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+    def lower(b: Builder, attrs: Attrs, x: Value, lengths: Value | None = None) -> Value:
         """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
-        x = inputs[0]
         axis, temperature = axis_of(attrs, x, -1), attrs.float("temperature", 1.0)
         if negated:
             x = -x
@@ -142,18 +140,18 @@ def _softmax(op: str, *, negated: bool = False) -> Lowering:
             x = x / temperature
         if not attrs.bool("use_length", False):
             return over_axis(b, op, x, axis)
-        if len(inputs) < 2:
+        if lengths is None:
             raise UnsupportedError("use_length=True, but there is no input of lengths")
-        kept = within_length(b, x, inputs[1], axis)
+        kept = within_length(b, x, lengths, axis)
         y = over_axis(b, op, b.select(kept, x, -inf), axis)
         return b.select(kept, y, 0)
 
     return lower
 
 
-add_rule(_softmax("softmax"), "softmax", operands=(1, 2), types=NUMBERS, result="dtype")
-add_rule(_softmax("log_softmax"), "log_softmax", operands=(1, 2), types=NUMBERS, result="dtype")
-add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2), types=NUMBERS, result="dtype")
+for _name in ("softmax", "log_softmax", "softmin"):
+    add_rule(_softmax(_name.replace("min", "max"), negated=_name == "softmin"), _name, operands=(1, 2), types=NUMBERS,
+             result="dtype")
 
 
 @rule("SoftmaxActivation", operands=1, types=FLOATS)

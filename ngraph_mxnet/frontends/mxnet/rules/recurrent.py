@@ -180,24 +180,24 @@ def selfatt_qk(b: Builder, attrs: Attrs, x: Value) -> Value:
 
 
 @rule("_contrib_interleaved_matmul_selfatt_valatt", operands=2)
-def selfatt_valatt(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def selfatt_valatt(b: Builder, attrs: Attrs, x: Value, weights: Value) -> Value:
     """Attention weights by the values out of a projection of three parts."""
     heads = _head_count(attrs)
-    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 3, 2), heads)
+    return _joined(b, weights, _heads(b, x, heads, 3, 2), heads)
 
 
 @rule("_contrib_interleaved_matmul_encdec_qk", operands=2)
-def encdec_qk(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def encdec_qk(b: Builder, attrs: Attrs, queries: Value, keys: Value) -> Value:
     """Scores of queries, and of keys out of a projection of two parts, scaled."""
     heads = _head_count(attrs)
-    return _scores(b, _heads(b, inputs[0], heads, 1, 0), _heads(b, inputs[1], heads, 2, 0))
+    return _scores(b, _heads(b, queries, heads, 1, 0), _heads(b, keys, heads, 2, 0))
 
 
 @rule("_contrib_interleaved_matmul_encdec_valatt", operands=2)
-def encdec_valatt(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def encdec_valatt(b: Builder, attrs: Attrs, x: Value, weights: Value) -> Value:
     """Attention weights by the values out of a projection of two parts."""
     heads = _head_count(attrs)
-    return _joined(b, inputs[1], _heads(b, inputs[0], heads, 2, 1), heads)
+    return _joined(b, weights, _heads(b, x, heads, 2, 1), heads)
 
 
 @rule("_contrib_div_sqrt_dim", operands=1)
@@ -221,17 +221,17 @@ def arange_like(b: Builder, attrs: Attrs, x: Value) -> Value:
     return b.constant((start + places * step).astype(dtype).reshape(shape))
 
 
-def _read(inputs: Sequence[Value], attrs: Attrs) -> tuple[Value, Value | None, int]:
-    """The data, the length of each sequence or None, and the axis of time."""
-    data, axis = inputs[0], attrs.int("axis", 0)
+def _read(attrs: Attrs, data: Value, lengths: Value | None) -> tuple[Value | None, int]:
+    """The length of each sequence or None, and the axis of time."""
+    axis = attrs.int("axis", 0)
     if axis not in (0, 1) or data.rank < 2:
         raise UnsupportedError(f"axis={axis} of {data.type}, expected time and batch as the first two axes")
     if not attrs.bool("use_sequence_length", False):
-        return data, None, axis
-    if len(inputs) != 2 or inputs[1].shape != (data.shape[1 - axis],):
-        raise UnsupportedError(f"found {[str(value.type) for value in inputs[1:]]}, expected a length for each of "
+        return None, axis
+    if lengths is None or lengths.shape != (data.shape[1 - axis],):
+        raise UnsupportedError(f"found {[] if lengths is None else [str(lengths.type)]}, expected a length for each of "
                                f"{data.shape[1 - axis]} sequences")
-    return data, inputs[1], axis
+    return lengths, axis
 
 
 def _whole(b: Builder, lengths: Value) -> Value:
@@ -245,9 +245,9 @@ def _times(b: Builder, steps: int) -> Value:
 
 
 @rule("SequenceMask", operands=(1, 2), types=LOGIC)
-def sequence_mask(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def sequence_mask(b: Builder, attrs: Attrs, data: Value, lengths: Value | None = None) -> Value:
     """`value` behind the end of each sequence."""
-    data, lengths, axis = _read(inputs, attrs)
+    lengths, axis = _read(attrs, data, lengths)
     value = attrs.float("value", 0.0)
     if lengths is None:
         return data
@@ -259,27 +259,25 @@ def sequence_mask(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 
 
 @moves("SequenceLast", operands=(1, 2))
-def sequence_last(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def sequence_last(b: Builder, attrs: Attrs, data: Value, lengths: Value | None = None) -> Value:
     """The last element of each sequence; none may be empty."""
-    data, lengths, axis = _read(inputs, attrs)
+    lengths, axis = _read(attrs, data, lengths)
     shape = (*data.shape[:axis], *data.shape[axis + 1:])
     if lengths is None:
         return b.reshape(slice_axis(b, data, axis, data.shape[axis] - 1, data.shape[axis]), shape=shape)
-    last = _whole(b, lengths) - b.constant(1.0)
-    return b.reshape(_elements(b, data, last, axis), shape=shape)
+    return b.reshape(_elements(b, data, _whole(b, lengths) - 1, axis), shape=shape)
 
 
 @moves("SequenceReverse", operands=(1, 2))
-def sequence_reverse(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def sequence_reverse(b: Builder, attrs: Attrs, data: Value, lengths: Value | None = None) -> Value:
     """Each sequence backwards, what is behind its end as it is."""
-    data, lengths, axis = _read(inputs, attrs)
+    lengths, axis = _read(attrs, data, lengths)
     if axis:
         raise UnsupportedError("axis=1: MXNet knows time as axis 0 only")
     if lengths is None:
         return flipped(b, data, 0)
     steps, ends = _times(b, data.shape[0]), _whole(b, lengths)
-    mirrored = ends - b.constant(1.0) - steps
-    return b.reshape(_elements(b, data, b.select(steps < ends, mirrored, steps), 0), shape=data.shape)
+    return b.reshape(_elements(b, data, b.select(steps < ends, ends - 1 - steps, steps), 0), shape=data.shape)
 
 
 def _elements(b: Builder, data: Value, times: Value, axis: int) -> Value:

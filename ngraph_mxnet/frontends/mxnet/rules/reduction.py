@@ -243,9 +243,8 @@ add_rule(_spread(root=True), "_npi_std", operands=1, types=NUMBERS, result="dtyp
 
 
 @rule("_npi_average", operands=(1, 2))
-def average(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+def average(b: Builder, attrs: Attrs, x: Value, weights: Value | None = None) -> list[Value]:
     """Weighted along `axis`, or by weights of the data's shape; the sum of weights too, if it is asked for."""
-    x, weights = inputs[0], inputs[1] if len(inputs) > 1 else None
     axes, weighted = _over(attrs, x)["axes"], attrs.bool("weighted", True)
     returned = attrs.bool("returned", False)
     if returned:

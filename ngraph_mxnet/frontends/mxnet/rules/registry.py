@@ -203,13 +203,11 @@ def image_shape(x: Value) -> tuple[int, ...]:
     return x.shape
 
 
-def bias_of(inputs: Sequence[Value], no_bias: bool) -> Value | None:
-    """The third input unless `no_bias`."""
-    if no_bias:
-        return None
-    if len(inputs) < 3:
+def bias_of(bias: Value | None, no_bias: bool) -> Value | None:
+    """The bias unless `no_bias`."""
+    if not no_bias and bias is None:
         raise UnsupportedError("no_bias=False, but there is no bias input")
-    return inputs[2]
+    return None if no_bias else bias
 
 
 def per_axis(values: tuple[int, ...], count: int, fill: int, name: str) -> tuple[int, ...]:

@@ -138,12 +138,12 @@ def _split(size: int, parts: tuple[int, ...], codes: tuple[int, ...]) -> tuple[i
 
 
 @moves("reshape_like", operands=2)
-def reshape_like(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def reshape_like(b: Builder, attrs: Attrs, data: Value, other: Value) -> Value:
     """The second input's sizes from rhs_begin to rhs_end in place of the first's from lhs_begin to lhs_end."""
-    x, like = (value.shape for value in inputs)
+    x, like = data.shape, other.shape
     begin, end = _range(attrs, "lhs", len(x))
     like_begin, like_end = _range(attrs, "rhs", len(like))
-    return b.reshape(inputs[0], shape=(*x[:begin], *like[like_begin:like_end], *x[end:]))
+    return b.reshape(data, shape=(*x[:begin], *like[like_begin:like_end], *x[end:]))
 
 
 def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
@@ -188,22 +188,16 @@ def at_least(rank: int, shape: Shape) -> Shape:
     return (1,) * (rank - len(shape)) + shape
 
 
-@moves("_np_atleast_1d", ignored=["num_args"])
-def atleast_1d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
-    """Each input, of rank 1 or more."""
-    return [reshaped(b, x, at_least(1, x.shape)) for x in inputs]
+def _of_rank(rank: int) -> None:
+    @moves(f"_np_atleast_{rank}d", ignored=["num_args"])
+    def lower(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+        return [reshaped(b, x, at_least(rank, x.shape)) for x in inputs]
+
+    lower.__doc__ = f"Each input, of rank {rank} or more."
 
 
-@moves("_np_atleast_2d", ignored=["num_args"])
-def atleast_2d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
-    """Each input, of rank 2 or more."""
-    return [reshaped(b, x, at_least(2, x.shape)) for x in inputs]
-
-
-@moves("_np_atleast_3d", ignored=["num_args"])
-def atleast_3d(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
-    """Each input, of rank 3 or more."""
-    return [reshaped(b, x, at_least(3, x.shape)) for x in inputs]
+for _rank in (1, 2, 3):
+    _of_rank(_rank)
 
 
 @moves("_np_copy", operands=1)

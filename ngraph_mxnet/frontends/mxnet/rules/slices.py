@@ -110,11 +110,10 @@ def slice_like(b: Builder, attrs: Attrs, x: Value, like: Value) -> Value:
 
 
 @moves("Crop", operands=(1, 2), ignored=["num_args"])
-def crop(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
+def crop(b: Builder, attrs: Attrs, x: Value, like: Value | None = None) -> Value:
     """A window of images at `offset` or in the centre, of size `h_w` or as large as the second input."""
-    x = inputs[0]
     n, c, *size = image_shape(x)
-    window = attrs.ints("h_w", (0, 0)) if len(inputs) == 1 else image_shape(inputs[1])[2:]
+    window = attrs.ints("h_w", (0, 0)) if like is None else image_shape(like)[2:]
     offset = attrs.ints("offset", (0, 0))
     if attrs.bool("center_crop", False):
         offset = tuple((whole - part) // 2 for whole, part in zip(size, window, strict=True))
