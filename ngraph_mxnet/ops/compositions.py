@@ -49,6 +49,11 @@ def converted(b: Builder, x: Value, like: Value | ElementType) -> Value:
     return x if x.element == element else b.convert(x, element=element)
 
 
+def times(x: Value, factor: float) -> Value:
+    """x times a number, if that is not 1."""
+    return x if factor == 1 else x * factor
+
+
 def truth(b: Builder, x: Value) -> Value:
     """bool: x != 0, which holds for NaN."""
     return x if x.element is boolean else b.not_equal(x, 0)

@@ -11,7 +11,14 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import ANY, bias_of, image_shap
 from ngraph_mxnet.frontends.mxnet.rules.shapes import moved_axes
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
-from ngraph_mxnet.ops.compositions import deformable_convolution, reshaped, transposed_convolution, triangle, with_bias
+from ngraph_mxnet.ops.compositions import (
+    deformable_convolution,
+    reshaped,
+    times,
+    transposed_convolution,
+    triangle,
+    with_bias,
+)
 
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
@@ -219,10 +226,6 @@ def modulated_deformable_convolution(b: Builder, attrs: Attrs, x: Value, offset:
     return with_bias(b, out, bias_of(bias, attrs.bool("no_bias", False)))
 
 
-def _scaled(b: Builder, x: Value, factor: float) -> Value:
-    return x if factor == 1 else x * factor
-
-
 def _product(b: Builder, attrs: Attrs, *inputs: Value) -> tuple[Value, int]:
     """alpha op(A) op(B), whose rows are in `axis` (moved to the last but one), and that axis."""
     rank = inputs[0].rank
@@ -236,7 +239,7 @@ def _product(b: Builder, attrs: Attrs, *inputs: Value) -> tuple[Value, int]:
         raise UnsupportedError(f"leading axes differ: {left.type} and {right.type}")
     out = b.matmul(left, right, transpose_a=attrs.bool("transpose_a", False),
                    transpose_b=attrs.bool("transpose_b", False))
-    return _scaled(b, out, attrs.float("alpha", 1.0)), axis
+    return times(out, attrs.float("alpha", 1.0)), axis
 
 
 def _rows_last(b: Builder, x: Value, axis: int) -> Value:
@@ -257,7 +260,7 @@ def gemm2(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 def gemm(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B) + beta C."""
     out, axis = _product(b, attrs, *inputs)
-    addend = _scaled(b, _rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
+    addend = times(_rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
     if addend.shape != out.shape:
         raise UnsupportedError(f"found C of {inputs[2].type} for a product of {out.type}")
     return _rows_back(b, out + addend, axis)
@@ -268,7 +271,7 @@ def syrk(b: Builder, attrs: Attrs, x: Value) -> Value:
     """alpha A A^T, or alpha A^T A."""
     transpose = attrs.bool("transpose", False)
     out = b.matmul(x, x, transpose_a=transpose, transpose_b=not transpose)
-    return _scaled(b, out, attrs.float("alpha", 1.0))
+    return times(out, attrs.float("alpha", 1.0))
 
 
 @rule("_linalg_trmm", operands=2)
@@ -282,7 +285,7 @@ def trmm(b: Builder, attrs: Attrs, a: Value, x: Value) -> Value:
         out = b.matmul(x, a, transpose_b=transpose)
     else:
         out = b.matmul(a, x, transpose_a=transpose)
-    return _scaled(b, out, attrs.float("alpha", 1.0))
+    return times(out, attrs.float("alpha", 1.0))
 
 
 @rule("khatri_rao", operands=(1, ANY), ignored=["num_args"])

@@ -160,8 +160,7 @@ def fused_convolution(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
         range(1, weight.rank)))
     weight_scale = scale(b, i8, weight_size)
     if known is not None and bias is not None:
-        bound = _LARGEST_BIAS / b.abs(bias) / data_scale
-        weight_scale = b.minimum(weight_scale, b.select(b.equal(bias, 0), weight_scale, bound))
+        weight_scale = _bounded(b, weight_scale, bias, data_scale)
     by_filter = weight_scale if known is None else along_axis(b, weight_scale, 0, weight.rank)
     whole = rounded(b, weight * by_filter, i8)
     sums = convolved(b, widened(b, x), widened(b, whole), product)
@@ -317,14 +316,19 @@ def _behind(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
     return x
 
 
+def _bounded(b: Builder, weight_scale: Value, bias: Value, data_scale: Value) -> Value:
+    """The scale of each filter or row, below where its bias would overflow."""
+    bound = _LARGEST_BIAS / b.abs(bias) / data_scale
+    return b.minimum(weight_scale, b.select(b.equal(bias, 0), weight_scale, bound))
+
+
 def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
                     data_scale: Value) -> tuple[Value, Value | None, Value]:
     """A float32 weight in whole numbers, the bias at the sums' scale, and each row's scale."""
     row_scale = scale(b, i8, b.reduce_max(b.abs(weight), axes=(1,)))
     added = None
     if bias is not None:
-        bound = _LARGEST_BIAS / b.abs(bias) / data_scale
-        row_scale = b.minimum(row_scale, b.select(b.equal(bias, 0), row_scale, bound))
+        row_scale = _bounded(b, row_scale, bias, data_scale)
         added = as_i32(b, b.round(bias * (row_scale * data_scale)))
     whole = rounded(b, weight * reshaped(b, row_scale, (weight.shape[0], 1)), i8)
     return widened(b, whole), added, row_scale

@@ -34,6 +34,7 @@ from ngraph_mxnet.ops.compositions import (
     scalar,
     slice_axis,
     stacked,
+    times,
 )
 
 _EPSILON = 1e-12
@@ -74,8 +75,7 @@ def fused_matmul(b: Builder, call: Call) -> Value:
     left, right = (
         _turned(b, call.input(place), call.attrs.bool(f"trans{name}"), call.attrs.bool(f"transBatch{name}"))
         for place, name in enumerate("AB"))
-    out, alpha = product(b, left, right), call.attrs.float("alpha", 1.0)
-    return out if alpha == 1 else out * alpha
+    return times(product(b, left, right), call.attrs.float("alpha", 1.0))
 
 
 def _activated(b: Builder, x: Value, name: str, parameters: tuple[float, ...]) -> Value:
@@ -331,10 +331,7 @@ def quantized_gemm(b: Builder, call: Call) -> Value:
     sums = integer_product(b, left, right, call.optional(2), call.optional(5))
     if bias is not None:
         sums = sums + bias
-    out = _real(b, sums, [call.input(1), call.input(4)], None)
-    alpha = call.attrs.float("alpha", 1.0)
-    if alpha != 1:
-        out = out * alpha
+    out = times(_real(b, sums, [call.input(1), call.input(4)], None), call.attrs.float("alpha", 1.0))
     if call.optional(7) is None:
         return out
     return _written(b, call, out, 7, call.input(0).element, -1)

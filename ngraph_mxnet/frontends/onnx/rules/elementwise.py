@@ -132,9 +132,7 @@ def dropout(b: Builder, call: Call, x: Value) -> list[Value]:
     training = call.optional(2)
     call.attrs.ignore("seed", "ratio", "is_test")
     if training is not None:
-        known, ratio = call.static_value(training), 0.5
-        if call.optional(1) is not None:
-            ratio = float(call.static(1, "ratio").reshape(()))
+        known, ratio = call.static_value(training), call.number(1, "ratio", 0.5)
         if ratio and (known is None or bool(known)):
             raise UnsupportedError("training_mode is on, or depends on the data; only inference is supported")
     mask = b.broadcast(b.constant(True, boolean), shape=x.shape) if call.outputs > 1 else x

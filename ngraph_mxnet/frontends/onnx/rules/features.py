@@ -204,18 +204,12 @@ def dft(b: Builder, call: Call, x: Value) -> Value:
     """[..., n, ..., 1 or 2] along an axis, real or complex; inverse and one-sided ones too."""
     rank = x.rank
     inverse, onesided = call.attrs.bool("inverse"), call.attrs.bool("onesided")
-    if call.opset >= 20:
-        axis = call.static_ints(2, "axis")[0] if call.optional(2) is not None else -2
-    else:
-        axis = call.attrs.int("axis", 1)
-    axis = normal_axis(axis, rank)
+    axis = normal_axis(call.number(2, "axis", -2) if call.opset >= 20 else call.attrs.int("axis", 1), rank)
     if axis == rank - 1 or x.shape[-1] not in (1, 2):
         raise ModelError(f"axis={axis} of {x.type}, expected one before a last axis of 1 or 2")
     to_real = inverse and onesided
     size = x.shape[axis]
-    points = 2 * (size - 1) if to_real else size
-    if call.optional(1) is not None:
-        points = call.static_ints(1, "dft_length")[0]
+    points = call.number(1, "dft_length", 2 * (size - 1) if to_real else size)
     wanted = points // 2 + 1 if to_real else points
     if size > wanted:
         x = slice_axis(b, x, axis, 0, wanted)
@@ -257,9 +251,9 @@ def transformed(b: Builder, x: Value, points: int, *, inverse: bool, onesided: b
 @rule("STFT")
 def short_time_dft(b: Builder, call: Call, x: Value) -> Value:
     """[N, samples, 1 or 2] -> [N, frames, m, 2]: the transforms of frames, times a window."""
-    step, window = call.static_ints(1, "frame_step")[0], call.optional(2)
+    step, window = call.number(1, "frame_step"), call.optional(2)
     if call.optional(3) is not None:
-        length = call.static_ints(3, "frame_length")[0]
+        length = call.number(3, "frame_length")
     elif window is not None:
         length = window.shape[0]
     else:

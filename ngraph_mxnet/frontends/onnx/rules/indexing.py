@@ -94,7 +94,7 @@ def scatter_elements(b: Builder, call: Call, x: Value, indices: Value) -> Value:
 def top_k(b: Builder, call: Call, x: Value) -> list[Value]:
     """The largest or smallest elements; of equal ones the first come first, and NaN is the greatest."""
     axis = axis_of(call, x, -1)
-    count = call.attrs.int("k") if call.opset < 10 else call.static_ints(1, "k")[0]
+    count = call.attrs.int("k") if call.opset < 10 else call.number(1, "k")
     largest = call.attrs.bool("largest", True)
     call.attrs.ignore("sorted")
     if not 0 <= count <= x.shape[axis]:
@@ -108,7 +108,7 @@ def top_k(b: Builder, call: Call, x: Value) -> list[Value]:
 @rule("CumSum", "CumProd")
 def cumulative(b: Builder, call: Call, x: Value) -> Value:
     """From either end, with the element itself or without it."""
-    axis = normal_axis(call.static_ints(1, "axis")[0], x.rank)
+    axis = normal_axis(call.number(1, "axis"), x.rank)
     exclusive, reverse = call.attrs.bool("exclusive"), call.attrs.bool("reverse")
     if reverse:
         x = flipped(b, x, axis)
@@ -230,9 +230,9 @@ def non_max_suppression(b: Builder, call: Call, boxes: Value, scores: Value) -> 
 
     Corners come in any order. A score must be above the threshold, an overlap above its own to suppress.
     """
-    most = call.static_ints(2, "max_output_boxes_per_class")[0] if call.optional(2) is not None else 0
-    overlap = float(call.static(3, "iou_threshold").reshape(())) if call.optional(3) is not None else 0.0
-    least = float(call.static(4, "score_threshold").reshape(())) if call.optional(4) is not None else -np.inf
+    most = call.number(2, "max_output_boxes_per_class", 0)
+    overlap = call.number(3, "iou_threshold", 0.0)
+    least = call.number(4, "score_threshold", -np.inf)
     centre = call.attrs.int("center_point_box", 0)
     if boxes.rank != 3 or boxes.shape[2] != 4 or scores.shape != (boxes.shape[0], scores.shape[1], boxes.shape[1]):
         raise ModelError(f"found boxes {boxes.type} and scores {scores.type}")
@@ -295,7 +295,7 @@ def sequence_insert(b: Builder, call: Call) -> Item:
     items = call.sequence(0)
     place = len(items)
     if call.optional_item(2) is not None:
-        place = call.static_ints(2, "position")[0]
+        place = call.number(2, "position")
         if not -len(items) <= place <= len(items):
             raise ModelError(f"position {place} is outside [-{len(items)}, {len(items)}]")
         place += len(items) if place < 0 else 0

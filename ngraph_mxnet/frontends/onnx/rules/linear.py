@@ -21,6 +21,7 @@ from ngraph_mxnet.ops.compositions import (
     saturated,
     scalar,
     slice_axis,
+    times,
     transposed_convolution,
     with_bias,
 )
@@ -64,12 +65,10 @@ def gemm(b: Builder, call: Call) -> Value:
     if call.opset < 7:
         call.attrs.ignore("broadcast")
     out = b.matmul(left, right, transpose_a=call.attrs.bool("transA"), transpose_b=call.attrs.bool("transB"))
-    if alpha != 1:
-        out = out * alpha
+    out = times(out, alpha)
     if bias is None or beta == 0:
         return out
-    if beta != 1:
-        bias = bias * beta
+    bias = times(bias, beta)
     return out + (reshaped(b, bias, bias.shape[1:]) if bias.rank == 2 and bias.shape[0] == 1 else bias)
 
 

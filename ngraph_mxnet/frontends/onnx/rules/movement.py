@@ -218,7 +218,7 @@ def eye_like(b: Builder, call: Call, x: Value) -> Value:
 def one_hot(b: Builder, call: Call, indices: Value) -> Value:
     """Indices outside [-depth, depth) give a line of off values."""
     values = call.input(2)
-    depth = call.static_ints(1, "depth")[0]
+    depth = call.number(1, "depth")
     require_size(indices.size * depth)
     axis = call.attrs.int("axis", -1)
     rank = indices.rank + 1
@@ -235,7 +235,7 @@ def one_hot(b: Builder, call: Call, indices: Value) -> Value:
 @rule("Trilu")
 def trilu(b: Builder, call: Call, x: Value) -> Value:
     """The triangle on and above diagonal k, or on and below it; zeros elsewhere."""
-    diagonal = call.static_ints(1, "k")[0] if call.optional(1) is not None else 0
+    diagonal = call.number(1, "k", 0)
     if x.rank < 2:
         raise UnsupportedError(f"found {x.type}, expected matrices: a rank of 2 or more")
     require_table(x.shape[-2:], 1)

@@ -127,6 +127,14 @@ class Call:
     def static_ints(self, position: int, what: str) -> tuple[int, ...]:
         return tuple(number(each) for each in self.static(position, what).reshape(-1))
 
+    def number(self, position: int, what: str, default: Any = None) -> Any:
+        """The one number of an input that must be known when the model is compiled, and is whole unless `default` is a
+        float; `default` if it is left out."""
+        if default is not None and self.optional(position) is None:
+            return default
+        return float(self.static(position, what).reshape(())) if isinstance(default, float) else self.static_ints(
+            position, what)[0]
+
     def ints(self, name: str, position: int, since: int, default: Any = None) -> Any:
         """A list that was attribute `name` and is input `position` from opset `since` on."""
         if self.opset < since:
