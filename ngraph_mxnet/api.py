@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.base.errors import ConfigError, only_params, require_mappings
 from ngraph_mxnet.base.forks import collector_paused
-from ngraph_mxnet.frontends.model import Model, Sizes, model_of
+from ngraph_mxnet.frontends.model import Model, Shapes, Sizes, model_of
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import checked_shape
 from ngraph_mxnet.program.backend import canonical_name, get_backend
@@ -65,9 +65,6 @@ def compile(model: Any, backend: str | None = None, *, params: Any = None, shape
 
 
 _OF_A_RECIPE = ("precision", "recipe")
-
-
-Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
 

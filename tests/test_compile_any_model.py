@@ -122,6 +122,15 @@ def test_a_model_of_every_kind(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(result, EXPECTED, rtol=1e-5, atol=1e-6)
 
 
+def test_a_model_keeps_its_weights() -> None:
+    model, shapes = model_of(symbol(), {"w": W}), {"x": (2, 3)}
+    np.testing.assert_allclose(ngraph_mxnet.compile(model, "CPU", shapes=shapes)(X)[0], EXPECTED, rtol=1e-5, atol=1e-6)
+    found = ngraph_mxnet.verify(model, shapes=shapes, backend="CPU")
+    assert found.agrees and found.weights == "given"
+    found = ngraph_mxnet.verify(model, shapes=shapes, params={"w": W + 1}, reference_params={"w": W}, backend="CPU")
+    assert not found.agrees and found.weights.startswith("given; other ones")
+
+
 def test_nobody_else_asks_for_the_kind() -> None:
     package = Path(ngraph_mxnet.__file__).parent
     asked = re.compile(r"isinstance\([^)]*\b(Graph|Compiled|Package|File|Onnx|Symbol|Block)Model\b|"

@@ -68,8 +68,8 @@ class Model(ABC):
     needs_sizes: ClassVar[str] = ""
     prepares: ClassVar[bool] = False
     verified: ClassVar[str] = "ngraph_mxnet.tools.verifying.models:VerifiedGraph.of"
-    """What verifies such models, `module:name`, called with the model and the arguments of `verify`; by default against
-    the interpreter."""
+    """The text for `registry.loaded` of what verifies such models. It is called with the model and the arguments of
+    `verify`. By default the interpreter is the reference."""
     has_weights = True
 
     def __init__(self, source: Any, weights: Any = None, dtypes: Mapping[str, Any] | None = None,
@@ -92,8 +92,12 @@ class Model(ABC):
                 raise ConfigError(f"{_TAKERS[name]}; {self.kind}s hold their own")
 
     def holding(self, weights: Any, dtypes: Mapping[str, Any] | None) -> Model:
-        """Return the model with these weights and dtypes. Raises ConfigError: it takes none."""
-        return type(self)(self.source, weights, dtypes, self.path)
+        """Return the model with these weights and dtypes, and its own where none are given. Raises ConfigError: it
+        takes none."""
+        if weights is None and not dtypes:
+            return self
+        own = self.given_weights if weights is None else weights
+        return type(self)(self.source, own, dtypes or self.dtypes, self.path)
 
     def with_random_weights(self, sizes: Shapes) -> Model:
         """Return the model with random weights in place of those that were not given: the model itself, if it holds its
@@ -302,7 +306,7 @@ def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None =
         ConfigError: models of this kind hold their own weights, or dtypes.
     """
     if isinstance(model, Model):
-        return model if weights is None and not dtypes else model.holding(weights, dtypes)
+        return model.holding(weights, dtypes)
     path = None
     if isinstance(model, str) and model.lstrip().startswith(("graph @", "{")):
         made, source = _of_text(model)

@@ -119,7 +119,7 @@ class LiveSymbolModel(SymbolModel):
         """MXNet's executor, which holds the weights and random inputs. Raises ModelError: MXNet refuses the model."""
         import mxnet as mx
 
-        weights, symbol = self.with_random_weights(sizes).weights(sizes), self._symbol
+        weights, symbol = self.with_random_weights(sizes).weights(sizes), self.symbol(sizes)
         try:
             executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in sizes.items()})
         except (mx.base.MXNetError, RuntimeError, ValueError) as error:

@@ -90,10 +90,6 @@ class SymbolModel(Model):
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
         return self.holding({**random_weights(wanted), **self._weights}, None)
 
-    def holding(self, weights: Any, dtypes: Mapping[str, Any] | None) -> Model:
-        return type(self)(self.source, self.given_weights if weights is None else weights, dtypes or self.dtypes,
-                          self.path)
-
     def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
         self.require_sizes(sizes)
         return self.for_sizes(partial(self._graph, backend), sizes)

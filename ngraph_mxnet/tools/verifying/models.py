@@ -234,11 +234,6 @@ class Verified(ABC):
     note: str | None = None
     """A further remark on how the model runs."""
 
-    @property
-    def model(self) -> Verified:
-        """The model that tells of the reference, which a file was made of."""
-        return self
-
     @abstractmethod
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
         """Return the results of our run of the whole model."""
@@ -300,7 +295,7 @@ class VerifiedGraph(Verified):
     def of(model: Model, given: Given) -> VerifiedGraph:
         """Raises NGraphError: as `Model.graph` and `VerifiedGraph`."""
         graph, weights, _ = model.first_part(given.shapes)
-        others = model.holding(given.reference_params, None).weights({})
+        others = model.holding(given.reference_params or {}, None).weights({})
         return VerifiedGraph(graph, weights, others, given.inputs, given.seed)
 
     def __init__(self, graph: Graph, weights: Arrays, reference_weights: Arrays, arrays: Arrays, seed: int, *,

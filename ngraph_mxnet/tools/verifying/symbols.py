@@ -122,7 +122,7 @@ class VerifiedSymbol(Verified):
         shapes = {**named_shapes(arrays), **given.shapes}
         if not model.has_weights:
             model, self.weights = model.with_random_weights(shapes), "random, the same in every run"
-        elif given.params is not None:
+        elif model.given_weights is not None:
             self.weights = "given"
         others = _by_name(read_params(given.reference_params or {}))
         self._symbol, self._shapes, self._dtypes = model.symbol(shapes), shapes, dtypes

@@ -23,15 +23,15 @@ from ngraph_mxnet.base.errors import (
     unreadable,
 )
 from ngraph_mxnet.base.rendered import progress
-from ngraph_mxnet.frontends.model import FileModel, model_of
-from ngraph_mxnet.ir.graph import Graph, fingerprint
+from ngraph_mxnet.frontends.model import FileModel, Model, model_of
+from ngraph_mxnet.ir.graph import fingerprint
 from ngraph_mxnet.program.artefact import Artefact, Reference, load
 from ngraph_mxnet.program.backend import canonical_name, check_options, get_backend, load_file
 from ngraph_mxnet.program.executable import as_array
 from ngraph_mxnet.program.export import origin_of
 from ngraph_mxnet.program.feeds import SEED
 from ngraph_mxnet.program.program import ProgramSet
-from ngraph_mxnet.tools.verifying.models import INTERPRETER, Given, Point, PointArrays, Shapes, Traced, Verified
+from ngraph_mxnet.tools.verifying.models import INTERPRETER, Given, Point, PointArrays, Traced, Verified
 from ngraph_mxnet.tools.verifying.report import (
     DEFAULTS,
     Difference,
@@ -41,9 +41,6 @@ from ngraph_mxnet.tools.verifying.report import (
     Verification,
     compare,
 )
-
-Weighted = Callable[[Shapes], tuple[Graph, Mapping[str, Any]]]
-"""The graph and weights of the model for shapes of its inputs, as the compiler of files takes them."""
 
 
 class ArtefactFile:
@@ -93,7 +90,7 @@ class ArtefactFile:
         found: list[np.ndarray] = load_file(backend, self.path, options)(*(inputs[name] for name in names))
         return found
 
-    def unlike(self, inputs: Mapping[str, Any], made: Weighted) -> str:
+    def unlike(self, inputs: Mapping[str, Any], model: Model) -> str:
         """How the graph and weights that the file was made of differ from the model's, for these inputs."""
         number = next((number for number, one in self._sets.items()
                        if number < len(self._artefact.origins) and not one.symbols
@@ -101,7 +98,8 @@ class ArtefactFile:
         if number is None:
             return "it does not tell of what it was made for these shapes"
         origin = self._artefact.origins[number]
-        graph, weights = made({name: type_.shape for name, type_ in self._sets[number].inputs})
+        sizes = {name: type_.shape for name, type_ in self._sets[number].inputs}
+        graph, weights = model.graph(sizes)()  # type: ignore[operator]  # no range: they are numbers
         wanted = origin_of(graph, weights)
         if wanted.graph != origin.graph:
             return "it was made of another graph than the model's: of another model, or by another version"
@@ -119,8 +117,8 @@ class FileRun:
     note = ("The file holds instructions and none of the model's values: if outputs differ, the first value that does "
             "is looked for in the model as it is compiled here.")
 
-    def __init__(self, file: ArtefactFile, model: Verified, made: Weighted) -> None:
-        self._file, self.model, self._made = file, model, made
+    def __init__(self, file: ArtefactFile, model: Verified, source: Model) -> None:
+        self._file, self.model, self._source = file, model, source
         self.precision = file.precision
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
@@ -133,7 +131,7 @@ class FileRun:
 
     def parts_agree(self) -> str:
         try:
-            told = self._file.unlike(self.model.inputs, self._made)
+            told = self._file.unlike(self.model.inputs, self._source)
         except NGraphError as error:
             told = f"of what it was made can't be compared: {error}"
         return ("as it is compiled here the model agrees with the reference, and the file, which "
@@ -288,7 +286,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     source = model_of(model)
     given = Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed, of, against)
     ran: Verified | FileRun = source.reference(given)
-    found = ran.model
+    found = ran.model if isinstance(ran, FileRun) else ran
     against = _reference(found, against)
     precision = ran.precision or get_backend(name).precision(options)
     coarsest = "f16" if precision == "f32" and found.has_halves else precision
@@ -301,8 +299,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         outputs = [(output, compare(_tensor(output, mine), _tensor(output, theirs), allowed))
                    for output, mine, theirs in zip(found.output_names, ours, expected, strict=True)]
         advance()
-    about = Verification(source.title, name, precision, found.reference_title(against),
-                         _told(found, seed),
+    about = Verification(source.title, name, precision, found.reference_title(against), _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
                          str(allowed), outputs, ran.note)
     if about.agrees:
@@ -337,12 +334,8 @@ def verified_file(file: FileModel, given: Given) -> StoredResults | FileRun:
     source.require_weights()
     shapes = {**compiled.shapes(), **given.shapes} if "shapes" in source.takes else given.shapes
     dtypes = {**compiled.dtypes(), **given.dtypes} if "dtypes" in source.takes else given.dtypes
-    source = source.holding(given.params, dtypes)
-
-    def made(shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, Mapping[str, Any]]:
-        return source.graph(shapes, given.backend)()  # type: ignore[operator]  # no range: the shapes are numbers
-
-    return FileRun(compiled, source.reference(replace(given, of=None, shapes=shapes, dtypes=dtypes)), made)
+    source = source.holding(None, dtypes)
+    return FileRun(compiled, source.reference(replace(given, of=None, shapes=shapes, dtypes=dtypes)), source)
 
 
 def _arrays(inputs: Any) -> dict[str, Any]:
