@@ -27,14 +27,20 @@ def _dense(attrs: Attrs, data: Shape) -> Mapping[int, Shape]:
     return {1: (units, depth), 2: (units,)}
 
 
+def _has_channels_first(attrs: Attrs) -> bool:
+    return not attrs.has("layout") or attrs.text("layout")[:2] == "NC"
+
+
 def _convolution(attrs: Attrs, data: Shape) -> Mapping[int, Shape]:
-    if attrs.has("layout") and attrs.text("layout")[:2] != "NC":
+    if not _has_channels_first(attrs):
         return {}
     filters, kernel, groups = attrs.int("num_filter"), attrs.ints("kernel"), attrs.int("num_group", 1)
     return {1: (filters, data[1] // groups, *kernel), 2: (filters,)}
 
 
 def _deconvolution(attrs: Attrs, data: Shape) -> Mapping[int, Shape]:
+    if not _has_channels_first(attrs):
+        return {}
     filters, groups = attrs.int("num_filter"), attrs.int("num_group", 1)
     return {1: (data[1], filters // groups, *attrs.ints("kernel")), 2: (filters,)}
 
