@@ -11,8 +11,10 @@ enum class Rank : int {
   kReferences,      // artefact/runtime.cc: a model's reference runs
   kBoundModels,     //   what was bound to shapes
   kIdleRuns,        //   what waits for a call
-  kTapeNode,        // mxnet/tape.cc: the copies of one node
+  kTapeNode,        // mxnet/tape_nodes.h: the copies of one node
   kTapeNodes,       //   all nodes
+  kLinks,           // mxnet/short_way.cc: compiled links
+  kOnes,            //   heads' gradients
   kRecordedSteps,   // mxnet/recorded_steps.h
   kRecordedCalls,   // mxnet/recorded.cc
   kDirectOps,       // mxnet/direct.cc: by handle
@@ -24,7 +26,7 @@ enum class Rank : int {
   kKnownSets,       // core/prepared_sets.cc: all
   kPreparedSets,    //   those of one program
   kArrayHolders,    // core/prepared_sets.cc
-  kVariables,       // mxnet/tape.cc
+  kVariables,       // mxnet/tape_nodes.h
   kSpareArrays,     // mxnet/recorded_steps.h
   kIdleArenas,      // core/program_runner.cc
   kTraces,          // core/trace.cc: the rings of all threads

@@ -181,7 +181,7 @@ bool ArrayView::lies_as_expected() {
         return false;
       }
       if (!reader.readable(view.node().get(), 1) || !reader.readable(word(array, kNode + 1), 2)) return false;
-      if (view.node().use_count() != 1 || view.output() != 0) return false;
+      if (view.node().use_count() != 1 || view.output() != 0 || view.op() != nullptr) return false;
       forget_node(array);
       return !view.may_be_recorded();
     };

@@ -29,6 +29,7 @@ class ArrayView {
   bool plain() const;
   bool is(const TensorSpec& spec) const;
   bool is_of(const Element& element) const { return type() == element.mxnet; }
+  const Element* element() const { return element_of_mxnet(type()); }  // null of a type that we do not know
   std::vector<std::int64_t> shape() const { return {dims(), dims() + std::max(dimensions(), 0)}; }
   bool is_like(const ArrayView& other) const;  // of one type and shape
   std::size_t elements() const;
@@ -45,6 +46,8 @@ class ArrayView {
   const std::shared_ptr<const void>& node() const {
     return *reinterpret_cast<const std::shared_ptr<const void>*>(array_ + kNode);
   }
+  // The operator of that node; null: it is a variable.
+  engine::Handle op() const { return *static_cast<const engine::Handle*>(node().get()); }
   std::uint32_t output() const { return *reinterpret_cast<const std::uint32_t*>(array_ + kNode + 2); }
   // From now on it comes from no node, as after a backward pass.
   static void forget_node(engine::Handle array) {

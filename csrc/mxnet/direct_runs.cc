@@ -314,6 +314,14 @@ bool direct_runs::run(const std::shared_ptr<CompiledGraph>& graph, const std::sh
   return outcome == engine::Outcome::kRan;
 }
 
+bool direct_runs::run_plain(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
+                            const std::vector<Handle>& inputs, const std::vector<Handle>& outputs) {
+  if (!all_plain(inputs, graph->inputs()) || !all_plain(outputs, graph->outputs())) return false;
+  const std::vector<Handle> read = apart(inputs, outputs);
+  if ((read.empty() && !inputs.empty()) || apart(outputs, {}).size() != outputs.size()) return false;
+  return run(graph, holder, inputs, outputs, read, ArrayView(outputs.front()).device());
+}
+
 std::size_t direct_runs::count() { return runs.load(); }
 
 void direct_runs::finish() { UnderWay::finish(); }

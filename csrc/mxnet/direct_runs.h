@@ -52,6 +52,10 @@ bool run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<Arra
          const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
          engine::Device device, std::string given = {}, double longest_here = kShort);
 
+// The same for arrays of the graph's types of which no output shares memory with another array; else false.
+bool run_plain(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
+               const std::vector<Handle>& inputs, const std::vector<Handle>& outputs);
+
 // How many there were in this process.
 std::size_t count();
 

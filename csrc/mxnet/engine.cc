@@ -127,6 +127,13 @@ bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument), vo
   return push(nothing, argument, behind, {}, arrays, {}, "ngraph_mxnet");
 }
 
+void invoke(const char* op, std::vector<Handle> in, Handle target) {
+  Handle found = nullptr, out[] = {target}, *outputs = out;
+  check(mxnet.find_op(op, &found) == 0);
+  int count = 1;
+  check(mxnet.invoke(found, static_cast<int>(in.size()), in.data(), &count, &outputs, 0, nullptr, nullptr) == 0);
+}
+
 bool queues() {
   static const bool queued = [] {
     const char* const engine = std::getenv("MXNET_ENGINE_TYPE");

@@ -61,6 +61,9 @@ bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Han
 // `argument` behind all that was pushed before. Returns false when MXNet has failed.
 bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = nullptr, void* argument = nullptr);
 
+// Calls one of MXNet's operators without attributes and writes its result to `target`. Throws std::runtime_error.
+void invoke(const char* op, std::vector<Handle> in, Handle target);
+
 // True if the engine queues what it cannot run at once. MXNet's naive engine runs everything on the caller's thread.
 bool queues();
 

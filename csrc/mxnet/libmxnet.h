@@ -89,6 +89,8 @@ struct LibMXNet {
   Function<int(const char* name, Handle* op)> find_op{"NNGetOpHandle"};
   Function<int(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
                const char** values)> invoke{"MXImperativeInvoke"};
+  Function<int(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
+               const char** values, const int** storage_types)> invoke_ex{"MXImperativeInvokeEx"};
   Function<int(Handle executor, int is_train)> executor_forward{"MXExecutorForward"};
   Function<int(Handle executor, std::uint32_t count, Handle* head_gradients,
                int is_train)> executor_backward{"MXExecutorBackwardEx"};

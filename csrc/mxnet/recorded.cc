@@ -74,8 +74,8 @@ class RecordedCalls {
     }
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     const auto same = [](Handle one, Handle other) { return ArrayView(one).node() == ArrayView(other).node(); };
-    if (variables_ == nullptr || !variables_->known ||
-        !std::equal(parameters.begin(), parameters.end(), variables_->arrays.handles().begin(), same)) {
+    if (variables_ == nullptr || !variables_->known() ||
+        !std::equal(parameters.begin(), parameters.end(), variables_->arrays().begin(), same)) {
       std::vector<TensorSpec> specs;
       for (std::size_t i = 0; i < steps_->plan().recorded.size(); ++i) {
         if (steps_->plan().recorded[i].kind == Source::kParameter) specs.push_back(steps_->backward().outputs()[i]);
@@ -183,6 +183,39 @@ py::object call(RecordedCalls& self, TakenStep& taken, bool checked, const py::a
   return std::move(made);
 }
 
+// The operators as (op, attributes, inputs, count of outputs), where an input is (is a leaf, index, shape or None); then
+// values, leaves, which of these are wanted, and heads.
+py::tuple description_of(const LinkDescription& link) {
+  const auto types = [](const std::vector<TensorSpec>& specs) {
+    py::list all;
+    for (const TensorSpec& spec : specs) all.append(py::make_tuple(spec.element->name, spec.shape));
+    return all;
+  };
+  py::list operators;
+  for (const LinkDescription::Operator& op : link.operators) {
+    py::list inputs;
+    for (const LinkDescription::Input& input : op.inputs) {
+      inputs.append(py::make_tuple(input.is_leaf, input.index,
+                                   input.is_reshaped ? py::object(py::cast(input.shape)) : py::object(py::none())));
+    }
+    operators.append(py::make_tuple(reinterpret_cast<std::uintptr_t>(op.op), op.attributes, inputs, op.outputs));
+  }
+  return py::make_tuple(operators, types(link.values), types(link.leaves), link.wanted, link.heads);
+}
+
+py::list missing_links(const std::vector<std::uintptr_t>& heads) {
+  std::vector<LinkDescription> found;
+  {
+    const GilReleased released;
+    std::vector<Handle> handles;
+    for (std::uintptr_t head : heads) handles.push_back(reinterpret_cast<Handle>(head));
+    found = tape::missing_links(handles);
+  }
+  py::list all;
+  for (const LinkDescription& link : found) all.append(py::make_tuple(py::bytes(link.key()), description_of(link)));
+  return all;
+}
+
 Handle handle(std::uintptr_t array) { return reinterpret_cast<Handle>(array); }
 
 }  // namespace
@@ -224,9 +257,17 @@ void define_recorded(py::module_& m) {
       "Pushes moving * momentum + batch * (1 - momentum) for float32 arrays, by their handles. Whether it was pushed.");
   m.def("is_ours", [](std::uintptr_t array) { return tape::is_ours(handle(array)); }, py::arg("array"),
         "Whether an NDArray, by its handle, comes from a recorded call that can still be gone back through.");
+  m.def("is_known", [](std::uintptr_t array) { return tape::is_known(handle(array)); }, py::arg("array"),
+        "Whether an NDArray, by its handle, is a variable, or comes from a recorded call or operator that a backward "
+        "pass of ours may go through.");
   m.def("forget_node", [](std::uintptr_t array) {
           if (direct::possible()) ArrayView::forget_node(handle(array));
         }, py::arg("array"), "Takes an NDArray, by its handle, off autograd's tape.");
+  m.def("missing_links", &missing_links, py::arg("heads"),
+        "[(key, description)] of the operators between recorded calls on the way back from these arrays, whose "
+        "gradients `add_link` has not told: LinkDescription in csrc/mxnet/short_way.h.");
+  m.def("add_link", &links::add, py::arg("key"), py::arg("graph").none(true), py::arg("sources"),
+        "The compiled gradients of a link, and (kind, index) of each of its inputs; None: it is MXNet's.");
   m.def("short_ways", &tape::short_ways, "How many backward passes went past MXNet's in this process.");
 }
 

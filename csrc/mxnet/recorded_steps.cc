@@ -29,6 +29,7 @@ namespace {
 using engine::Handle;
 
 constexpr const char* kName = "ngraph_mxnet";
+constexpr std::size_t kFew = std::size_t{1} << 18;  // elements that one thread adds sooner than MXNet begins
 
 // Moves the statistics at once. Call it only where the engine keeps all others out. Returns false if an array has no
 // memory.
@@ -79,6 +80,46 @@ bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Dev
     return true;
   };
   return engine::run_later(body, read, written, device, kName);
+}
+
+void add_arrays(const std::vector<std::pair<Handle, Handle>>& sums) {
+  std::vector<std::pair<Handle, Handle>> small;
+  for (const auto& [target, source] : sums) {
+    const ArrayView into(target), from(source);
+    if (into.elements() <= kFew && into.is_of(element_by_name("f32")) && from.is_like(into)) {
+      small.emplace_back(target, source);
+    } else {
+      engine::invoke("elemwise_add", {target, source}, target);
+    }
+  }
+  if (small.empty()) return;
+  std::vector<Handle> read, written;
+  const auto kept = std::make_shared<Arrays>();
+  for (const auto& [target, source] : small) {
+    read.push_back(source);
+    written.push_back(target);
+    engine::check(kept->add_same(target) && kept->add_same(source));
+  }
+  const auto body = [kept](const engine::Completion& completion) {
+    for (std::size_t i = 0; i < kept->handles().size(); i += 2) {
+      const ArrayView target(kept->handles()[i]), source(kept->handles()[i + 1]);
+      target.unblock();
+      auto* const into = reinterpret_cast<float*>(target.data());
+      const auto* const from = reinterpret_cast<const float*>(source.data());
+      if (into == nullptr || from == nullptr) {
+        completion.fail(std::runtime_error("a gradient has no memory"));
+        return true;
+      }
+      for (std::size_t j = 0; j < target.elements(); ++j) into[j] += from[j];
+    }
+    completion();
+    return true;
+  };
+  const engine::Device device = ArrayView(written.front()).device();
+  written = direct_runs::apart(written, {});
+  if (engine::run_now(body, read, written, device, kName) == engine::Outcome::kBusy) {
+    engine::check(engine::run_later(body, read, written, device, kName));
+  }
 }
 
 using engine::Device;
@@ -193,7 +234,7 @@ std::unique_ptr<Arrays> RecordedSteps::go(int step, const std::vector<Handle>& a
     outputs.push_back((source.kind == Source::kParameter ? parameters_ : source.kind == Source::kStep ? own : arguments)
                           .at(source.index));
   }
-  return run_half(forward_, inputs, outputs) ? std::move(made) : nullptr;
+  return direct_runs::run_plain(forward_, holder_, inputs, outputs) ? std::move(made) : nullptr;
 }
 
 bool RecordedSteps::borrow(int step, const std::vector<Handle>& arguments) {
@@ -269,7 +310,7 @@ bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const st
                      : source.kind == Source::kStep ? own.at(source.index)
                                                     : heads.at(source.index));
   }
-  return run_half(backward_, inputs, targets);
+  return direct_runs::run_plain(backward_, holder_, inputs, targets);
 }
 
 void RecordedSteps::set_predicting(std::shared_ptr<CompiledGraph> graph, std::vector<Source> inputs) {
@@ -295,7 +336,7 @@ bool RecordedSteps::go_back_predicting(int step, const std::vector<Handle>& head
                                                       : own(found, source));
     }
   }
-  return run_half(graph, inputs, targets);
+  return direct_runs::run_plain(graph, holder_, inputs, targets);
 }
 
 bool RecordedSteps::move(int step, const std::vector<bool>& asked, const std::vector<Handle>& targets) {
@@ -317,14 +358,6 @@ bool RecordedSteps::move(int step, const std::vector<bool>& asked, const std::ve
 std::vector<Handle> RecordedSteps::marks(int step) {
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   return steps_.at(step).marks->handles();
-}
-
-bool RecordedSteps::run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in,
-                             const std::vector<Handle>& out) {
-  if (!direct_runs::all_plain(in, half->inputs()) || !direct_runs::all_plain(out, half->outputs())) return false;
-  const std::vector<Handle> read = direct_runs::apart(in, out);
-  if ((read.empty() && !in.empty()) || direct_runs::apart(out, {}).size() != out.size()) return false;
-  return direct_runs::run(half, holder_, in, out, read, ArrayView(out.front()).device());
 }
 
 }  // namespace ngraph_mxnet

@@ -23,7 +23,7 @@ class SpareArrays {
   bool add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device);
 
  private:
-  static constexpr std::size_t kLarge = std::size_t{1} << 20;  // bytes
+  static constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes
   static constexpr std::size_t kMost = 2;                      // of a type: one is often dropped when the next is there
 
   struct Spare {
@@ -45,6 +45,10 @@ struct MovingStatistic {
 // Pushes to MXNet's engine that each becomes moving * momentum + batch * (1 - momentum), as MXNet computes it. The
 // handles may be freed at once. Whether it was pushed, or there is nothing to do.
 bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Device device);
+
+// Pushes to MXNet's engine that each first array becomes the sum of both. They are plain, of one type and shape, and no
+// two share memory. The handles may be freed at once. Throws std::runtime_error.
+void add_arrays(const std::vector<std::pair<engine::Handle, engine::Handle>>& sums);
 
 // The origin of an input of a half. It is a parameter of the block, an argument of the call, an array of the step, or
 // the gradient of an output.
@@ -126,6 +130,8 @@ class RecordedSteps {
     return spares_.add_new(arrays, backward_->outputs().at(index), ArrayView(one(0)).device());
   }
 
+  SpareArrays* spares() { return &spares_; }
+
   const CompiledGraph& forward() const { return *forward_; }
   const CompiledGraph& backward() const { return *backward_; }
   const RecordedPlan& plan() const { return plan_; }
@@ -146,8 +152,6 @@ class RecordedSteps {
   bool borrow(int step, const std::vector<Handle>& arguments);
   Handle own(const Step& step, const Source& source) const;
   std::vector<Handle> borrowed(const Step& step) const;
-  bool run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in,
-                const std::vector<Handle>& out);
 
   const std::shared_ptr<CompiledGraph> forward_, backward_;
   const std::shared_ptr<ArrayHolder> holder_;

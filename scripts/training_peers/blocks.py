@@ -228,6 +228,7 @@ BLOCKS: dict[str, Callable[[], Any]] = {
     "lenet": lenet,
     "tcn": dilated,
     "style": instance_norms,
+    "mobilenetv2_0.5": lambda: gluon.model_zoo.vision.get_model("mobilenetv2_0.5"),
 }
 """By the names of `spec.NETS`."""
 

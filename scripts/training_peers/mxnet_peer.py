@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from training_peers.spec import NETS, Training, training_of
+from training_peers.idioms import IDIOMS, own_loss
+from training_peers.spec import NETS, Training, parts_of, training_of
 
 UNITS, LAYERS = 200, 2
 """Of the language model."""
@@ -30,6 +32,7 @@ def network(name: str) -> Any:
     from mxnet import gluon
     from mxnet.gluon import nn
 
+    name, _ = parts_of(name)
     if name in NETS:
         from training_peers.blocks import block
 
@@ -84,7 +87,7 @@ class Gluon:
     def load(self, name: str, training: Training, weights: list[np.ndarray]) -> None:
         """The block with these weights, not yet hybridized nor run."""
         mx = self.mx
-        self.training, self.net = training, network(name)
+        self.training, self.net, self.idiom = training, network(name), parts_of(name)[1]
         self.net.initialize(mx.init.Zero())
         # Parameters get their shapes. In a forward pass of inference MXNet would move some to oneDNN's layout, in which
         # they can't be set.
@@ -101,29 +104,44 @@ class Gluon:
 
     def compile(self) -> None:
         gluon = self.mx.gluon
-        self.net.hybridize(static_alloc=True)
+        self.net.hybridize(static_alloc=self.idiom != "dynamic")
         self.loss = gluon.loss.L2Loss() if self.training.target else gluon.loss.SoftmaxCrossEntropyLoss()
+        self.loss = own_loss(gluon) if self.idiom == "own_block" else self.loss
+        self.second_loss, self.metric = gluon.loss.L2Loss(), self.mx.metric.Accuracy()
         self.loss.hybridize()
+        self.second_loss.hybridize()
+        if self.idiom == "micro_batches":
+            for parameter in trained(self.net):
+                parameter.grad_req = "add"
         options = {"learning_rate": self.training.rate}
         if self.training.optimizer == "sgd":
             options["momentum"] = self.training.momentum
         self.trainer = gluon.Trainer(self.net.collect_params(), self.training.optimizer, options,
                                      kvstore=self.kvstore)
 
+    def scores_and_labels(self, batch: Any) -> tuple[Any, Any]:
+        """The net's rows, recorded where the caller records, and their labels."""
+        data, labels = batch
+        scores = self.net(data)
+        if self.training.labelled > 1:
+            scores, labels = scores.reshape((-1, self.training.classes)), labels.reshape((-1,))
+        return scores, labels
+
+    def halves(self, batch: Any) -> Iterator[Any]:
+        axis = self.training.labelled - 1
+        for begin, end in ((0, self.training.samples // 2), (self.training.samples // 2, None)):
+            yield tuple(array.slice_axis(axis=axis, begin=begin, end=end) for array in batch)
+
     def forward(self, batch: Any) -> Any:
         """The losses of the labels, recorded."""
-        data, labels = batch
         with self.mx.autograd.record():
-            scores = self.net(data)
-            if self.training.labelled > 1:
-                scores, labels = scores.reshape((-1, self.training.classes)), labels.reshape((-1,))
-            return self.loss(scores, labels)
+            return self.loss(*self.scores_and_labels(batch))
 
-    def backward(self, batch: Any) -> tuple[Any, int]:
-        """The losses of the labels, their number."""
-        losses = self.forward(batch)
-        losses.backward()
-        return losses, losses.size
+    def backward(self, batch: Any) -> tuple[Any, float]:
+        """The losses, and what the gradients are to be divided by."""
+        if self.idiom == "micro_batches":
+            self.net.collect_params().zero_grad()
+        return IDIOMS[self.idiom](self, batch)
 
     def step(self, batch: Any) -> Any:
         losses, count = self.backward(batch)

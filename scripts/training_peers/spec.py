@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from peers.spec import SpecError
 
+from training_peers.idioms import IDIOMS
+
 BATCHES = 8
 """As many different batches come in turn."""
 
@@ -91,26 +93,41 @@ NETS = {
     "lenet": _classes((64, 1, 28, 28), 10),
     "tcn": _numbers((16, 8, 256), (16, 1, 256)),
     "style": _numbers((4, 3, 64, 64), (4, 3, 64, 64)),
+    "mobilenetv2_0.5": _classes((8, 3, 96, 96), 1000),
 }
 """Small nets (`blocks.py`), which MXNet's peers alone have."""
 
 
+def parts_of(name: str) -> tuple[str, str]:
+    """The model's or net's own name, and the idiom of the script: `mlp:mean` is `mlp` and `mean`."""
+    model, _, idiom = name.partition(":")
+    return model, idiom or "plain"
+
+
 def training_of(name: str) -> Training:
-    """Of a model or net."""
-    return TRAININGS[name] if name in TRAININGS else NETS[name]
+    """Of a model or net, with an idiom or without."""
+    model, _ = parts_of(name)
+    return TRAININGS[model] if model in TRAININGS else NETS[model]
 
 
 def parse_models(text: str) -> list[str]:
-    """Read a comma-separated list of models, each once; `all` stands for all models, `nets` for all small nets.
+    """Read a comma-separated list of models, each once. `all` stands for all models, `nets` for all small nets, and
+    `mlp:idioms` for the rows of one net, the plain one first.
 
     Raises:
-        SpecError: there is no model of that name, or none at all.
+        SpecError: there is no model or idiom of that name, or none at all.
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        if name not in ("all", "nets") and name not in TRAININGS and name not in NETS:
-            raise SpecError(f"found model {name!r}, expected all, nets, or any of {', '.join((*TRAININGS, *NETS))}")
-    if not names:
-        raise SpecError("found no model, expected at least one")
     groups: dict[str, Iterable[str]] = {"all": TRAININGS, "nets": NETS}
-    return list(dict.fromkeys(model for name in names for model in groups.get(name, (name,))))
+    found: dict[str, None] = {}
+    for name in names:
+        model, idiom = parts_of(name)
+        if (model not in groups or ":" in name) and model not in TRAININGS and model not in NETS:
+            raise SpecError(f"found model {name!r}, expected all, nets, or any of {', '.join((*TRAININGS, *NETS))}")
+        if idiom != "idioms" and idiom not in IDIOMS:
+            raise SpecError(f"found idiom {idiom!r} in {name!r}, expected idioms or any of {', '.join(IDIOMS)}")
+        rows = [f"{model}:{each}" for each in IDIOMS] if idiom == "idioms" else groups.get(name, (name,))
+        found.update(dict.fromkeys(rows))
+    if not found:
+        raise SpecError("found no model, expected at least one")
+    return list(found)

@@ -17,6 +17,7 @@ import pytest
 from peers import report, spec
 from peers.spec import SpecError
 from rich.console import Console
+from training_peers.idioms import IDIOMS
 from training_peers.spec import BATCHES, NETS, TRAININGS, parse_models, training_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_training.py"
@@ -31,7 +32,9 @@ def test_models():
     assert parse_models("vgg16, mlp,vgg16") == ["vgg16", "mlp"]
     assert parse_models("mlp,all") == ["mlp", *(name for name in TRAININGS if name != "mlp")]
     assert parse_models("mlp,nets") == ["mlp", *NETS]
-    for text in ("resnet18_v1", ",", ""):
+    rows = parse_models("mlp:idioms,mlp:mean")
+    assert rows[0] == "mlp:plain" and "mlp:mean" in rows and len(rows) == len({*rows}) == len(IDIOMS)
+    for text in ("resnet18_v1", ",", "", "mlp:median", "all:idioms"):
         with pytest.raises(SpecError):
             parse_models(text)
 
@@ -58,6 +61,13 @@ def test_a_net_is_measured_with_its_numbers_compared():
     assert done.returncode == 0, done.stdout + done.stderr
     case, = json.loads(done.stdout)["cases"]
     assert [result["peer"] for result in case["results"]] == ["none", "ngraph"]
+
+
+def test_an_idiom_is_measured():
+    done = run("--models", "mlp:l2_term", "--peers", "none,ngraph", "--rounds", 1, "--burst", 1, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    case, = json.loads(done.stdout)["cases"]
+    assert case["model"] == "mlp:l2_term" and case["results"][1]["relative_error"] < 1e-5
 
 
 def test_errors_are_of_losses_and_of_gradients():
@@ -148,6 +158,7 @@ def test_losses_that_are_off_fail(tmp_path: Path):
 FIXED = """
 import numpy as np
 from training_peers import mxnet_peer
+from training_peers.idioms import IDIOMS
 from training_peers.spec import Training
 
 nn = mxnet_peer.import_mxnet("none").gluon.nn

@@ -47,7 +47,7 @@ def activate(mxnet: ModuleType) -> None:
     with environment.lock:
         if environment.activated():
             return
-        from ngraph_mxnet.plugin.binding import backward_passes, executor, gluon_patch, updates
+        from ngraph_mxnet.plugin.binding import backward_passes, clipping, executor, gluon_patch, updates
         from ngraph_mxnet.plugin.kvstore import patches
 
         for name in NEEDED_BY_BINDS:
@@ -62,6 +62,7 @@ def activate(mxnet: ModuleType) -> None:
         executor.install_binds()
         gluon_patch.install()
         updates.install()
+        clipping.install()
         backward_passes.install()
         install_onnx_export()
         patches.install()

@@ -16,7 +16,7 @@ their versions stay. What we compiled from the old ones would run on. So MXNet's
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -27,8 +27,9 @@ from mxnet.gluon import Parameter
 from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
-from ngraph_mxnet.plugin.binding import environment
-from ngraph_mxnet.plugin.binding.gluon_blocks import of_block
+from ngraph_mxnet.plugin.binding import environment, fallbacks
+from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused
+from ngraph_mxnet.plugin.binding.gluon_blocks import Kinds, of_block
 from ngraph_mxnet.plugin.judging import partitioner
 
 _states: WeakSet[Parameter] = WeakSet()
@@ -75,12 +76,40 @@ def install() -> None:
     NDArray.backward = method
 
 
-def _gone_back(run: Callable[[], _Result], train_mode: bool, by_all: bool = True) -> _Result:
+links: Kinds[Refusal | bool] = Kinds(lambda made: 0, lambda made: True)
+"""What came of the links that backward passes have met, by their keys."""
+
+
+def _prepare(heads: Sequence[NDArray]) -> None:
+    """Compile the gradients of the operators between compiled calls and these arrays, where they are not yet."""
+    from ngraph_mxnet import _core
+
+    for key, description in _core.missing_links([head.handle.value for head in heads]):
+        made = links.get_or_make(key, lambda description=description, key=key: made_or_refused(  # type: ignore[misc]
+            "operators around compiled calls", lambda: _compile(key, description), quiet=True))
+        if isinstance(made, Refusal):
+            _core.add_link(key, None, [])
+            fallbacks.log.add(made)
+
+
+def _compile(key: bytes, description: Any) -> bool:
+    from ngraph_mxnet import _core
+    from ngraph_mxnet.plugin.training.links import compiled_link
+
+    _core.add_link(key, *compiled_link(description))
+    return True
+
+
+def _gone_back(run: Callable[[], _Result], heads: Any, train_mode: bool, by_all: bool = True) -> _Result:
     """Run a backward pass and return its result. `by_all`: it is by all variables that have a gradient.
 
     Raises:
         UnsupportedError: predict mode's way can't be compiled.
     """
+    if train_mode and by_all:
+        heads = heads if isinstance(heads, (list, tuple)) else [heads]
+        if all(isinstance(head, NDArray) for head in heads):
+            _prepare(heads)
     waits = not (train_mode and by_all) and _may_move()
     if waits and not train_mode:
         from ngraph_mxnet.plugin.training.steps import prepare_predicting
@@ -102,12 +131,12 @@ def _may_move() -> bool:
 
 @functools.wraps(stock_backward)
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    _gone_back(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), train_mode)
+    _gone_back(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), heads, train_mode)
 
 
 @functools.wraps(stock_method)
 def method(self: NDArray, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    _gone_back(lambda: stock_method(self, out_grad, retain_graph, train_mode), train_mode)
+    _gone_back(lambda: stock_method(self, out_grad, retain_graph, train_mode), self, train_mode)
 
 
 @functools.wraps(stock_grad)
@@ -126,4 +155,4 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: Any =
                 raise MXNetError("a hybridized block that is compiled does not support higher order gradients, nor do "
                                  "MXNet's own; please do not use hybridize if you want create_graph=True")
     return _gone_back(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
-                      train_mode, by_all=False)
+                      heads, train_mode, by_all=False)

@@ -108,11 +108,13 @@ class GluonTraining:
     def __init__(self, block: HybridBlock) -> None:
         self.cached_op = block._cached_op
         self._names = block._cached_graph[1].list_inputs()
-        self._nothing = Refusal(_title(block), "it has no parameters to train", quiet=True)
-        """The refusal of a block that trains no parameters, such as a loss. Such a block does less work than a node on
-        the tape costs."""
-        self._left = _why_left(block)
-        self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
+        self._nothing = Refusal(_title(block), "it trains no parameters, and no input comes from a compiled call",
+                                quiet=True)
+        """The refusal of a block such as a loss where MXNet goes back through its inputs, too. It does less work than a
+        node on the tape costs."""
+        self._few = Refusal(_title(block), "MXNet runs so few operators one by one, and can differentiate them twice",
+                            quiet=True)
+        self._left = self._why_left(block)
         self.count = 0
         """Calls that were compiled."""
         self._rare = Refusal(_title(block), "its inputs have had many shapes: these are compiled when they come "
@@ -121,9 +123,10 @@ class GluonTraining:
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """Return the outputs of the block, or a Refusal: the reason why MXNet runs the call."""
-        if not self._has_parameters:
-            return self._nothing
-        if self._left is not None and (reason := self._left[autograd.is_training()]) is not None:
+        from ngraph_mxnet import _core
+
+        follows = any(type(arg) is NDArray and _core.is_ours(arg.handle.value) for arg in args)
+        if (reason := self._left[autograd.is_training()]) is not None and not (follows and reason is self._few):
             return reason
         if not all(type(arg) is NDArray and arg.ctx.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
@@ -143,7 +146,7 @@ class GluonTraining:
             parameters[name] = found._data[0]
             if found.grad_req != "null":
                 trained.append(name)
-        if not trained:
+        if not trained and not follows:
             return self._nothing
         trained += [name for name, array in inputs.items() if on_tape(array)]
         key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
@@ -168,6 +171,21 @@ class GluonTraining:
             gluon_blocks.remember_recorded(block, self, calls.steps, args)
         return _regroup(outputs, block._out_format)
 
+    def _why_left(self, block: HybridBlock) -> dict[bool, Refusal | None]:
+        """Why calls in predict mode, and those in training mode, are MXNet's; None: they are not."""
+        from ngraph_mxnet.plugin.training.rules import why_modal
+
+        nodes = parse_symbol(partitioner.json_of(block._cached_graph[1])).operators()
+        flags = dict(block._flags)
+        modal = next((why for node in nodes if (why := why_modal(node)) is not None), None)
+        few = None
+        if not flags.get("static_alloc") and len(nodes) <= flags.get("inline_limit", _INLINED):
+            few = self._few
+        if modal is None:
+            return {False: few, True: few}
+        return {False: Refusal(_title(block), f"in predict mode {modal}, and its gradient follows the mode of "
+                                              "`backward`", quiet=True), True: few}
+
 
 def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
           trained: list[str]) -> Calls | PartedBlock:
@@ -183,23 +201,6 @@ def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, 
         return Calls(partitioner.json_of(block._cached_graph[1]), inputs, parameters, trained)
     except UnsupportedError as error:
         return PartedBlock(block, inputs, parameters, trained, {}, brief(error))
-
-
-def _why_left(block: HybridBlock) -> dict[bool, Refusal | None] | None:
-    """Why calls in predict mode, and those in training mode, are MXNet's; None: neither are."""
-    from ngraph_mxnet.plugin.training.rules import why_modal
-
-    nodes = parse_symbol(partitioner.json_of(block._cached_graph[1])).operators()
-    flags = dict(block._flags)
-    if not flags.get("static_alloc") and len(nodes) <= flags.get("inline_limit", _INLINED):
-        reason = Refusal(_title(block), "MXNet runs so few operators one by one, and can differentiate them twice",
-                         quiet=True)
-        return {False: reason, True: reason}
-    modal = next((why for node in nodes if (why := why_modal(node)) is not None), None)
-    if modal is None:
-        return None
-    return {False: Refusal(_title(block), f"in predict mode {modal}, and its gradient follows the mode of `backward`",
-                           quiet=True), True: None}
 
 
 def saved_bytes(made: Calls | PartedBlock | Refusal) -> int:
@@ -257,7 +258,7 @@ class LossTraining:
     def __init__(self, block: losses.Loss) -> None:
         from ngraph_mxnet import _core
 
-        self._mode_of, self._is_ours = _core.recording_mode, _core.is_ours
+        self._mode_of, self._is_ours, self._is_known = _core.recording_mode, _core.is_ours, _core.is_known
         self._names = [name for name in vars(block) if name not in _COMMON]
         self._calls: Kinds[Calls | Refusal] = Kinds(saved_bytes, was_compiled)
         self.count = 0
@@ -266,12 +267,13 @@ class LossTraining:
         """Return the output of the loss, or None if MXNet runs the call."""
         if self._mode_of() is None or not all(type(arg) is NDArray for arg in args) or not self._is_wanted(block):
             return None
-        ours = tuple(self._is_ours(arg.handle.value) for arg in args)
-        if not any(ours) or any(on_tape(arg) != is_ours for arg, is_ours in zip(args, ours, strict=True)):
+        known = tuple(self._is_known(arg.handle.value) for arg in args)
+        if not any(self._is_ours(arg.handle.value) for arg in args) or any(
+                not is_known and on_tape(arg) for is_known, arg in zip(known, args, strict=True)):
             return None
         try:
-            key = (ours, *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
-            calls = self._calls.get_or_make(key, lambda: self._make(block, args, ours))
+            key = (known, *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
+            calls = self._calls.get_or_make(key, lambda: self._make(block, args, known))
         except TypeError:  # an attribute that has no hash
             return None
         if calls is None or isinstance(calls, Refusal):
@@ -327,7 +329,8 @@ def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[boo
             symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])
     if sorted(symbol.list_inputs()) != names or len(symbol.list_outputs()) != 1:
         raise UnsupportedError("it does not read all that it is given")
-    trained = [name for name, is_recorded in zip(names, recorded, strict=True) if is_recorded]
+    # In the order in which MXNet goes back through them.
+    trained = [name for name in symbol.list_inputs() if recorded[names.index(name)]]
     return Calls(symbol.tojson(), dict(zip(names, args, strict=True)), {}, trained)
 
 

@@ -198,7 +198,7 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
         "repeated": repeated,
         "gone_back": sorted(joint.passed),
     }
-    return Made(list(map(_template if for_range else _compiled, (halves.forward, halves.backward))), facts)
+    return Made(list(map(_template if for_range else compiled_half, (halves.forward, halves.backward))), facts)
 
 
 def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
@@ -218,7 +218,7 @@ def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType
     graph.parameters = [parameter for parameter in graph.parameters if parameter in read]
     names = {parameter.name for parameter in graph.parameters}
     heads = [(number, name) for number in floats if (name := f"{HEAD}{number}") in names]
-    return Made([_compiled(graph)], {"heads": heads})
+    return Made([compiled_half(graph)], {"heads": heads})
 
 
 def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[int]]:
@@ -232,7 +232,8 @@ def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[
     return differentiate(training.graph, list(wanted), floats), floats
 
 
-def _compiled(graph: Graph) -> Executable:
+def compiled_half(graph: Graph) -> Executable:
+    """A half of a step, compiled: it derives nothing from weights in advance."""
     return compile_graph(_prepared(graph), _CPU)
 
 

@@ -8,6 +8,7 @@ shape (1,), by its name.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from mxnet.optimizer import Optimizer
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.ops.compositions import scalar
 from ngraph_mxnet.program.program_cache import Made, get_or_make, program_key
 
 Values = Mapping[str, Value]
@@ -410,34 +412,74 @@ def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence
     Raises:
         UnsupportedError: it can't be on these arrays; the text says why.
     """
-    from ngraph_mxnet import _core
-
     shapes = [row[0].shape for row in arrays]
     (program,) = get_or_make(
         lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), "CPU", {}),
         lambda: Made([_compiled(rule, flags, shapes, shared, own)]), small=True).programs
     rows = [[array.handle.value for array in row] for row in arrays]
-    inputs = [handle for row in rows for handle in row]
-    outputs = [handle for weight, _, *states in rows for handle in (weight, *states)]
+    return _on_arrays(program, [handle for row in rows for handle in row],
+                      [handle for weight, _, *states in rows for handle in (weight, *states)])
+
+
+def _on_arrays(program: Any, inputs: list[int], outputs: list[int]) -> Any:
+    """Raises UnsupportedError."""
+    from ngraph_mxnet import _core
+
     bound = _core.BoundGraph(program.native, inputs, outputs, in_place=True, given=True)
     if not bound.possible:
         raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
     return bound
 
 
+def clip_graph(shapes: Sequence[Sequence[int]]) -> Graph:
+    """The clip of arrays of these shapes by their common norm, as MXNet computes it. Its parameters are the largest
+    norm and 1, f32[2], and the arrays. Its results are the scaled arrays and the norm before, f32[1]."""
+    b = Builder(name="clip")
+    numbers = b.parameter(NUMBERS, (2,))
+    most, one = (b.slice(numbers, begin=(place,), end=(place + 1,)) for place in range(2))
+    arrays = [b.parameter(f"array{place}", shape) for place, shape in enumerate(shapes)]
+    squares = [b.reshape(b.reduce_sum(b.multiply(array, array), axes=tuple(range(len(array.shape))), keep_dims=False),
+                         shape=(1,)) for array in arrays]
+    norm = b.sqrt(functools.reduce(b.add, squares))
+    scale = b.minimum(b.divide(most, b.add(norm, scalar(b, 1e-8, norm))), scalar(b, 1, norm))
+    # Two products are a chain, and only a chain may write over what it reads.
+    return b.results(*(b.multiply(b.multiply(array, scale), one) for array in arrays), norm)
+
+
+def bound_clip(arrays: Sequence[NDArray], norm: NDArray) -> Any:
+    """The `_core.BoundGraph` that scales the arrays in place and writes their norm; its `run` is given the largest.
+
+    Raises:
+        UnsupportedError: it can't be on these arrays; the text says why.
+    """
+    if not all(array.dtype == np.float32 and array.size for array in arrays):
+        raise UnsupportedError("an array is none of float32")
+    shapes = [array.shape for array in arrays]
+    (program,) = get_or_make(
+        lambda: program_key(("clip", shapes), "CPU", {}),
+        lambda: Made([_in_place(clip_graph(shapes), range(1, 1 + len(shapes)))]), small=True).programs
+    handles = [array.handle.value for array in arrays]
+    return _on_arrays(program, handles, [*handles, norm.handle.value])
+
+
 def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
               own: Sequence[str]) -> Any:
-    """
+    """Raises UnsupportedError."""
+    graph = update_graph(rule, flags, shapes, shared, own)
+    states = rule.states(flags)
+    return _in_place(graph, [first + place for first in range(1, len(graph.parameters), 2 + states)
+                             for place in (0, *range(2, 2 + states))])  # the numbers are the first
+
+
+def _in_place(graph: Graph, replaced: Sequence[int]) -> Any:
+    """The compiled graph, whose first results are written over the parameters of these numbers.
+
     Raises:
         UnsupportedError: a result can't be written over the array that it replaces.
     """
     from ngraph_mxnet.program.compile import compile as compile_graph
 
-    graph = update_graph(rule, flags, shapes, shared, own)
     executable: Any = compile_graph(graph, "CPU", chains=1, codegen=0, autotune=0, precision="f32")
-    states = rule.states(flags)
-    replaced = [first + place for first in range(1, len(graph.parameters), 2 + states)  # the numbers are the first
-                for place in (0, *range(2, 2 + states))]
     reason = executable.in_the_way(dict(enumerate(replaced)))
     if reason is not None:
         raise UnsupportedError(reason)
