@@ -112,7 +112,8 @@ class BlockLookups {
  public:
   // `arguments`: how many a call brings, each of exactly the type `array_type`; `accepts_block`, `accepts_parameter`
   // and `accepts_op` judge classes; `globals`: of Gluon's module, of which the entries `names` count; `is_numpy`:
-  // whether arrays are MXNet's NumPy arrays in this thread, which they are not as long as `scope` has no `value` in it.
+  // whether arrays are MXNet's NumPy arrays in this thread, which they are not as long as `scope` has no `value` in it;
+  // another call is the same only if that is as it is now.
   BlockLookups(const py::object& block, std::size_t arguments, py::object array_type, py::function accepts_block,
                py::function accepts_parameter, py::function accepts_op, py::dict globals,
                const std::vector<std::string>& names, py::object scope, py::function is_numpy)
@@ -130,6 +131,7 @@ class BlockLookups {
       gluon_.add(key, py::reinterpret_borrow<py::object>(entry(globals_.ptr(), key)));
     }
     remember_parameters(own.ptr());
+    made_numpy_ = makes_numpy();
   }
 
   // True if Gluon would call the same cached op with the same parameter arrays, and `given` are arguments for that op.
@@ -144,7 +146,7 @@ class BlockLookups {
     static PyObject* const op = interned("_cached_op");
     PyObject* const cached_op = entry(own.ptr(), op);
     if (cached_op == nullptr || !ops_.accepts(Py_TYPE(cached_op))) return false;
-    return gluon_.are_in(globals_.ptr()) && has_parameters(own.ptr()) && !makes_numpy();
+    return gluon_.are_in(globals_.ptr()) && has_parameters(own.ptr()) && makes_numpy() == made_numpy_;
   }
 
  private:
@@ -274,6 +276,7 @@ class BlockLookups {
   py::function is_numpy_;
   Entries attributes_, gluon_;
   std::vector<Parameter> parameters_;
+  bool made_numpy_ = false;
   bool is_known_ = false;  // its parameters are such that they can be compared
 };
 

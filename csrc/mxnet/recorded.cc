@@ -153,24 +153,23 @@ std::unique_ptr<TakenStep> take(const std::shared_ptr<RecordedCalls>& self) {
   return step < 0 ? nullptr : std::make_unique<TakenStep>(self, step);
 }
 
-// An NDArray that owns the handle. No line of Python runs meanwhile, so that no signal can part the two.
-py::object owner_of(Handle handle) {
-  struct Types {
-    py::object array, pointer;
-  };
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Types> storage;
-  const Types& types = storage.call_once_and_store_result([] {
-    return Types{py::module_::import("mxnet.ndarray").attr("NDArray"), py::module_::import("ctypes").attr("c_void_p")};
+// An array of this class, NDArray or one derived from it, that owns the handle. No line of Python runs meanwhile, so
+// that no signal can part the two.
+py::object owner_of(Handle handle, const py::object& array_type) {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::object> storage;
+  const py::object& pointer = storage.call_once_and_store_result([]() -> py::object {
+    return py::module_::import("ctypes").attr("c_void_p");
   }).get_stored();
-  auto* type = reinterpret_cast<PyTypeObject*>(types.array.ptr());
+  auto* type = reinterpret_cast<PyTypeObject*>(array_type.ptr());
   auto array = py::reinterpret_steal<py::object>(type->tp_new(type, py::tuple().ptr(), nullptr));
   if (!array) throw py::error_already_set();
-  array.attr("handle") = types.pointer(reinterpret_cast<std::uintptr_t>(handle));
+  array.attr("handle") = pointer(reinterpret_cast<std::uintptr_t>(handle));
   array.attr("writable") = true;
   return array;
 }
 
-py::object call(RecordedCalls& self, TakenStep& taken, bool checked, const py::args& handles) {
+py::object call(RecordedCalls& self, TakenStep& taken, bool checked, const py::object& array_type,
+                const py::args& handles) {
   std::vector<Handle> arguments, outputs;
   for (const auto& handle : handles) arguments.push_back(reinterpret_cast<Handle>(handle.cast<std::uintptr_t>()));
   {
@@ -179,7 +178,7 @@ py::object call(RecordedCalls& self, TakenStep& taken, bool checked, const py::a
   }
   if (outputs.empty()) return py::none();
   py::list made;
-  for (Handle output : outputs) made.append(owner_of(output));
+  for (Handle output : outputs) made.append(owner_of(output, array_type));
   return std::move(made);
 }
 
@@ -243,9 +242,9 @@ void define_recorded(py::module_& m) {
           },
           py::arg("graph"), py::arg("inputs"), "What goes back in predict mode: the gradients, of these sources.")
       .def("take", &take, "A TakenStep that was free; None: there is none.")
-      .def("call", &call, py::arg("step"), py::arg("checked"),
+      .def("call", &call, py::arg("step"), py::arg("checked"), py::arg("array_type"),
            "Takes handles of arrays. `checked`: not where gradients by arguments are wanted of others than at first. "
-           "The outputs; None: nothing was done, and the step is free again.");
+           "The outputs, arrays of that class; None: nothing was done, and the step is free again.");
   m.def("recording_mode", &recording_mode, "Whether this thread is in training mode; None: it does not record.");
   m.def("is_any_recorded", &tape::is_any, "Whether any call can still be gone back through.");
   m.def("is_any_moving", &tape::is_any_moving, "Whether any such call moves statistics when it is gone back through.");

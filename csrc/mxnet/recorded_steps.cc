@@ -55,6 +55,7 @@ bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Dev
     read.push_back(one.batch);
     written.push_back(one.moving);
   }
+  written = direct_runs::apart(written, {});
   const auto here = [&](const engine::Completion& completion) {
     if (!move_now(statistics)) return false;
     completion();

@@ -36,14 +36,14 @@ class SpareArrays {
   std::vector<Spare> spares_;
 };
 
-// A moving statistic and that of the batch: float32 vectors of one length, in plain arrays that share no memory.
+// A moving statistic and that of the batch: float32 vectors of one length, in plain arrays.
 struct MovingStatistic {
   engine::Handle moving, batch;
   float momentum;
 };
 
-// Pushes to MXNet's engine that each becomes moving * momentum + batch * (1 - momentum), as MXNet computes it. The
-// handles may be freed at once. Whether it was pushed, or there is nothing to do.
+// Pushes to MXNet's engine that each becomes moving * momentum + batch * (1 - momentum), as MXNet computes it, one after
+// the other: a statistic may move several times. The handles may be freed at once. Whether it was pushed, or there is nothing to do.
 bool move_statistics(const std::vector<MovingStatistic>& statistics, engine::Device device);
 
 // Pushes to MXNet's engine that each first array becomes the sum of both. They are plain, of one type and shape, and no

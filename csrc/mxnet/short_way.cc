@@ -256,11 +256,9 @@ bool ShortWay::run(const std::vector<Handle>& given) {
     Handle head = given.empty() ? nullptr : given[i];
     if (head == nullptr && item->call != nullptr) head = item->call->steps->one(output);
     if (head == nullptr) {
-      TensorSpec spec("f32", {});
       const ArrayView view(item->op->outputs.handles()[output]);
       if (view.element() == nullptr) return false;
-      spec = TensorSpec(view.element()->name, view.shape().empty() ? std::vector<std::int64_t>{1} : view.shape());
-      head = Ones::all().get(spec, view.device());
+      head = Ones::all().get(TensorSpec(view.element()->name, view.shape()), view.device());
     }
     if (head == nullptr) return false;
     item->gradients[output] = head;

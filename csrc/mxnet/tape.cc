@@ -272,6 +272,7 @@ void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step,
                   const std::shared_ptr<const Variables>& variables, const std::vector<Handle>& arguments,
                   const std::vector<Handle>& outputs) {
   has_recorded = true;
+  nodes().sweep();  // what MXNet's engine was the last to hold has gone unseen
   auto node = std::make_shared<TapeNode>();
   node->steps = steps;
   node->step = step;

@@ -313,7 +313,7 @@ def test_a_step_that_nobody_calls_is_given_back() -> None:
         del step
     assert len(set(numbers)) == 1
     with autograd.record():
-        (y,) = native.call(native.take(), False, x.handle.value)
+        (y,) = native.call(native.take(), False, mx.nd.NDArray, x.handle.value)
     assert type(y) is mx.nd.NDArray and y.writable and y.handle is not None and calls.steps.made == made
     del y
     assert not _core.is_any_recorded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -11,6 +12,7 @@ import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import loss as losses
 from mxnet.gluon import nn
+from mxnet_helpers import run_script
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.plugin.binding import backward_passes, clipping
@@ -176,6 +178,46 @@ def test_hybridized_statically(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     both(monkeypatch, lambda: steps(made(normed(), static_alloc=True, static_shape=True), IDIOMS[name]), short=STEPS)
 
 
+class Pair(gluon.HybridBlock):
+    """A body that reads both halves of the input, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(prefix="pair_")
+        with self.name_scope():
+            self.body = normed()
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        left, right = F.split(x, num_outputs=2, axis=0)
+        return F.concat(self.body(left), self.body(right * 3), dim=0)
+
+
+@pytest.mark.parametrize("name", ["mean", "smoothed"])
+def test_a_body_that_is_used_twice_in_a_block(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    both(monkeypatch, lambda: steps(made(Pair()), IDIOMS[name]), short=STEPS)
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_statistics_that_move_twice(monkeypatch: pytest.MonkeyPatch, is_short: bool) -> None:
+    """By a pass of ours, by MXNet's, and by an executor's."""
+    def script() -> dict[str, np.ndarray]:
+        net = made(Pair())
+        with autograd.record():
+            value = net(data())
+            value = (value if is_short else value[0:4]).sum()
+        value.backward()
+        found = {parameter.name: parameter.data().asnumpy() for parameter in net.collect_params().values()}
+        symbol, arrays = net(mx.sym.var("data")), {name: parameter.data() for name, parameter in
+                                                   net.collect_params().items()}
+        executor = symbol.simple_bind(mx.cpu(), data=(4, 7), grad_req="write")
+        executor.copy_params_from({name: arrays[name] for name in symbol.list_arguments() if name in arrays},
+                                  {name: arrays[name] for name in symbol.list_auxiliary_states()})
+        executor.forward(is_train=True, data=data())
+        executor.backward([mx.nd.ones((4, 5))])
+        return found | {f"executor {name}": array.asnumpy() for name, array in executor.aux_dict.items()}
+
+    both(monkeypatch, script, short=int(is_short))
+
+
 def test_inputs_that_want_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     def script() -> dict[str, np.ndarray]:
         net, x, scale = made(dense()), data(), mx.nd.array([2.0])
@@ -223,16 +265,30 @@ def test_numbers_that_change_are_not_compiled_for_each(monkeypatch: pytest.Monke
     assert _core.short_ways() - before < 8
 
 
-def test_operators_are_dropped_with_their_arrays() -> None:
-    """What was recorded and is never gone back through keeps no memory of ours."""
-    net = made(dense())
-    for step in range(3):
-        with autograd.record():
-            value = CROSS(net(data(step)), LABELS)
-            for _ in range(20):
-                value = value * 1.5
-        del value
+_DROPPED = """
+import mxnet as mx
+from mxnet import autograd, gluon
+from ngraph_mxnet import _core
+net = gluon.nn.HybridSequential()
+net.add(gluon.nn.Dense(6, activation="tanh", in_units=7), gluon.nn.Dense(5, in_units=6))
+net.initialize()
+net.hybridize()
+for step in range(3):
+    with autograd.record():
+        value = net(mx.nd.ones((4, 7)))
+        for _ in range(20):
+            value = value * 1.5
+    assert _core.is_any_recorded()
+    del value
+    mx.nd.waitall()  # operators under way hold what they read
     assert not _core.is_any_recorded()
+"""
+
+
+def test_operators_are_dropped_with_their_arrays(tmp_path: Path) -> None:
+    """What was recorded and is never gone back through keeps no memory of ours."""
+    done = run_script(_DROPPED, tmp_path, "NGRAPH", NGRAPH_TRAINING="1")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("most", [0.5, 1e6])

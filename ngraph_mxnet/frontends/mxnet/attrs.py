@@ -349,9 +349,15 @@ def aliases(op: str) -> list[str]:
 
 
 class Halves:
-    """For float16 values that were rounded from a float32 value, or widened to one: that float32 value."""
+    """For float16 values that were rounded from a float32 value, or widened to one: that float32 value.
 
-    def __init__(self) -> None:
+    Attributes:
+        scalars: whether values may have rank 0, as arrays of MXNet's NumPy interface may. A partitioned symbol's may
+            not, because MXNet takes that for an unknown shape.
+    """
+
+    def __init__(self, *, scalars: bool = False) -> None:
+        self.scalars = scalars
         self._wide: dict[Value, Value] = {}
 
     @property

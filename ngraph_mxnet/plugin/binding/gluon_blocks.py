@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from operator import is_
 from typing import Any, Generic, TypeVar, overload
 
+import mxnet as mx
 from mxnet.gluon import Parameter
 from mxnet.gluon import block as gluon
 from mxnet.gluon.block import Block, HybridBlock, SymbolBlock, _regroup
@@ -242,12 +243,21 @@ ours: Any = None
 """The function that replaces `HybridBlock._call_cached_op`."""
 
 
-def of_call(block: HybridBlock, arguments: int) -> Any:
-    """A `_core.BlockLookups`: what a call with so many arguments finds now."""
+def of_call(block: HybridBlock, arguments: int, array_type: type[NDArray]) -> Any:
+    """A `_core.BlockLookups`: what a call with so many arguments of this class finds now."""
     import ngraph_mxnet._core as _core
 
-    return _core.BlockLookups(block, arguments, NDArray, accepts_block, accepts_parameter, accepts_op, vars(gluon),
+    return _core.BlockLookups(block, arguments, array_type, accepts_block, accepts_parameter, accepts_op, vars(gluon),
                               _GLOBALS, _NumpyArrayScope._current, is_np_array)
+
+
+DENSE = (NDArray, mx.np.ndarray)
+"""Classes of dense arrays: those of `mx.nd`, and of the NumPy interface."""
+
+
+def array_type_of(block: HybridBlock) -> type[NDArray]:
+    """The class of the arrays that the block's cached op returns."""
+    return mx.np.ndarray if block._cached_op.is_np_sym else NDArray
 
 
 MOST_LISTS = 4
@@ -394,9 +404,9 @@ def call(self: Block, *args: Any) -> Any:
 class Remembered:
     """The state of a block at one call, to test if a later call is the same."""
 
-    def __init__(self, block: HybridBlock, count: int) -> None:
-        """`count`: of the arguments."""
-        self.same = of_call(block, count).same
+    def __init__(self, block: HybridBlock, count: int, array_type: type[NDArray] = NDArray) -> None:
+        """`count`, `array_type`: of the arguments."""
+        self.same = of_call(block, count, array_type).same
         """A predicate: True if a block and arguments are as in that call."""
         self._by_environment = block._backend is None
         self._count = count
@@ -447,7 +457,7 @@ def remember_call(block: HybridBlock, op: Any, places: Sequence[int], args: tupl
     kept = of_block(block)
     if kept.quick is not None and kept.quick.made_for(block, op, args):
         return  # these arguments were none for it; the next may be
-    whole = all(type(arg) is NDArray for arg in args) and all(
+    whole = not is_np_array() and all(type(arg) is NDArray for arg in args) and all(
         is_input or (found._data is not None and len(found._data) == 1) for is_input, found in block._cached_op_args)
     quick = QuickCall(block, op, places, len(args)) if whole else None
     kept.quick = quick if quick is not None and quick.same(block, args) else None
@@ -456,11 +466,12 @@ def remember_call(block: HybridBlock, op: Any, places: Sequence[int], args: tupl
 class QuickTraining(Remembered):
     """A call that was recorded."""
 
-    def __init__(self, block: HybridBlock, training: Any, steps: Any, count: int) -> None:
+    def __init__(self, block: HybridBlock, training: Any, steps: Any, args: Sequence[NDArray]) -> None:
         """`training`: counts the calls; `steps`: the `RecordedSteps` that have run it."""
         import ngraph_mxnet._core as _core
 
-        super().__init__(block, count)
+        super().__init__(block, len(args), type(args[0]))
+        self._array_type = array_type_of(block)
         self._training, self._mode_of, self._steps = training, _core.recording_mode, steps
         self._mode = self._mode_of()
         self._places = [found for is_input, found in block._cached_op_args if is_input]
@@ -470,7 +481,8 @@ class QuickTraining(Remembered):
         if self._mode_of() is not self._mode or not self.fits(block, args) or not config.get("NGRAPH_TRAINING"):
             return None
         try:
-            outputs = self._steps.call([args[place].handle.value for place in self._places], True)
+            outputs = self._steps.call([args[place].handle.value for place in self._places], True,
+                                       self._array_type)
         except Exception:  # the long way meets it again, and tells
             return None
         if outputs is None:
@@ -481,6 +493,6 @@ class QuickTraining(Remembered):
 
 def remember_recorded(block: HybridBlock, training: Any, steps: Any, args: list[Any]) -> None:
     """The block has been called with these arguments, of which none was a list, and `steps` have run it."""
-    plain = all(type(arg) is NDArray for arg in args) and not any(block._in_format)
-    trained = QuickTraining(block, training, steps, len(args)) if plain else None
+    plain = type(args[0]) in DENSE and len({*map(type, args)}) == 1 and not any(block._in_format)
+    trained = QuickTraining(block, training, steps, args) if plain else None
     of_block(block).trained = trained if trained is not None and trained.same(block, tuple(args)) else None

@@ -32,7 +32,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import environment, fallbacks, gluon_blocks
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused, reason_of
-from ngraph_mxnet.plugin.binding.gluon_blocks import Kinds, of_block
+from ngraph_mxnet.plugin.binding.gluon_blocks import DENSE, Kinds, of_block
 from ngraph_mxnet.plugin.judging import partitioner
 
 
@@ -53,6 +53,8 @@ class PartedBlock:
         from ngraph_mxnet.plugin.training.parts import PartedCalls, part
 
         symbol = block._cached_graph[1]
+        if block._cached_op.is_np_sym:
+            raise UnsupportedError(f"{whole}; a net of the NumPy interface is not trained in parts")
         types = {name: (array.shape, array.dtype) for name, array in {**inputs, **parameters}.items()}
         try:
             parted = part(symbol, types, trained, left)
@@ -62,8 +64,8 @@ class PartedBlock:
         self.calls = PartedCalls(parted, parameters)
         self.saved_bytes = sum(one.program.saved_bytes for one in parted.trained)
 
-    def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray]:
-        """The outputs, recorded."""
+    def run(self, inputs: Mapping[str, NDArray], array_type: type[NDArray]) -> list[NDArray]:
+        """The outputs, recorded, which are of `mx.nd`."""
         return self.calls.run(inputs)
 
 
@@ -97,9 +99,10 @@ class Calls:
         self.steps = RecordedSteps(program, list(inputs), parameters, trained)
         self.saved_bytes, self.was_compiled = program.saved_bytes, program.was_compiled
 
-    def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray] | None:
-        """The outputs, recorded; None: nothing was done. The inputs are in the order that they were in at first."""
-        return self.steps.call([array.handle.value for array in inputs.values()])
+    def run(self, inputs: Mapping[str, NDArray], array_type: type[NDArray]) -> list[NDArray] | None:
+        """The outputs, recorded, of this class; None: nothing was done. The inputs are in the order that they were in
+        at first."""
+        return self.steps.call([array.handle.value for array in inputs.values()], array_type=array_type)
 
 
 class GluonTraining:
@@ -125,10 +128,10 @@ class GluonTraining:
         """Return the outputs of the block, or a Refusal: the reason why MXNet runs the call."""
         from ngraph_mxnet import _core
 
-        follows = any(type(arg) is NDArray and _core.is_ours(arg.handle.value) for arg in args)
+        follows = any(type(arg) in DENSE and _core.is_ours(arg.handle.value) for arg in args)
         if (reason := self._left[autograd.is_training()]) is not None and not (follows and reason is self._few):
             return reason
-        if not all(type(arg) is NDArray and arg.ctx.device_type == "cpu" for arg in args):
+        if not all(type(arg) in DENSE and arg.ctx.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
         if not gluon_blocks.are_plain([found for is_input, found in block._cached_op_args if not is_input]):
             return Refusal(_title(block), "a parameter's `data` is the program's own", quiet=True)
@@ -158,7 +161,7 @@ class GluonTraining:
         if isinstance(calls, Refusal):
             return calls
         try:
-            outputs = calls.run(inputs)
+            outputs = calls.run(inputs, gluon_blocks.array_type_of(block))
         except Exception as error:
             refusal = Refusal(_title(block), reason_of(error, "running it"))
             if isinstance(error, UnsupportedError):
@@ -265,21 +268,22 @@ class LossTraining:
 
     def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
         """Return the output of the loss, or None if MXNet runs the call."""
-        if self._mode_of() is None or not all(type(arg) is NDArray for arg in args) or not self._is_wanted(block):
+        if self._mode_of() is None or not all(type(arg) in DENSE for arg in args) or not self._is_wanted(block):
             return None
         known = tuple(self._is_known(arg.handle.value) for arg in args)
         if not any(self._is_ours(arg.handle.value) for arg in args) or any(
                 not is_known and on_tape(arg) for is_known, arg in zip(known, args, strict=True)):
             return None
         try:
-            key = (known, *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
+            key = (known, is_np_array(), *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
             calls = self._calls.get_or_make(key, lambda: self._make(block, args, known))
         except TypeError:  # an attribute that has no hash
             return None
         if calls is None or isinstance(calls, Refusal):
             return None
         try:
-            outputs = calls.steps.call([arg.handle.value for arg in args])
+            outputs = calls.steps.call([arg.handle.value for arg in args],
+                                       array_type=mx.np.ndarray if is_np_array() else NDArray)
         except Exception as error:
             fallbacks.log.add(Refusal(f"training of {block.name}", reason_of(error, "running it")))
             return None
@@ -302,7 +306,7 @@ class LossTraining:
                     and all(vars(losses)[name] is function for name, function in _FUNCTIONS.items())
                     and (block._cached_op is not None or not block._active)
                     and block._callback is None and not block._forward_hooks and not block._forward_pre_hooks
-                    and not block._reg_params and not is_np_array()
+                    and not block._reg_params
                     and (environment.names_backend(block._backend)
                          or (block._backend is None and environment.requested()))
                     and config.get("NGRAPH_TRAINING") and environment.problem() is None)
@@ -316,8 +320,8 @@ class LossTraining:
 
 def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls:
     """Raises what MXNet raises of wrong arguments, too."""
-    if is_np_array() or is_np_shape():
-        raise UnsupportedError("the program uses MXNet's NumPy arrays or shapes")
+    if is_np_array() != is_np_shape():
+        raise UnsupportedError("the program uses MXNet's NumPy arrays without its NumPy shapes, or the other way round")
     if block._active:
         variables, symbol = block._cached_graph
         names = [variable.name for variable in variables]
@@ -326,7 +330,10 @@ def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[boo
     else:
         names = [f"data{place}" for place in range(len(args))]
         with mx.name.NameManager():
-            symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])
+            variables = [mx.sym.var(name) for name in names]
+            if is_np_array():
+                variables = [variable.as_np_ndarray() for variable in variables]
+            symbol = block.hybrid_forward(mx.sym, *variables)
     if sorted(symbol.list_inputs()) != names or len(symbol.list_outputs()) != 1:
         raise UnsupportedError("it does not read all that it is given")
     # In the order in which MXNet goes back through them.

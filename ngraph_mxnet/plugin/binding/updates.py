@@ -23,6 +23,7 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import environment, fallbacks
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.plugin.binding.gluon_blocks import DENSE
 from ngraph_mxnet.plugin.training.updates import Rule, flags_of, rates, rule_of
 
 stock_call = Updater.__call__
@@ -65,7 +66,7 @@ def _by_storage(optimizer: Optimizer, index: Any, gradients: Any, weights: Any) 
     counts = optimizer._index_update_count
     if not len(index) == len(gradients) == len(weights) or len({counts.get(each) for each in index}) > 1:
         return together
-    parts = ([number for number, each in enumerate(gradients) if (type(each) is NDArray) == dense]
+    parts = ([number for number, each in enumerate(gradients) if (type(each) in DENSE) == dense]
              for dense in (True, False))
     return [([index[i] for i in part], [gradients[i] for i in part], [weights[i] for i in part])
             for part in parts if part]
@@ -171,7 +172,7 @@ def _rule(updater: Updater, index: Any, gradients: Any, weights: Any) -> Rule:
         raise UnsupportedError("a kvstore, or the program itself, updates parameter by parameter")
     if not index or not len(index) == len(gradients) == len(weights):
         raise UnsupportedError(f"{len(index)} parameters have {len(weights)} weights and {len(gradients)} gradients")
-    others = {*map(type, gradients), *map(type, weights)} - {NDArray}
+    others = {*map(type, gradients), *map(type, weights)} - {*DENSE}
     if others:
         raise UnsupportedError(f"an array is a {others.pop().__name__}, only dense float32 ones are updated compiled")
     return rule_of(updater.optimizer)
@@ -198,7 +199,7 @@ def _leaves(state: Any) -> list[Any]:
 
 def _check(index: Any, row: Sequence[Any], states: int) -> None:
     """Raises UnsupportedError for arrays that a program is not made for."""
-    found = [array.dtype.__name__ if type(array) is NDArray else type(array).__name__ for array in row]
+    found = [np.dtype(array.dtype).name if type(array) in DENSE else type(array).__name__ for array in row]
     other = next((text for text in found if text != "float32"), None)
     if other is not None:
         raise UnsupportedError(f"parameter {index} has an array that is {other}, only dense float32 ones are updated "

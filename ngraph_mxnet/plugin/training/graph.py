@@ -54,11 +54,12 @@ class TrainingGraph:
 
 
 def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str] | None = None, *,
-                    predicting: bool = False, name: str = "main") -> TrainingGraph:
+                    predicting: bool = False, recorded: bool = True, name: str = "main") -> TrainingGraph:
     """Args:
         symbol: parsed, or JSON text.
         types: of every variable, by name.
         wanted: names of variables that gradients are wanted of; by default all of floats.
+        recorded: for recorded calls, not for an executor: MXNet goes back through their nodes in another order.
         predicting: gradients are those of a backward pass in predict mode, and nothing is written.
 
     Raises:
@@ -75,22 +76,24 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     for head in symbol.heads:
         if head not in values:
             raise UnsupportedError(f"output {head.output} of {symbol.nodes[head.node].origin} is not computed")
-    statistics: dict[Statistic, Value] = {}
+    statistics: list[tuple[Statistic, Value]] = []
     gammas: dict[Gamma, Value] = {}
     if not predicting:
         floats = [parameter for parameter in b.graph.parameters if parameter.type.element.is_float]
         wishes = [parameter for parameter in floats if wanted is None or parameter.name in wanted]
-        statistics, gammas = dict(_statistics(b, symbol, values, wishes)), dict(_gammas(b, symbol, values, wishes))
-    results = [*(values[head] for head in symbol.heads), *statistics.values(), *gammas.values()]
+        statistics, gammas = list(_statistics(b, symbol, values, wishes)), dict(_gammas(b, symbol, values, wishes))
+        if recorded:
+            statistics.reverse()
+    results = [*(values[head] for head in symbol.heads), *(batch for _, batch in statistics), *gammas.values()]
     graph = b.results(*own_results(b, results))
     graph.remove_dead()
-    return TrainingGraph(graph, len(symbol.heads), tuple(statistics), tuple(gammas))
+    return TrainingGraph(graph, len(symbol.heads), tuple(one for one, _ in statistics), tuple(gammas))
 
 
 def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
                 wishes: Sequence[Value]) -> Iterator[tuple[Statistic, Value]]:
-    """Yield the statistics that a backward pass moves, each with the batch's value."""
-    found: set[str] = set()
+    """Yield the statistics that a backward pass moves, each with the batch's value. A block that is used twice
+    moves its statistics twice."""
     active = dependence(b.graph.nodes, wishes)
     for node in symbol.operators():
         attrs = Attrs(node.attrs, node.origin)
@@ -98,12 +101,9 @@ def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
             continue
         for place, output in ((3, 1), (4, 2)):
             variable, batch = _variable(symbol, node, place), values[Edge(node.index, output)]
-            if variable.name in found:
-                raise UnsupportedError(f"{node.origin}: another node updates {variable.name}, too")
             if not batch.type == values[node.inputs[place]].type == TensorType(f32, batch.type.shape):
                 raise UnsupportedError(f"{node.origin}: {variable.name} is {values[node.inputs[place]].type}, the "
                                        f"batch's {batch.type}, and only float32 is moved")
-            found.add(variable.name)
             yield Statistic(variable.name, attrs.float("momentum", _MOMENTUM), of), batch
 
 
@@ -179,7 +179,7 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
             raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    training = import_training(symbol, types, wanted)
+    training = import_training(symbol, types, wanted, recorded=recorded)
     gammas = [place for place, gamma in enumerate(training.gammas) if recorded or gamma.of]
     first_gamma = training.outputs + len(training.statistics)
     training.graph.results[first_gamma:] = [training.graph.results[first_gamma + place] for place in gammas]

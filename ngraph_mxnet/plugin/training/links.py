@@ -58,7 +58,7 @@ def compiled_link(description: Description) -> tuple[Any, Sources]:
 def _compiled(operators: list[Any], values: list[Any], leaves: list[Any], wanted: list[bool],
               heads: list[int]) -> Made:
     types, symbol, edges = _types(values), *_symbol(operators, len(leaves))
-    b, halves = Builder(name="link"), Halves()
+    b, halves = Builder(name="link"), Halves(scalars=True)
     lowered = lower_values(b, symbol, _types(leaves), halves, rules=find_training_rule)
     for node in symbol.operators():
         if updates_statistics(node, Attrs(node.attrs, node.origin)):
@@ -107,8 +107,7 @@ def _symbol(operators: Sequence[Any], leaves: int) -> tuple[SymbolGraph, list[Ed
 
 def _cut(graph: Graph, results: Sequence[Value], gradients: Sequence[Value],
          types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
-    """Compute only the gradients, from the values that are there. A head of rank 0 comes in one dimension. Return the
-    sources of the values' parameters."""
+    """Compute only the gradients, from the values that are there. Return the sources of the values' parameters."""
     b, sources, there = Builder(graph), {}, {}
     for place, (value, type_) in enumerate(zip(results, types, strict=True)):
         if value.is_parameter or value in there or value.type != type_:

@@ -289,13 +289,15 @@ class RecordedSteps:
         if program.statistics:
             _moving.add(self)
 
-    def call(self, handles: Sequence[int], checked: bool = False) -> list[NDArray] | None:
+    def call(self, handles: Sequence[int], checked: bool = False,
+             array_type: type[NDArray] = NDArray) -> list[NDArray] | None:
         """The outputs, recorded; None: nothing was done, for all steps wait for their backward pass, the profiler is
         on, or an argument is not as expected.
 
         Args:
             handles: of the arguments.
             checked: whether to look for arguments that are trained but not recorded, or the other way round.
+            array_type: of the outputs, `mx.nd.NDArray` or `mx.np.ndarray`.
         """
         native = self._native
         while (step := native.take()) is None:
@@ -303,7 +305,7 @@ class RecordedSteps:
                 return None
         if self._draws:
             self._random[step.number].draw()
-        outputs: list[NDArray] | None = native.call(step, checked, *handles)
+        outputs: list[NDArray] | None = native.call(step, checked, array_type, *handles)
         return outputs
 
     def prepare_predicting(self) -> None:

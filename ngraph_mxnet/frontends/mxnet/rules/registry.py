@@ -348,7 +348,7 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
         wanted = str(least) if least == most else f"{least} to {most}"
         raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
     for position, value in enumerate(inputs):
-        _check_type(f"input {position}", value.type, rule.types.elements)
+        _check_type(f"input {position}", value.type, rule.types.elements, halves.scalars)
     attrs = Call(node)
     attrs.ignore(*rule.ignored)
     named = attrs.element(rule.result, None) if rule.result else None
@@ -362,7 +362,7 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
     else:
         outputs = [_as_named(b, value, named, halves) for value in outputs]
     for position, value in enumerate(outputs):
-        _check_type(f"output {position}", value.type, EXACT.elements)
+        _check_type(f"output {position}", value.type, EXACT.elements, halves.scalars)
     return outputs
 
 
@@ -406,10 +406,10 @@ def _rule(node: SymbolNode, rules: FindRule) -> Rule:
     return rule
 
 
-def _check_type(what: str, type_: TensorType, elements: tuple[str, ...]) -> None:
+def _check_type(what: str, type_: TensorType, elements: tuple[str, ...], scalars: bool) -> None:
     if type_.element.name not in elements:
         raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(elements)}")
-    if not type_.rank:
+    if not type_.rank and not scalars:
         raise UnsupportedError(f"{what} has rank 0, which MXNet takes for an unknown shape")
     if not type_.size:
         raise UnsupportedError(f"{what} is {type_}, which has no elements")
