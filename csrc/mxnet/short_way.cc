@@ -143,6 +143,7 @@ bool ShortWay::find(const std::vector<Handle>& heads) {
     item->from_outside[edge.output] = true;
     heads_.emplace_back(item, edge.output);
   }
+  const auto is_call = [](const auto& pair) { return pair.second.call != nullptr; };
   // What reads a node was recorded behind it, so all of a node's readers come before it here.
   std::map<std::size_t, std::vector<Item*>> levels;
   for (auto& [sequence, item] : items_) {
@@ -180,7 +181,7 @@ bool ShortWay::find(const std::vector<Handle>& heads) {
     };
     if (!all_of(item.leaves()) || (item.call != nullptr && !all_of(*item.call->variables))) return false;
   }
-  return !items_.empty() && !used_.empty();
+  return !used_.empty() && std::any_of(items_.begin(), items_.end(), is_call);
 }
 
 bool ShortWay::describe(std::size_t level, const std::vector<Item*>& items) {

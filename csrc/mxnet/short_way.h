@@ -63,8 +63,8 @@ class ShortWay {
  public:
   using Handle = engine::Handle;
 
-  // Collects the nodes from the heads on. Returns false unless they lead to nothing but variables with gradients that
-  // share no memory.
+  // Collects the nodes from the heads on. Returns false unless a call is among them, and they lead to nothing but
+  // variables with gradients that share no memory.
   bool find(const std::vector<Handle>& heads);
 
   // Of what was found: the links that were not yet compiled, nor refused.
