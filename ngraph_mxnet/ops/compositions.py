@@ -81,14 +81,21 @@ def swapped(b: Builder, x: Value, first: int, second: int) -> Value:
     return b.transpose(x, order=order)
 
 
+def moved_axis(b: Builder, x: Value, source: int, destination: int) -> Value:
+    """x with an axis at another place, the others in their order."""
+    order = [axis for axis in range(x.rank) if axis != source]
+    order.insert(destination, source)
+    return b.transpose(x, order=order)
+
+
 def channels_first(b: Builder, x: Value) -> Value:
     """[N, *spatial, C] as [N, C, *spatial]."""
-    return b.transpose(x, order=(0, x.rank - 1, *range(1, x.rank - 1)))
+    return moved_axis(b, x, x.rank - 1, 1)
 
 
 def channels_last(b: Builder, x: Value) -> Value:
     """[N, C, *spatial] as [N, *spatial, C]."""
-    return b.transpose(x, order=(0, *range(2, x.rank), 1))
+    return moved_axis(b, x, 1, x.rank - 1)
 
 
 def with_bias(b: Builder, x: Value, bias: Value | None) -> Value:

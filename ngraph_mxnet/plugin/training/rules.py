@@ -22,7 +22,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, ax
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
-from ngraph_mxnet.ops.compositions import converted, full, iota, places_of, reshaped, scalar, size_as
+from ngraph_mxnet.ops.compositions import converted, full, iota, moved_axis, places_of, reshaped, scalar, size_as
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,7 @@ def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, m
     if attrs.bool("fix_gamma", True):
         gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
     axis, epsilon = axis_of(attrs, x, 1), attrs.float("eps", 1e-3)
-    order = list(range(x.rank))
-    order.insert(1, order.pop(axis))
-    wide = x if axis == 1 else b.transpose(x, order=order)
+    wide = x if axis == 1 else moved_axis(b, x, axis, 1)
     made: list[Value] = []
     is_global = attrs.bool("use_global_stats", False)
     if is_global or predicting:
@@ -210,8 +208,7 @@ def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, m
         made = list(b.node("batch_norm_training", [wide, gamma, beta], {"epsilon": epsilon}).outputs)
         if moved:  # goes back in the place of what it is
             made[0] = b.own_gradient(made[0], moved[0], full(b, 1, wide), scaled=True)
-    back = tuple(int(i) for i in np.argsort(order))
-    return [made[0] if axis == 1 else b.transpose(made[0], order=back), *made[1:]]
+    return [made[0] if axis == 1 else moved_axis(b, made[0], 1, axis), *made[1:]]
 
 
 @_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS)

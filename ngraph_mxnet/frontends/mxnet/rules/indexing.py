@@ -19,7 +19,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, boolean, i64
-from ngraph_mxnet.ops.compositions import converted, full, iota, reshaped, stacked, with_axis
+from ngraph_mxnet.ops.compositions import converted, full, iota, moved_axis, reshaped, stacked, with_axis
 
 WHOLE = 1 << 24
 """Integers up to here are exact in float32."""
@@ -191,8 +191,7 @@ def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
     rows = b.constant(np.repeat(np.arange(lines, dtype=np.int64), count)[None])
     mask = b.scatter_nd(full(b, 0, x, (lines, x.shape[axis])), b.concat(rows, columns, axis=0),
                         full(b, 1, x, (lines * count,)))
-    back = [order.index(i) for i in range(rank)]
-    return b.transpose(b.reshape(mask, shape=[x.shape[i] for i in order]), order=back)
+    return moved_axis(b, b.reshape(mask, shape=[x.shape[i] for i in order]), rank - 1, axis)
 
 
 @rule("sort", operands=1, types=EXACT)

@@ -8,11 +8,11 @@ from math import prod
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import ANY, bias_of, image_shape, normal_axis, per_axis, positive, rule
-from ngraph_mxnet.frontends.mxnet.rules.shapes import moved_axes
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
 from ngraph_mxnet.ops.compositions import (
     deformable_convolution,
+    moved_axis,
     reshaped,
     times,
     transposed_convolution,
@@ -234,7 +234,7 @@ def _product(b: Builder, attrs: Attrs, *inputs: Value) -> tuple[Value, int]:
     axis = normal_axis(attrs.int("axis", -2), rank)
     if axis == rank - 1:
         raise UnsupportedError(f"axis={axis}: the rows of {inputs[0].type} can't be its last axis")
-    left, right = (_rows_last(b, x, axis) for x in inputs[:2])
+    left, right = (_moved_rows(b, x, axis, rank - 2) for x in inputs[:2])
     if left.shape[:-2] != right.shape[:-2]:
         raise UnsupportedError(f"leading axes differ: {left.type} and {right.type}")
     out = b.matmul(left, right, transpose_a=attrs.bool("transpose_a", False),
@@ -242,28 +242,25 @@ def _product(b: Builder, attrs: Attrs, *inputs: Value) -> tuple[Value, int]:
     return times(out, attrs.float("alpha", 1.0)), axis
 
 
-def _rows_last(b: Builder, x: Value, axis: int) -> Value:
-    return x if axis == x.rank - 2 else moved_axes(b, x, [axis], [-2])
-
-
-def _rows_back(b: Builder, x: Value, axis: int) -> Value:
-    return x if axis == x.rank - 2 else moved_axes(b, x, [-2], [axis])
+def _moved_rows(b: Builder, x: Value, source: int, destination: int) -> Value:
+    return x if source == destination else moved_axis(b, x, source, destination)
 
 
 @rule("_linalg_gemm2", operands=2)
 def gemm2(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B)."""
-    return _rows_back(b, *_product(b, attrs, *inputs))
+    out, axis = _product(b, attrs, *inputs)
+    return _moved_rows(b, out, out.rank - 2, axis)
 
 
 @rule("_linalg_gemm", operands=3)
 def gemm(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """alpha op(A) op(B) + beta C."""
     out, axis = _product(b, attrs, *inputs)
-    addend = times(_rows_last(b, inputs[2], axis), attrs.float("beta", 1.0))
+    addend = times(_moved_rows(b, inputs[2], axis, out.rank - 2), attrs.float("beta", 1.0))
     if addend.shape != out.shape:
         raise UnsupportedError(f"found C of {inputs[2].type} for a product of {out.type}")
-    return _rows_back(b, out + addend, axis)
+    return _moved_rows(b, out + addend, out.rank - 2, axis)
 
 
 @rule("_linalg_syrk", operands=1)

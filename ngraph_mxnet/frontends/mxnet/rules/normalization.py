@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
-from ngraph_mxnet.ops.compositions import affine, iota, moments, scalar
+from ngraph_mxnet.ops.compositions import affine, iota, moments, moved_axis, scalar
 
 # Attributes that matter to training, calibration or GPUs only.
 _IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
@@ -51,11 +51,8 @@ def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, me
         statistics = [b.identity(mean), b.rsqrt(variance + epsilon)]
     if axis == 1:
         return [b.batch_norm(x, gamma, beta, mean, variance, epsilon=epsilon), *statistics]
-    order = list(range(x.rank))
-    order.insert(1, order.pop(axis))
-    back = tuple(int(i) for i in np.argsort(order))
-    normal = b.batch_norm(b.transpose(x, order=order), gamma, beta, mean, variance, epsilon=epsilon)
-    return [b.transpose(normal, order=back), *statistics]
+    normal = b.batch_norm(moved_axis(b, x, axis, 1), gamma, beta, mean, variance, epsilon=epsilon)
+    return [moved_axis(b, normal, 1, axis), *statistics]
 
 
 @rule("_contrib_BatchNormWithReLU", operands=5, parameters=[1, 2, 3, 4], ignored=_IGNORED)

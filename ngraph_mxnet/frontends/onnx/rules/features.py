@@ -11,7 +11,7 @@ from ngraph_mxnet.frontends.onnx.model import element_of
 from ngraph_mxnet.frontends.onnx.rules.registry import Call, normal_axis, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32, i64
-from ngraph_mxnet.ops.compositions import converted, reshaped, slice_axis
+from ngraph_mxnet.ops.compositions import converted, moved_axis, reshaped, slice_axis
 
 _ML = "ai.onnx.ml"
 MOST_LEVELS = 256
@@ -215,12 +215,8 @@ def dft(b: Builder, call: Call, x: Value) -> Value:
         x = slice_axis(b, x, axis, 0, wanted)
     elif size < wanted:
         x = b.pad(x, pads_end=[wanted - size if i == axis else 0 for i in range(rank)])
-    order = [i for i in range(rank) if i != axis]
-    order.insert(rank - 2, axis)
-    moved = b.transpose(x, order=order)
-    out = transformed(b, moved, points, inverse=inverse, onesided=onesided)
-    back = [order.index(i) for i in range(rank)]
-    return b.transpose(out, order=back)
+    out = transformed(b, moved_axis(b, x, axis, rank - 2), points, inverse=inverse, onesided=onesided)
+    return moved_axis(b, out, rank - 2, axis)
 
 
 def transformed(b: Builder, x: Value, points: int, *, inverse: bool, onesided: bool) -> Value:

@@ -29,6 +29,7 @@ from ngraph_mxnet.ops.compositions import (
     deformable_convolution,
     full,
     limits,
+    moved_axis,
     reshaped,
     scalar,
     slice_axis,
@@ -335,10 +336,7 @@ def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
         return b.reshape(b.matmul(flat, weights, transpose_b=True), shape=(*x.shape[:-1], matrix.shape[0]))
     if axis == rank - 2:
         return b.matmul(weights, x)
-    order = [i for i in range(rank) if i != axis]
-    order.append(axis)
-    back = np.argsort(order)
-    return b.transpose(_along(b, b.transpose(x, order=order), rank - 1, matrix), order=tuple(int(i) for i in back))
+    return moved_axis(b, _along(b, moved_axis(b, x, axis, rank - 1), rank - 1, matrix), rank - 1, axis)
 
 
 # ---- the IR's op of images ------------------------------------------------------------------------------------
