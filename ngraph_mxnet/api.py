@@ -125,7 +125,7 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
 
 def export(model: Any, path: str | Path, *, params: Any = None,
            shapes: Mapping[str, Any] | None = None, dtypes: Mapping[str, str] | None = None,
-           isas: Sequence[str] = (), precision: str | None = None, recipe: Any = None,
+           isas: Sequence[str] = (), threads: int | None = None, precision: str | None = None, recipe: Any = None,
            metadata: Mapping[str, str] | None = None, with_references: bool = False, weights: Any = None,
            **inputs: Any) -> None:
     """Compile a model as a whole, for every x86-64 CPU, and write the file that the runtime runs.
@@ -142,6 +142,7 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         dtypes: of inputs of a symbol or block; float32 where not given.
         isas: instruction sets, of avx512, avx_vnni, avx2 and baseline; by default all but avx_vnni, of int8 without
             baseline.
+        threads: as many as calls may ask for, which work is divided for; by default those of OMP_NUM_THREADS.
         precision: f32, bf16, or int8 for what the recipe names; by default that of NGRAPH_PRECISION.
         recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.
         metadata: texts that the file carries.
@@ -155,7 +156,8 @@ def export(model: Any, path: str | Path, *, params: Any = None,
     """
     require_mappings(shapes=shapes)
     sets = shape_sets({**(shapes or {}), **inputs})
-    options = {name: value for name, value in (("precision", precision), ("recipe", recipe)) if value is not None}
+    told = {"threads": threads, "precision": precision, "recipe": recipe}
+    options = {name: value for name, value in told.items() if value is not None}
     export_sets(model_of(model, only_params(params, weights), dtypes), path, sets, isas=isas, options=options,
                 metadata=metadata, with_references=with_references)
 

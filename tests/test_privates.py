@@ -19,6 +19,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "targets/cpu/test_tuning.py": dict.fromkeys(("_runner", "_fastest"), REPLACED),
     "plugin/test_replaced_methods.py": dict.fromkeys(("_cached_op_args", "_children"), "Gluon's own"),
     "plugin/test_training_gluon.py": {"_native": "what lies between its calls, where a signal may come"},
+    "base/test_narrow_tables.py": {"_repr_html_": "what a notebook calls"},
     "plugin/test_gluon.py": {"_cached_op": "Gluon's own"},
     "targets/nnp/test_nnp_backend.py": {"_loaded": BOUNDED},
     "targets/cpu/test_codegen.py": {"_loaded": "as a new process finds it, with nothing loaded"},

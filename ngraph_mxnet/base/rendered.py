@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import cache
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -58,9 +60,6 @@ def finite(value: Any) -> Any:
 class Rendered(Facts, ABC):
     """An object that prints as the parts that `shown` gives. A dataclass of this kind has `repr=False`."""
 
-    width: ClassVar[int | None] = None
-    """The width of the text; None: the terminal's."""
-
     @abstractmethod
     def shown(self) -> Iterable[RenderableType | None]:
         """Yield what is printed, one below the other; None is left out."""
@@ -74,7 +73,7 @@ class Rendered(Facts, ABC):
         from rich.console import Console
 
         text = StringIO()
-        Console(file=text, width=self.width).print(self)
+        Console(file=text, force_jupyter=False).print(self)
         return text.getvalue().rstrip()
 
     def __repr__(self) -> str:
@@ -84,14 +83,15 @@ class Rendered(Facts, ABC):
         """For notebooks: the same, in colour."""
         from rich.console import Console
 
-        console = Console(file=StringIO(), record=True, width=self.width or _NOTEBOOK_WIDTH, color_system="truecolor")
+        console = Console(file=StringIO(), record=True, width=_NOTEBOOK_WIDTH, color_system="truecolor",
+                          force_jupyter=False)
         console.print(self)
         found: str = console.export_html(inline_styles=True, code_format=_HTML)
         return found
 
 
 _NOTEBOOK_WIDTH = 140
-_HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal'>{code}</pre>"
+_HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace'>{code}</pre>"
 
 
 def line(content: str, style: str = "") -> Text:
@@ -109,8 +109,55 @@ def notice(content: str) -> Text:
     return line(content, "yellow")
 
 
-_COLUMNS: dict[str, dict[str, Any]] = {">": {"justify": "right", "no_wrap": True}, "|": {"no_wrap": True},
-                                       "~": {"overflow": "fold", "ratio": 1}}
+_COLUMNS: dict[str, dict[str, Any]] = {">": {"justify": "right", "no_wrap": True}, "|": {"no_wrap": True}}
+
+
+@cache
+def _table_class() -> type[Table]:
+    from rich.measure import Measurement
+    from rich.padding import Padding
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    class Records(Table):
+        """A table that tells each row as a list of names and cells where it is too wide for the console."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+            wide = options.update(max_width=_WIDEST)
+            room, wanted = options.max_width - 1, list[tuple[int, int, Column]]()
+            for column in self.columns:
+                found = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+                most = max(column.min_width or 0, *(one.maximum for one in found))
+                least = most if column.no_wrap else max(min(one.minimum, _WORD) for one in found)
+                room -= least + 3
+                wanted.append((most - least, least, column))
+            if room >= 0:
+                for left, (more, least, column) in enumerate(sorted(wanted, key=itemgetter(0)), -len(wanted)):
+                    column.width = least + min(more, room // -left)
+                    room -= column.width - least
+                yield from super().__rich_console__(console, options)
+                return
+            yield Text(str(self.title or ""), style="italic")
+            for cells in zip(*(column.cells for column in self.columns), strict=True):
+                told = [Text(f"{column.header} ".lstrip()).append(Text(", ").join(_as_text(cell).split("\n")))
+                        for column, cell in zip(self.columns, cells, strict=True) if str(cell)]
+                yield told[0]
+                yield Padding(Text("; ").join(told[1:]), (0, 0, 0, 2))
+            if self.caption:
+                yield Text(str(self.caption))
+
+    return Records
+
+
+_WIDEST = 100_000
+_WORD = 16
+"""Characters of a longer word that are enough of it in a line."""
+
+
+def _as_text(cell: Any) -> Text:
+    from rich.text import Text
+
+    return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
 
 
 def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str = "", caption: str | None = None,
@@ -118,16 +165,16 @@ def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str = "", ca
     """A table of these rows. None is shown as `-`, and texts as they are.
 
     Args:
-        columns: names; `>` before one: at the right and never broken, `|`: never broken, `~`: takes the room that is.
+        columns: names; `>` before one: at the right and never broken, `|`: never broken.
+            A table that no console is wide enough for shows its rows below each other: nothing is cut off.
     """
     from rich.markup import escape
-    from rich.table import Table
     from rich.text import Text
 
-    found = Table(title=escape(title) or None, title_justify="left", caption=caption, show_header=header)
+    found = _table_class()(title=escape(title) or None, title_justify="left", caption=caption, show_header=header)
     for column in columns:
         kind = column[:1] if column[:1] in _COLUMNS else ""
-        found.add_column(column.removeprefix(kind), **_COLUMNS.get(kind, {}))
+        found.add_column(column.removeprefix(kind), overflow="fold", **_COLUMNS.get(kind, {}))
     for row in rows:
         found.add_row(*(cell if isinstance(cell, Text) else "-" if cell is None else escape(str(cell))
                         for cell in row))

@@ -99,6 +99,11 @@ class Model(ABC):
         own = self.given_weights if weights is None else weights
         return type(self)(self.source, own, dtypes or self.dtypes, self.path)
 
+    def fed(self, arrays: Mapping[str, np.ndarray]) -> Model:
+        """Return the model for inputs of these arrays' dtypes, where it takes dtypes and none was given: the model
+        itself, if it says them."""
+        return self
+
     def with_random_weights(self, sizes: Shapes) -> Model:
         """Return the model with random weights in place of those that were not given: the model itself, if it holds its
         own. `sizes`: as for `graph`."""
@@ -113,11 +118,11 @@ class Model(ABC):
             raise ModelError(f"a {self.kind} needs its weights: params= as an argument, --params MODEL-0000.params on "
                              "the command line")
 
-    def require_sizes(self, sizes: Sizes | None) -> None:
-        """Raises ModelError: the shapes of the model's inputs must be told, and are not."""
+    def require_sizes(self, sizes: Sizes | None, option: str = "--shape data=1,3,224,224") -> None:
+        """Raises ModelError: the shapes of the model's inputs must be told, and are not. `option`: which tells them."""
         if self.needs_sizes and not sizes:
             raise ModelError(f"a {self.kind} needs the shapes of its {self.needs_sizes}: shapes={{'data': (1, 3, 224, "
-                             "224)} as an argument, --shape data=1,3,224,224 on the command line")
+                             f"224)}} as an argument, {option} on the command line")
 
     @abstractmethod
     def inputs(self) -> Mapping[str, Sequence[Any]]:
@@ -173,10 +178,11 @@ class Model(ABC):
         which would run a part of it."""
         return {}
 
-    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int) -> Any:
+    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int, backend: str | None,
+                options: Mapping[str, Any]) -> Any:
         """Run the model `rounds` times, with random inputs beside these arrays. Return what `Backend.profile` gives.
         Raises NGraphError: as `ngraph_mxnet.compile`, or the backend has no kernels to tell of."""
-        compiled = self.executable(sizes if self.needs_sizes else {}, None, {})
+        compiled = self.executable(sizes if self.needs_sizes else {}, backend, options)
         draws = self.draws({**named_shapes(arrays), **sizes})
         return compiled.profile(fitting_inputs(compiled.inputs, arrays, sizes, draws=draws), rounds=rounds)
 

@@ -18,7 +18,7 @@ from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
-from ngraph_mxnet.program.feeds import SEED, Draw, draws_of, random_array
+from ngraph_mxnet.program.feeds import SEED, Draw, draws_of, named_arrays, named_shapes, random_array
 
 if TYPE_CHECKING:
     from mxnet.executor import Executor
@@ -67,6 +67,12 @@ class LiveSymbolModel(SymbolModel):
         weights = {**random_weights(wanted), **self._fitting(wanted)}
         return LiveSymbolModel(symbol, weights, self.dtypes, self.path)
 
+    def told_dtypes(self) -> dict[str, Any]:
+        """The dtypes that are given, and those of weights that are not float32."""
+        names, held = set(self._symbol.list_inputs()), self.weights({})
+        return {**{name: str(np.dtype(array.dtype)) for name, array in held.items()
+                   if name in names and array.dtype != np.float32}, **self.dtypes}
+
     def _fitting(self, wanted: Shapes) -> dict[str, Any]:
         """The weights of these names and shapes. A label may be missing, and so may all if none were given. Raises
         ModelError: one is missing, or has another shape."""
@@ -100,28 +106,36 @@ class LiveSymbolModel(SymbolModel):
             found |= {name: draw for name, draw in draws_of(graph).items() if name in sizes}
         return found
 
-    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int) -> Any:
-        """In MXNet, with regions of the backend's, with random inputs, and random weights if none are given."""
-        if arrays:
-            raise ConfigError("inputs (--input) are for other models; a symbol is profiled on random inputs")
+    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int, backend: str | None,
+                options: Mapping[str, Any]) -> Any:
+        """In MXNet, with regions of the backend's, with random inputs beside these arrays, and random weights if none
+        are given. Raises ConfigError: there are options."""
+        if options:
+            raise ConfigError("options (--option) are for models that are compiled as a whole; a symbol runs in MXNet")
         os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-        backend = get_backend()  # MXNet would run the model alone if there were none
-        executor = self._bound(sizes)
+        if backend is not None:
+            os.environ["NGRAPH_BACKEND"] = backend
+        chosen = get_backend()  # MXNet would run the model alone if there were none
+        given = named_arrays({name: name for name in self.inputs()}, arrays, sizes)
+        sizes = {**named_shapes(given), **sizes}
+        executor = self._bound(sizes, given)
 
         def forward() -> None:
             for output in executor.forward(is_train=False):
                 output.wait_to_read()
 
         details = self.verdicts(sizes, None, kernels=True, options={}).details  # the bind may have compiled nothing
-        return backend.profile(forward, rounds, details)
+        return chosen.profile(forward, rounds, details)
 
-    def _bound(self, sizes: Shapes) -> Executor:
-        """MXNet's executor, which holds the weights and random inputs. Raises ModelError: MXNet refuses the model."""
+    def _bound(self, sizes: Shapes, given: Mapping[str, np.ndarray]) -> Executor:
+        """MXNet's executor, which holds the weights, the given inputs and random ones. Raises ModelError: MXNet refuses
+        the model."""
         import mxnet as mx
 
         weights, symbol = self.with_random_weights(sizes).weights(sizes), self.symbol(sizes)
         try:
-            executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in sizes.items()})
+            executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", type_dict=self.told_dtypes() or None,
+                                         **{name: tuple(shape) for name, shape in sizes.items()})
         except (mx.base.MXNetError, RuntimeError, ValueError) as error:
             raise ModelError(f"MXNet can't bind {self.path or 'the symbol'} with {dict(sizes)}: "
                              f"{brief(error)}") from None
@@ -129,7 +143,7 @@ class LiveSymbolModel(SymbolModel):
         random = np.random.default_rng(SEED)
         draws = self.draws(sizes)
         drawn = {name: random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name)) for name in sizes}
-        for name, values in {**weights, **drawn}.items():
+        for name, values in {**weights, **drawn, **given}.items():
             arrays[name][:] = values
         return executor
 
@@ -137,18 +151,18 @@ class LiveSymbolModel(SymbolModel):
                  options: Mapping[str, Any]) -> Explanation:
         from ngraph_mxnet.plugin.explain import explain
 
-        return explain(self.symbol(sizes), sizes, self.dtypes, backend, kernels=kernels, options=options)
+        return explain(self.symbol(sizes), sizes, self.told_dtypes(), backend, kernels=kernels, options=options)
 
     def range_verdicts(self, sizes: Shapes, axes: Mapping[str, Sequence[int]],
                        backend: str | None) -> RangeExplanation:
         from ngraph_mxnet.plugin.explain import explain_shapes
 
-        return explain_shapes(self.symbol(sizes), sizes, axes, self.dtypes, backend)
+        return explain_shapes(self.symbol(sizes), sizes, axes, self.told_dtypes(), backend)
 
     def training_verdicts(self, sizes: Shapes) -> TrainingExplanation:
         from ngraph_mxnet.plugin.explain import explain_training
 
-        return explain_training(self.symbol(sizes), sizes, self.dtypes)
+        return explain_training(self.symbol(sizes), sizes, self.told_dtypes())
 
 
 class BlockModel(LiveSymbolModel):

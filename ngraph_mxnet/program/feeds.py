@@ -276,6 +276,36 @@ def named_shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]
     return {name: array.shape for name, array in arrays.items() if not name.startswith("#")}
 
 
+def named_dtypes(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The dtypes of arrays that are given by name and are not float32."""
+    return {name: str(array.dtype) for name, array in arrays.items()
+            if not name.startswith("#") and array.dtype != np.float32}
+
+
+def named_arrays(inputs: Mapping[str, str], arrays: Mapping[str, np.ndarray],
+                 shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+    """The arrays by name, also those that are given by place.
+
+    Args:
+        inputs: the text of each input for messages, by name, in order.
+        shapes: those that are given, too.
+
+    Raises:
+        ModelError: there are fewer inputs, or an array has another shape than the given one.
+    """
+    names, found = list(inputs), {}
+    for name, array in arrays.items():
+        place = int(name[1:]) if name.startswith("#") else None
+        if place is not None and place >= len(names):
+            raise ModelError(f"found {len(arrays)} inputs, expected {len(names)}: {listed(inputs.values())}")
+        found[name if place is None else names[place]] = array
+    for name, array in found.items():
+        if tuple(shapes.get(name, array.shape)) != array.shape:
+            raise ModelError(f"input {name!r}: found an array of shape {array.shape} and the shape "
+                             f"{tuple(shapes[name])}, expected one of the two")
+    return found
+
+
 def fitting_inputs(ports: Sequence[Any], arrays: Mapping[str, np.ndarray],
                    shapes: Mapping[str, Sequence[int]] | None, seed: int = SEED,
                    draws: Mapping[str, Draw] | None = None) -> dict[str, np.ndarray]:
@@ -290,16 +320,8 @@ def fitting_inputs(ports: Sequence[Any], arrays: Mapping[str, np.ndarray],
     Raises:
         ModelError: an array or a shape is missing, or belongs to no input.
     """
-    names, expected = [port.name for port in ports], listed(map(str, ports))
-    given = {}
-    for name, array in arrays.items():
-        if name.startswith("#"):
-            place = int(name[1:])
-            if place >= len(names):
-                raise ModelError(f"found {len(arrays)} inputs, expected {len(names)}: {expected}")
-            name = names[place]
-        given[name] = array
-    unknown = sorted({*given, *(shapes or {})} - set(names))
+    given, names = named_arrays({port.name: str(port) for port in ports}, arrays, shapes or {}), {p.name for p in ports}
+    unknown = sorted({*given, *(shapes or {})} - names)
     if unknown:
         near = listed(map(str, ports), unknown[0])
         raise ModelError(f"no input is called {listed(unknown)}; the inputs: {near}")

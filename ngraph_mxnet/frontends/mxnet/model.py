@@ -23,7 +23,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
-from ngraph_mxnet.program.feeds import Draw, draws_of
+from ngraph_mxnet.program.feeds import Draw, draws_of, named_dtypes
 
 LIVE = "ngraph_mxnet.plugin.whole:LiveSymbolModel"
 """The same model as MXNet's object."""
@@ -89,6 +89,9 @@ class SymbolModel(Model):
         self._require_all(graph, sizes)
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
         return self.holding({**random_weights(wanted), **self._weights}, None)
+
+    def fed(self, arrays: Mapping[str, np.ndarray]) -> Model:
+        return self.holding(None, {**named_dtypes(arrays), **self.dtypes})
 
     def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
         self.require_sizes(sizes)
@@ -162,8 +165,9 @@ class SymbolModel(Model):
     def reference(self, given: Any) -> Any:
         return self.in_mxnet().reference(given)
 
-    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int) -> Any:
-        return self.in_mxnet().profile(sizes, arrays, rounds)
+    def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int, backend: str | None,
+                options: Mapping[str, Any]) -> Any:
+        return self.in_mxnet().profile(sizes, arrays, rounds, backend, options)
 
     def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool, options: Mapping[str, Any]) -> Any:
         return self.in_mxnet().verdicts(sizes, backend, kernels=kernels, options=options)

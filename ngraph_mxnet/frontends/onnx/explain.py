@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.base.rendered import Rendered, bold, counted, facts_table, line, notice, short, table
 from ngraph_mxnet.frontends.onnx.importer import Imported, import_model, unknown_operators
-from ngraph_mxnet.frontends.onnx.inputs import bind_shapes, input_types
+from ngraph_mxnet.frontends.onnx.inputs import bind_shapes, input_types, with_batches
 from ngraph_mxnet.frontends.onnx.model import Model
 from ngraph_mxnet.frontends.onnx.ranges import named_axes, template_of
 from ngraph_mxnet.frontends.onnx.runners import first_part
@@ -107,10 +107,11 @@ def explain_onnx(model: Model, shapes: Mapping[str, Sequence[int]], backend: str
                  options: Mapping[str, Any]) -> OnnxExplanation:
     """Import and optimise the model; see `ngraph_mxnet.explain`."""
     chosen = get_backend(backend)
-    proto = model.proto.graph
+    proto, (shapes, batched) = model.proto.graph, with_batches(model, shapes)
+    told = [f"told for a batch of 1, which the model leaves open: {', '.join(batched)}"] * bool(batched)
     found = OnnxExplanation(chosen.name, [value.name for value in model.inputs], [v.name for v in proto.output],
                             model.opsets, _descending(node.op_type for node in proto.node),
-                            notices=tuple(chosen.notices()))
+                            notices=(*told, *chosen.notices()))
     try:
         imported, rest = _first_part(model, shapes)
         graph = bind_weights(imported.graph, imported.weights)

@@ -95,6 +95,18 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
     return result
 
 
+def with_batches(model: Model, shapes: Shapes) -> tuple[dict[str, Any], list[str]]:
+    """The shapes, and the names of the inputs that got one: those of which the batch alone is open, where no shape
+    names its size. The batch is 1."""
+    types, found = input_types(model), dict(shapes)
+    named = {dim for name in shapes if name in types for dim in types[name].dims or () if isinstance(dim, str)}
+    for name, type_ in types.items():
+        open_ = [place for place, dim in enumerate(type_.dims or ()) if not isinstance(dim, int)]
+        if name not in found and type_.kind == "tensor" and type_.dims and open_ == [0] and type_.dims[0] not in named:
+            found[name] = (1, *type_.dims[1:])
+    return found, [name for name in found if name not in shapes]
+
+
 def with_models_names(model: Model, shapes: Shapes) -> dict[str, Any]:
     """The shapes, where a range without a name is called as the model calls its dimension: so it is the same size
     wherever the model says so.
@@ -124,7 +136,10 @@ def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
            symbols: dict[str, tuple[int, str]]) -> tuple[int, ...]:
     """A tensor's shape; `symbols` are the sizes that are known so far, and the inputs that they are from."""
     if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
-        raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
+        example = ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in dims or (1, 3, 224, 224))
+        raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for, as in "
+                         f"shapes={{{name!r}: ({example})}}, on the command line --shape {name}="
+                         f"{example.replace(' ', '')}")
     shape: tuple[int, ...] = tuple(number(size) for size in given) if given is not None else dims  # type: ignore[assignment]
     if dims is not None and (len(shape) != len(dims) or any(
             isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):

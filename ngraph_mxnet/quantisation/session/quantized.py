@@ -363,6 +363,13 @@ class Quantized:
         self._compiled: Executable | None = None
         self._lock = ForkSafeLock()
 
+    def __repr__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the report."""
+        return self.report._repr_html_()
+
     def compile(self, **options: Any) -> Executable:
         """For the CPU, with the weights as constants; `options` are the backend's own. Raises ConfigError: as
         `ngraph_mxnet.compile`."""

@@ -249,8 +249,6 @@ class Report(Rendered):
     threads: int
     doubt: str | None = None
 
-    width = 180
-
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
         trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]

@@ -183,7 +183,7 @@ class Explained(Rendered):
     def shown(self) -> Iterator[RenderableType]:
         title, nodes = titled("Contractions", [c.node for region in self.kernels for c in region])
         names = iter(nodes)
-        yield table("#", "~node", "|algorithm", "|kernel", "|tile", ">tasks by", ">chunk", ">tasks", ">calls", rows=(
+        yield table("#", "node", "|algorithm", "|kernel", "|tile", ">tasks by", ">chunk", ">tasks", ">calls", rows=(
             (number, next(names), c.algorithm, c.kernel, c.tile, c.order, c.chunk, c.tasks, c.calls)
             for number, region in enumerate(self.kernels, 1) for c in region), title=title)
         yield memory_table(self.memory)
@@ -283,7 +283,7 @@ class Profile(Rendered):
         """Kernels by node, totals by kernel, and what is not in kernels."""
         title, nodes = titled("Kernels by node", [row.origin for row in self.rows])
         rates = (">ms", ">share", ">GFLOP/s", ">of peak", ">GB/s", ">of copy")
-        yield table("|kernel", "~node", *rates, rows=map(self._row, self.rows, nodes), title=title)
+        yield table("|kernel", "node", *rates, rows=map(self._row, self.rows, nodes), title=title)
         yield table("|kernel", ">calls", *rates, rows=((self._row(row, row.calls)) for row in self.kinds()),
                     title="Totals by kernel")
         rate = sum(row.gflop for row in self.rows) / self.wall_ms * 1e3

@@ -102,7 +102,7 @@ class Report(Rendered):
         yield facts_table(((name, f"{joules * 1e3:.3f} mJ", percent(joules / self.joules if self.joules else 0.0))
                            for name, joules in self.energy.items()), "Energy (simulated)")
         slowest = sorted(self.nodes, key=lambda row: row.begin - row.end)[:_MOST_NODES]
-        yield table("~node", ">instructions", ">begin us", ">end us", ">grid us", ">vector us", ">dma us", rows=(
+        yield table("node", ">instructions", ">begin us", ">end us", ">grid us", ">vector us", ">dma us", rows=(
             (row.origin, row.instructions, *(f"{seconds * 1e6:.1f}" for seconds in (
                 row.begin, row.end, row.grid, row.vector, row.dma))) for row in slowest),
             title=f"Nodes that took longest (simulated; {len(slowest)} of {len(self.nodes)})")

@@ -62,17 +62,17 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
               help="The shape of an input; once for each whose shape the model leaves open. To name an input again "
                    "begins a further set of shapes, for which the model is compiled, too. A size may be a range, as "
                    "1..32, H or H:8..640: then it is compiled for all sizes within.")
-@options.takes("dtype", "precision", "recipe")
+@options.takes("dtype", "threads", "precision", "recipe")
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
               help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
                    "every x86-64 CPU runs it; of int8 without baseline.")
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
               metavar="KEY=VALUE", help="A text that the file carries; once for each.")
-@click.option("--with-reference", is_flag=True,
+@click.option("--with-references", "--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
 def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
-            settings: dict[str, Any], isas: list[str], with_reference: bool, as_json: bool, **given: Any) -> None:
+            settings: dict[str, Any], isas: list[str], with_references: bool, as_json: bool, **given: Any) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
@@ -81,7 +81,7 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     try:
         with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
             summary = export_sets(model_of(model, params, dtypes), output, sets, isas=isas, options=settings,
-                                  with_references=with_reference, on_program=advance, **given)
+                                  with_references=with_references, on_program=advance, **given)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names
         raise options.file_error(error) from None

@@ -100,10 +100,6 @@ def main(context: click.Context) -> None:
         config.warn_of_misspelt()
 
 
-_UNLIMITED = 10_000
-"""The width in a pipe: each row is one line, so that it can be searched."""
-
-
 @click.command()
 @click.argument("name", required=False)
 @options.json_option
@@ -120,7 +116,7 @@ def ops(name: str | None, as_json: bool) -> None:
     if not found:
         raise click.ClickException(f"no op of the IR and no MXNet operator with a rule is called {name!r}; "
                                    "`python -m ngraph_mxnet ops` lists the ops")
-    options.tell(as_json, found, *tables, width=_UNLIMITED)
+    options.tell(as_json, found, *tables)
 
 
 def _all_ops() -> list[dict[str, Any]]:
@@ -181,8 +177,7 @@ def env(as_json: bool) -> None:
         return map(str, map(config.as_written, (row["variable"], value, *list(row.values())[2:5])))
 
     options.tell(as_json, {"variables": rows, "notices": notices()}, table(
-        "variable", "value", "default", "allowed", "meaning", rows=map(cells, rows)), *map(notice, notices()),
-        width=_UNLIMITED)
+        "variable", "value", "default", "allowed", "meaning", rows=map(cells, rows)), *map(notice, notices()))
 
 
 @click.command()
@@ -204,8 +199,7 @@ def cache(action: str, as_json: bool) -> None:
              for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]}
     options.tell(as_json, {"folder": str(store.root), "limit": store.limit, "kinds": kinds},
                  f"{store.root}, at most {store.limit >> 20} MiB", table("kind", "entries", "KiB", rows=(
-                     (kind, sums["entries"], f"{sums['bytes'] / 1024:.0f}") for kind, sums in kinds.items())),
-                 width=_UNLIMITED)
+                     (kind, sums["entries"], f"{sums['bytes'] / 1024:.0f}") for kind, sums in kinds.items())))
 
 
 _INDENT = " " * 4

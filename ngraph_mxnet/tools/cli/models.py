@@ -18,7 +18,7 @@ from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.api import explain as explain_model
 from ngraph_mxnet.api import explain_shapes, explain_training
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import table
+from ngraph_mxnet.base.rendered import numbered, table
 from ngraph_mxnet.frontends import IR_FILE
 from ngraph_mxnet.frontends.model import Model, model_of
 from ngraph_mxnet.ir.graph import Graph, print_graph
@@ -42,19 +42,18 @@ def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: 
 
 @click.command()
 @options.model_argument
-@options.takes("shape", "dtype", "backend")
+@options.takes("model")
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
 @click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
 @click.option("--train", is_flag=True, help="Of a symbol: where each node and update runs in training, on the CPU.")
 @click.option("--shapes", "axes", callback=options.axes, metavar="NAME:AXIS,...[;...]",
               help="Which sizes of the inputs change, as data:0,2,3: what is compiled once for all of them, what that "
                    "assumes, and what is compiled for each set of shapes, with the reason.")
-@options.takes("option")
 @click.option("--svg", type=options.NEW_FILE,
               help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=options.NEW_FILE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
-def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
+def explain(model: str, shapes: Shapes, dtypes: dict[str, str], params: str | None, backend: str | None, kernels: bool,
             simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str],
             svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
@@ -63,18 +62,20 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     says where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
+    found = model_of(model, params, dtypes)
+    options.set_variables(settings)
     if simulate:
         settings["simulate"] = "1"
     if train:
         if backend or kernels or settings or svg or timeline:
             raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
-        explanation = explain_training(model, shapes, dtypes)
+        explanation = explain_training(found, shapes)
     elif axes is not None:
         if kernels or settings or svg or timeline:
             raise click.UsageError("--shapes goes with --shape, --dtype, --backend and --json only")
-        explanation = explain_shapes(model, shapes, axes, dtypes, backend=backend)
+        explanation = explain_shapes(found, shapes, axes, backend=backend)
     else:
-        explanation = explain_model(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
+        explanation = explain_model(found, shapes, backend=backend, kernels=kernels, options=settings)
         _draw(explanation.plans, svg, "svg")
         _draw(explanation.plans, timeline, "timeline_svg")
     options.tell(as_json, explanation)
@@ -96,17 +97,17 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 
 @click.command()
 @options.runnable_argument
-@options.takes("input", "params", "backend", "threads", "precision")
+@options.takes("input", *options.OF_A_MODEL[1:])
 @click.option("--output", type=options.NEW_FILE, metavar="FILE.npz", help="Write the results there, by name.")
 @options.json_option
-def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, settings: dict[str, Any],
-        output: Path | None, as_json: bool) -> None:
+def run(model: str, arrays: dict[str, np.ndarray], dtypes: dict[str, str], params: str | None, backend: str | None,
+        settings: dict[str, Any], output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures.
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    found, shapes = model_of(model, params), named_shapes(arrays)
-    found.require_sizes(shapes)
+    found, shapes = model_of(model, params, dtypes).fed(arrays), named_shapes(arrays)
+    found.require_sizes(shapes, "--input data=FILE.npy")
     found.require_weights()
     exe = compiled_model(found, shapes, backend, settings)
     results = exe(fitting_inputs(exe.inputs, arrays, None))
@@ -118,11 +119,11 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
         except OSError as error:
             raise options.file_error(error, output) from None
     rows = [_figures_of(name, result) for name, result in named.items()]
-    options.tell(as_json, {"outputs": rows}, table(
+    options.tell(as_json, {"outputs": rows, **({} if output is None else {"file": str(output)})}, table(
         "output", "dtype", "shape", "min", "mean", "max", "not finite", rows=(
             (row["name"], row["dtype"], tuple(row["shape"]),
              *(None if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max")), row["not_finite"])
-            for row in rows)))
+            for row in rows)), None if output is None else f"{output}: {numbered(len(rows), 'array')}")
 
 
 def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -135,19 +136,18 @@ def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
 
 @click.command()
 @options.model_argument
-@options.takes("shape", "input", "params", "threads")
+@options.takes("input", "model")
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
 @options.json_option
-def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, settings: dict[str, Any],
-            rounds: int, as_json: bool) -> None:
+def profile(model: str, arrays: dict[str, np.ndarray], shapes: Shapes, dtypes: dict[str, str], params: str | None,
+            backend: str | None, settings: dict[str, Any], rounds: int, as_json: bool) -> None:
     """Run a model, and show where its time goes and how near each kernel comes to this machine's peak.
 
-    A symbol runs in MXNet, with random inputs, and random weights without --params.
+    A symbol runs in MXNet, with random weights without --params.
     """
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
-    if "threads" in settings:
-        os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
-    found = model_of(model, params).profile(shapes, arrays, rounds)
+    options.set_variables(settings)
+    found = model_of(model, params, dtypes).fed(arrays).profile(shapes, arrays, rounds, backend, settings)
     options.tell(as_json, found)
 
 
@@ -170,7 +170,7 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 @options.graph_argument
 @click.option("--stage", type=click.Choice(list(STAGES)), help="By default optimised.")
 @click.option("--after", metavar="PASS", help="The IR right after this pass, at its last run that changed anything.")
-@options.takes("shape", "dtype", "params", "backend", "threads", "precision", "option")
+@options.takes("model")
 @click.option("--text", is_flag=True, help="Print it; so it is if no file is named.")
 @click.option("--constants", is_flag=True, help="Print constants whole, so that the IR can be read again.")
 @click.option("--svg", type=options.NEW_FILE, metavar="FILE",
@@ -262,7 +262,7 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
 @options.model_argument
 @click.option("-o", "--output", type=options.NEW_FILE, required=True, metavar="REPORT.html",
               help="Write the page there.")
-@options.takes("shape", "dtype", "input", "params", "backend", "threads", "precision", "option")
+@options.takes("input", "model")
 @click.option("--rounds", type=click.IntRange(0), default=10, show_default=True,
               help="Calls to measure; with 0 nothing runs.")
 @click.option("--verify", "verified", is_flag=True,
@@ -289,6 +289,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     write_whole(output, page(collect(
         subject, chosen, settings, lambda made: fitting_inputs(made.inputs, arrays, shapes, draws=draws),
         rounds=rounds, verified=verified)))
+    click.echo(f"{output}: {output.stat().st_size / 1e6:.2f} MB")
 
 
 def _random_weights(graph: Graph, known: Any) -> dict[str, np.ndarray]:

@@ -25,7 +25,8 @@ from ngraph_mxnet.ir.ranges import checked_shape
 
 Shapes = Mapping[str, tuple[int, ...]]
 FILE, NEW_FILE = click.Path(exists=True, dir_okay=False), click.Path(dir_okay=False, path_type=Path)
-_WIDTH = 180
+_PIPE = 10_000
+"""The width where there is no terminal: each row is one line, so that it can be searched."""
 
 
 def placing_backends() -> str:
@@ -116,18 +117,18 @@ def _backends(context: click.Context, parameter: click.Parameter, incomplete: st
     return [name for name in backends() if name.startswith(incomplete.upper())]
 
 
-def tell(as_json: bool, found: Any, *parts: Any, width: int = _WIDTH) -> None:
+def tell(as_json: bool, found: Any, *parts: Any) -> None:
     """Print what was found: as JSON, or its parts for people, by default itself."""
     if as_json:
         click.echo(json.dumps(jsonable(found), indent=2))
     else:
-        say(*(parts or (found,)), width=width)
+        say(*(parts or (found,)))
 
 
-def say(*parts: Any, width: int = _WIDTH) -> None:
+def say(*parts: Any) -> None:
     """Print tables and the like, each row of which is one line in a pipe, and texts as they are; None is left out.
     NO_COLOR is respected."""
-    console = Console(width=None if sys.stdout.isatty() else width)
+    console = Console(width=None if sys.stdout.isatty() else _PIPE, force_jupyter=False)
     for part in parts:
         if isinstance(part, str):
             click.echo(part)
@@ -197,11 +198,23 @@ record_option = click.option("--record/--no-record", default=None,
                              help="Add a run to the store (docs/experiments.md). By default where NGRAPH_RUNS is set.")
 
 
-_OF_BACKENDS = ("threads", "precision", "recipe")
+OF_A_MODEL = ("shape", "dtype", "params", "backend", "threads", "precision", "recipe", "option")
+"""The options of every command that takes a model, in this order. A command leaves out what means nothing there."""
+_OF_BACKENDS = {"threads": "OMP_NUM_THREADS", "precision": "NGRAPH_PRECISION", "recipe": "NGRAPH_CALIBRATION"}
+"""Options of backends, with the variables that they override."""
+
+
+def set_variables(settings: dict[str, Any]) -> None:
+    """Move the settings that variables hold, too, to these: for what MXNet runs, or what is told of it."""
+    for name, variable in _OF_BACKENDS.items():
+        if name in settings:
+            os.environ[variable] = str(settings.pop(name))
 
 
 def takes(*names: str) -> Callable[[Any], Any]:
-    """Several of these options, in this order. The command gets those of the backend as one argument, `settings`."""
+    """Several of these options, in this order; `model` stands for `OF_A_MODEL`. The command gets those of the backend
+    as one argument, `settings`."""
+    names = tuple(one for name in names for one in (OF_A_MODEL if name == "model" else (name,)))
     bundled = [name for name in names if name in _OF_BACKENDS]
 
     def decorated(command: Callable[..., Any]) -> Any:

@@ -21,8 +21,9 @@ import numpy as np
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import facts_table, progress, table
+from ngraph_mxnet.base.rendered import facts_table, numbered, progress, table
 from ngraph_mxnet.frontends.model import model_of
+from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.tools.cli import options
 from ngraph_mxnet.tools.cli.commands import ARGUMENTS
@@ -247,7 +248,7 @@ _WARM_UP = 5
 
 @click.command()
 @options.runnable_argument
-@options.takes("shape", "input", "params", "backend", "threads", "precision")
+@options.takes("input", "model")
 @click.option("--rounds", type=click.IntRange(1), default=50, show_default=True,
               help="Calls to measure, of each caller in a process.")
 @click.option("--callers", type=click.IntRange(1), default=1, show_default=True,
@@ -266,9 +267,10 @@ _WARM_UP = 5
 @click.option(SAMPLES, "samples_only", is_flag=True, hidden=True)
 @options.json_option
 @click.pass_context
-def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
-          backend: str | None, settings: dict[str, Any], rounds: int, callers: int, pause: float, busy: int,
-          processes: int | None, record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
+def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
+          params: str | None, backend: str | None, settings: dict[str, Any], rounds: int, callers: int, pause: float,
+          busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
+          as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
     tables, lengths, masks), else normal ones, or integers 0 and 1.
 
@@ -278,20 +280,22 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
         raise click.UsageError("--against records both runs: leave --no-record away")
     store = Store(default_path()) if against is not None else recorded_store(record)
     threads = settings.get("threads") or config.threads()
+    precision = settings.get("precision") or config.get("NGRAPH_PRECISION")
     if not samples_only and (store is not None or (processes or 1) > 1):
         asked = plain({name: context.params[name] for name in (
-            "model", "shapes", "params", "backend", "threads", "precision", *_LOAD)})
+            "model", "shapes", "dtypes", "params", "backend", "threads", "precision", "recipe", *_LOAD)})
         wanted = Run("bench", Path(model).name, settings=asked, facts={
             **collect(own_command(context)), "threads": threads})
         base = repeatable(store.find(against)) if store is not None and against is not None else None
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
     sizes = {**named_shapes(arrays), **shapes}
-    found = model_of(model, params)
+    found = model_of(model, params, dtypes).fed(arrays)
     draws = found.draws(sizes)
     start = time.perf_counter()
     exe = compiled_model(found, sizes, backend, settings)
     inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
+    precision = exe.precision if isinstance(exe, Executable) else precision
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3
     with busy_processes(busy):
@@ -299,8 +303,14 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     if samples_only:
         click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
         return
-    _show({"model": Path(model).name, "threads": threads, "rounds": rounds, "callers": callers, "pause_ms": pause,
-           "busy": busy, "first_result_ms": compiled, **_summary(samples), "per_second": per_second}, as_json)
+    _show({"model": Path(model).name, "inputs": _types(inputs), "precision": precision, "threads": threads,
+           "rounds": rounds, "callers": callers, "pause_ms": pause, "busy": busy, "first_result_ms": compiled,
+           **_summary(samples), "per_second": per_second}, as_json)
+
+
+def _types(inputs: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{array.dtype}[{','.join(map(str, array.shape))}]" for name, array in inputs.items()
+            if isinstance(array, np.ndarray)}
 
 
 _LOAD = {"rounds": None, "callers": 1, "pause": 0.0, "busy": 0}
@@ -322,8 +332,11 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
     samples = {name: [sample for block in run.samples[name] for sample in block] for name in (LATENCY, CPU_TIME)}
     medians = {name: statistics.median(value for _, value in steps) for name, steps in run.metrics.items()}
     load = {**_LOAD, **run.settings}
-    found = {"model": run.name, "threads": run.facts["threads"], "rounds": load["rounds"],
-             "callers": load["callers"], "pause_ms": load["pause"], "busy": load["busy"], "processes": processes,
+    shapes = {name: f"[{','.join(map(str, shape))}]" for name, shape in load.get("shapes", {}).items()}
+    found = {"model": run.name, "inputs": shapes,
+             "precision": load.get("precision") or config.get("NGRAPH_PRECISION"),
+             "threads": run.facts["threads"], "rounds": load["rounds"], "callers": load["callers"],
+             "pause_ms": load["pause"], "busy": load["busy"], "processes": processes,
              "run": run.id if store is not None else None, "first_result_ms": medians["first_result_ms"],
              **_summary(samples), "per_second": medians[THROUGHPUT]}
     if base is not None:
@@ -340,11 +353,13 @@ def _summary(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
     times = ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms", CPU_TIME)
+    load = [numbered(found["threads"], "thread"), numbered(found["callers"], "caller")]
+    load += [f"{found['pause_ms']:g} ms of pause"] * bool(found["pause_ms"])
+    load += [f"beside {numbered(found['busy'], 'busy thread')}"] * bool(found["busy"])
+    inputs = "".join(f", {name} {kind}" for name, kind in found["inputs"].items())
     options.tell(
-        as_json, found, table(
-            "model", "threads", "callers", "pause ms", "busy", "first result ms", "min ms", "median ms", "p90 ms",
-            "p99 ms", "CPU ms", "a second", rows=[(
-                found["model"], found["threads"], found["callers"], f"{found['pause_ms']:g}", found["busy"],
+        as_json, found, f"{found['model']}{inputs}, {found['precision']}: {', '.join(load)}", table(
+            ">first result", ">min", ">median", ">p90", ">p99", ">CPU", ">a second", title="Milliseconds", rows=[(
                 *(f"{found[key]:.3f}" for key in times), f"{found['per_second']:.1f}")]),
         f"recorded as run {found['run']}" if found.get("run") else None,
         comparison_table(found["comparison"]) if "comparison" in found else None)

@@ -82,7 +82,9 @@ def test_bench(model: str, x: str) -> None:
                      "--json")
     assert found["rounds"] == 3 and found["threads"] == 1
     assert 0 < found["min_ms"] <= found["median_ms"] <= found["p90_ms"] and found["first_result_ms"] > 0
-    assert "median ms" in succeeds("bench", model, "--input", x, "--shape", "y=1,3", "--rounds", "1")
+    assert (found["inputs"], found["precision"]) == ({"x": "float32[2,3]", "y": "float32[2,3]"}, "f32")
+    text = succeeds("bench", model, "--input", x, "--shape", "y=1,3", "--rounds", "1", "--precision", "bf16")
+    assert text.startswith(f"{Path(model).name}, x float32[1,3], y float32[1,3], bf16: ") and "median" in text
 
 
 def test_bench_with_pauses_beside_busy_processes(model: str) -> None:
@@ -114,6 +116,11 @@ def test_bench_of_several_callers(model: str, own_backend: Callable[..., None]) 
 
 
 def test_explain(model: str) -> None:
+    told = succeeds("explain", model, "--json")
+    assert told["inputs"] == ["x: f32[1,3]", "y: f32[1,3]"]
+    assert told["notices"][0] == "told for a batch of 1, which the model leaves open: x, y"
+    given = succeeds("explain", model, "--shape", "x=2,3", "--shape", "y=2,3", "--json")
+    assert given["notices"] == told["notices"][1:]
     found = succeeds("explain", model, "--shape", "x=2,3", "--shape", "y=2,3", "--kernels", "--json")
     assert found["compiles"] and found["backend"] == "CPU"
     assert found["operators"] == {"Relu": 1, "Add": 1} and found["opsets"] == {"": 21}
@@ -191,17 +198,18 @@ def test_profile(model: str) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["run", "MODEL"], "no array for x: float32[batch, 3], y: float32[batch, 3]: give each with --input"),
+    (["bench", "MODEL", "--input", "X", "--shape", "x=2,3"], "found an array of shape (1, 3) and the shape (2, 3)"),
     (["run", "MODEL", "--input", "z=X"], "no input is called z"),
     (["run", "MODEL", "--input", "X", "--input", "X", "--input", "X"], "found 3 inputs, expected 2"),
     (["run", "MODEL", "--input", "MODEL"], "is no .npy or .npz file that can be read"),
     (["run", "MODEL", "--input", "none.npy"], "none.npy is no .npy or .npz file that can be read"),
     (["run", "MODEL", "--input", "X", "--input", "X", "--output", "none/out.npz"], "none/out.npz: No such file"),
-    (["run", "MODEL", "--params", "X"], "weights (--params) are for graphs and symbols"),
+    (["run", "MODEL", "--params", "X"], "params (--params) are for graphs and symbols"),
     (["run", "MODEL", "--backend", "toaster"], "no backend 'toaster'"),
     (["run", "X"], "is no ONNX model, or was cut off"),
     (["bench", "MODEL"], "say it with --shape x=D,D,..."),
     (["bench", "MODEL", "--shape", "x=1,4", "--shape", "y=1,4"], "found shape (1, 4)"),
-    (["explain", "MODEL"], "give its shape to compile for"),
+    (["show", "MODEL"], "give its shape to compile for, as in shapes={'x': (1, 3)}, on the command line --shape x=1,3"),
     (["explain", "MODEL", "--dtype", "x=float32"], "dtypes (--dtype) are for symbols and Gluon blocks"),
     (["explain", "MODEL", "--kernels", "--backend", "interpreter"], "has no kernels to tell of"),
 ])

@@ -125,7 +125,7 @@ def test_what_a_recipe_gives(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ("net.onnx --params net-0000.params --calibration data.npz", "weights (--params) are for graphs and symbols"),
+    ("net.onnx --params net-0000.params --calibration data.npz", "params (--params) are for graphs and symbols"),
     ("net-symbol.json --calibration data.npz", "--params MODEL-0000.params on the command line"),
     ("SYMBOL --calibration nothing.npz", "does not exist"),
     ("SYMBOL", "Missing option '--calibration'"),

@@ -121,7 +121,8 @@ bench good-symbol.json
 profile compiled.ngraph
 profile good.onnx --rounds 0
 profile good-symbol.json
-profile good-symbol.json --shape data=2,3 --input x.npy
+profile good-symbol.json --shape data=2,4 --input x.npy
+profile good-symbol.json --shape data=2,3 --option chains=0
 profile good-symbol.json --shape data=2,3 --params garbage.params
 profile good-symbol.json --shape date=2,3
 verify good.onnx --against nonsense
