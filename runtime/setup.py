@@ -27,7 +27,7 @@ PREBUILT = "NGRAPH_RUNTIME_PREBUILT"
 
 def version() -> str:
     """That of ngraph_mxnet, which compiles what this package runs."""
-    text = (ROOT / "ngraph_mxnet" / "version.py").read_text()
+    text = (ROOT / "ngraph_mxnet" / "base" / "version.py").read_text()
     found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     assert found is not None, text
     return found[1]

@@ -296,7 +296,7 @@ def _verdict(regions: _Regions, others: _Regions, members: _Members, backend: Ba
     return RangeVerdict.of(name, inputs, attempt(symbolic[1], template), nameless.named)
 
 
-MXNET, NOTHING = "MXNet", "nothing goes back"
+MXNET, NOTHING = "MXNet", "no kernel of its own"
 
 
 @dataclass(frozen=True)

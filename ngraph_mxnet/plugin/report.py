@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.rendered import MOST_OPS, Rendered, bold, counted, mib, notice, table
+from ngraph_mxnet.base.rendered import MOST_OPS, Rendered, bold, counted, mib, notice, numbered, table
 from ngraph_mxnet.frontends.mxnet.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.frontends.verdicts import left_table
 from ngraph_mxnet.ir import TensorType
@@ -70,7 +70,8 @@ class Report(Rendered):
 
     def shown(self) -> Iterator[RenderableType | None]:
         counts = f"{self.calls} calls, {len(self.regions)} compiled regions, {len(self.fallbacks)} fallbacks"
-        yield bold(counts + (f", {self.updates} compiled updates" if self.updates else ""))
+        trained = f", {numbered(len(self.steps), 'compiled training step')}" * bool(self.steps)
+        yield bold(counts + trained + (f", {self.updates} compiled updates" if self.updates else ""))
         yield notice(f"Nothing is compiled: {self.problem}") if self.problem is not None else None
         if self.regions:
             yield table("output", "backend", "operators", "first input", ">threads", ">calls", title="Compiled regions",

@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ngraph-run", description="Runs a model that `python -m ngraph_mxnet compile` has written.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action=_Version, help="the version of ngraph-runtime")
     parser.add_argument("model", help="the file, such as model.ngraph")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", dest="inputs",
                         help="an input; once for each")
@@ -65,6 +66,19 @@ def _parser() -> argparse.ArgumentParser:
                         help="the largest difference that --verify allows, as a part of the largest expected element")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+class _Version(argparse.Action):
+    """Looked up when it is asked for, as that takes longer than all else."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import ngraph_runtime
+
+        print(f"ngraph-runtime {ngraph_runtime.__version__}")
+        parser.exit()
 
 
 def _count(least: int) -> Any:

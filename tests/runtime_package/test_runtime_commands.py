@@ -18,6 +18,13 @@ from ngraph_runtime.run import main
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"ngraph-runtime {ngraph_runtime.__version__}\n"
+
+
 def test_references_are_found_and_verified(fake):
     model = ngraph_runtime.load(fake("twice", "reference 0"))
     first, second = references(model)

@@ -42,7 +42,7 @@ def test_one_wheel_for_all_pythons(fake, fake_library, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     modules = {f"ngraph_runtime/{path.name}" for path in (ROOT / "runtime" / "ngraph_runtime").glob("*.py")}
-    assert names == {*modules, "ngraph_runtime/libngraph_runtime.so"}
+    assert names == {*modules, "ngraph_runtime/libngraph_runtime.so", "ngraph_runtime/py.typed"}
 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     environment.pop("NGRAPH_RUNTIME_LIBRARY")

@@ -298,9 +298,13 @@ def plot(report: Report, path: str | Path) -> None:
     damage, times = figure.subplots(1, 2, sharey=True)
     places = range(len(rows))
     colours = ["tab:blue" if row.kept is None else "tab:grey" for row in rows]
-    damage.barh(places, [row.damage or 0 for row in rows], color=colours)
-    if any(row.damage for row in rows):
+    measured = [(place, row.damage, colour) for place, row, colour in zip(places, rows, colours, strict=True)
+                if row.damage]
+    if measured:  # points: a logarithmic axis has no zero from which bars could start
+        damage.scatter([share for _, share, _ in measured], [place for place, _, _ in measured],
+                       c=[colour for _, _, colour in measured])
         damage.set_xscale("log")
+        damage.grid(axis="x", alpha=0.3)
     damage.set_yticks(places, [row.name for row in rows], fontsize=7)
     damage.invert_yaxis()
     damage.set_xlabel("damage (blue: in 8 bits, grey: in float)")

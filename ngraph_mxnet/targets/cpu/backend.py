@@ -40,12 +40,12 @@ from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.lower.results import stored_values
 from ngraph_mxnet.targets.cpu.machine.isa import (
     InstructionSet,
+    available,
     choose_instruction_set,
     choose_isa,
     halves_avx512,
     has_vnni,
     kernels_of,
-    supported,
 )
 from ngraph_mxnet.targets.cpu.machine.openmp import ignored, warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
@@ -191,7 +191,7 @@ class CPUBackend(Backend):
         features = _core.cpu_features()
         isa = choose_isa(features)
         return {"features": sorted(name for name, there in features.items() if there),
-                "instruction sets": supported(features), "kernels": isa,
+                "instruction sets": available(features), "kernels": isa,
                 "int8 by AVX512_VNNI": isa == "avx512" and bool(features.get("avx512vnni")),
                 "bf16 by AVX512_BF16": bf16_missing(isa, features) is None}
 

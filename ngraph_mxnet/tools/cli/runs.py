@@ -52,8 +52,6 @@ _DIGITS = 8
 """Of an id in a table."""
 _RERUN = 10
 """Processes of each run that is measured anew."""
-_SHOWN = 60
-"""Characters of a value in a table of differences."""
 
 _series_option = click.option("--of", "series", default=LATENCY, show_default=True, metavar="SERIES",
                               help="Which samples; `runs show` says which a run has.")
@@ -163,7 +161,7 @@ def compare(base: str, new: str, series: str, confidence: float, fail_if_slower:
         pair = add_runs(place, pair)
     found = compared(pair[0], pair[1], series, confidence)
     options.tell(as_json, found, comparison_table(found), (found["differences"] and table(
-        "what differs", "base", "new", rows=((name, *(_text(value)[:_SHOWN] for value in values))
+        "what differs", "base", "new", rows=((name, *map(_text, values))
                                              for name, values in found["differences"].items()))) or None)
     if fail_if_slower is not None and found["verdict"] == SLOWER and found["ratio"] > fail_if_slower:
         click.echo(f"Error: {found['new']} takes {found['ratio']:.3f} of the time of {found['base']}, "

@@ -276,8 +276,21 @@ def plot(runs: Sequence[Run], series: str, path: Path) -> None:
         for block in blocks:
             in_order.plot(range(start, start + len(block)), block, ".", markersize=3)
             start += len(block)
-        boxes.boxplot([list(block) for block in blocks])
+        boxes.boxplot([list(block) for block in blocks], showfliers=False)
         in_order.set_title(f"{run.id[:8]} {run.kind}: {run.name}", fontsize=8)
         in_order.set_ylabel(series)
         boxes.set_xlabel(run.blocks)
+    _limit(axes[0][0], [sample for run in runs for block in run.samples[series] for sample in block])
     save_figure(figure, path)
+
+
+def _limit(axes: Any, samples: Sequence[float]) -> None:
+    """Show the samples up to twice their 98th percentile's distance from the least: a few outliers would make a flat
+    line of all others. Say how many lie above."""
+    low, high = min(samples), float(np.percentile(samples, 98))
+    top = high + max(high - low, 1e-3 * abs(high))
+    above = sum(sample > top for sample in samples)
+    if above:
+        axes.set_ylim(low - 0.05 * (top - low), top)
+        axes.figure.suptitle(f"{above} of {len(samples)} samples are above {top:.4g}, the largest is "
+                             f"{max(samples):.4g}", fontsize=8)

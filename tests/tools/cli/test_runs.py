@@ -135,6 +135,14 @@ def test_plot(tmp_path: Path) -> None:
     assert invoked("runs", "plot", "aaaa", "-o", "runs.nonsense").exit_code == 1
 
 
+def test_outliers_do_not_flatten_a_plot(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    samples = [*(1.0 + number / 1000 for number in range(98)), 500.0, 700.0]
+    store.add([Run("bench", "spiky", id="e" * 32, samples={"latency_ms": [samples]})])
+    succeeds("runs", "plot", "eeee", "-o", "runs.svg")
+    assert "2 of 100 samples are above 1.194, the largest is 700" in (tmp_path / "runs.svg").read_text()
+
+
 def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = invoked("runs", "plot", "aaaa", "-o", "runs.svg")

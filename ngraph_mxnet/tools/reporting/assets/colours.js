@@ -4,6 +4,8 @@ const KINDS = {
   contraction: ["convolutions, matrix products", "contraction"], computing: ["other computing", "computing"],
   moving: ["moving data only", "moving"], input: ["inputs and results", "port"], block: ["a closed block", "block"],
 };
+/** Opacity of the hottest colour: quiet text stays readable on it. */
+const HOTTEST = 0.28;
 const portKinds = ["input", "weight", "result"];
 const lookOf = (kind) => `var(--${portKinds.includes(kind) ? "port" : KINDS[kind][1]})`;
 const borderOf = (kind) => `var(--${portKinds.includes(kind) ? "port" : KINDS[kind][1]}-edge)`;
@@ -14,7 +16,7 @@ function coloursOf(item, items, by) {
   if (by === "time" && isMeasured) {
     const time = totalTime(item.members);
     const most = Math.max(...items.map((each) => totalTime(each.members)), 1e-9);
-    return [`hsl(var(--hot) / ${(time / most).toFixed(3)})`, "var(--moving-edge)"];
+    return [`hsl(var(--hot) / ${(HOTTEST * time / most).toFixed(3)})`, "var(--moving-edge)"];
   }
   if (by === "device" || by === "layout") {
     const place = placeOfMost(item, by);
@@ -38,7 +40,7 @@ const valuesOf = (by) => [...new Set(nodes.map((node) => node[by]).filter(Boolea
 
 function legendBy(by) {
   if (by === "time") {
-    return legendOf([["hsl(var(--hot) / 1)", "the most time in this drawing"], ["hsl(var(--hot) / .4)", "some"],
+    return legendOf([["hsl(var(--hot) / .28)", "the most time in this drawing"], ["hsl(var(--hot) / .12)", "some"],
       ["transparent", "next to none", "var(--moving-edge)"]]);
   }
   if (by === "kind") {
