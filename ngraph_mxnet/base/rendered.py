@@ -6,7 +6,6 @@ import math
 import re
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -14,7 +13,7 @@ from functools import cache
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ngraph_mxnet.base.errors import ConfigError
 
@@ -26,43 +25,29 @@ if TYPE_CHECKING:
 
 
 class Facts:
-    """A dataclass that programs are told as a dict."""
+    """A part of the tree of facts about a model and its run: a dataclass, whose fields may be such parts again.
+
+    It has three renderers: `to_dict` gives JSON, which the page of `report` holds, too; a terminal and a notebook print
+    what `shown` gives. A dataclass that prints so has `repr=False`.
+    """
+
+    derived: ClassVar[Sequence[str]] = ()
+    """Names of properties, and of methods without arguments, that JSON has beside the fields."""
+    renamed: ClassVar[Mapping[str, str | None]] = {}
+    """JSON's names of fields; it leaves out those that are None."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, for JSON."""
-        return _fields(self)
+        """Return the facts by name, for JSON."""
+        found: dict[str, Any] = {}
+        for name in (*(each.name for each in fields(self)), *self.derived):  # type: ignore[arg-type]
+            if (called := self.renamed.get(name, name)) is not None:
+                value = getattr(self, name)
+                found[called] = jsonable(value() if name in self.derived and callable(value) else value)
+        return found
 
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {each.name: jsonable(getattr(value, each.name)) for each in fields(value)}
-
-
-def jsonable(value: Any) -> Any:
-    """Replace objects by their dicts, dataclasses by dicts of their fields, and tuples by lists."""
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {name: jsonable(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(each) for each in value]
-    return _fields(value) if is_dataclass(value) else value
-
-
-def finite(value: Any) -> Any:
-    """Replace numbers that JSON does not know by None."""
-    if isinstance(value, Mapping):
-        return {str(name): finite(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Rendered(Facts, ABC):
-    """An object that prints as the parts that `shown` gives. A dataclass of this kind has `repr=False`."""
-
-    @abstractmethod
     def shown(self) -> Iterable[RenderableType | None]:
         """Yield what is printed, one below the other; None is left out."""
+        yield facts_table((name, plainly(value)) for name, value in self.to_dict().items())
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
@@ -73,7 +58,7 @@ class Rendered(Facts, ABC):
         from rich.console import Console
 
         text = StringIO()
-        Console(file=text, force_jupyter=False).print(self)
+        Console(file=text, force_jupyter=False, width=None if sys.stdout.isatty() else _NO_TERMINAL).print(self)
         return text.getvalue().rstrip()
 
     def __repr__(self) -> str:
@@ -90,8 +75,30 @@ class Rendered(Facts, ABC):
         return found
 
 
-_NOTEBOOK_WIDTH = 140
+_NOTEBOOK_WIDTH, _NO_TERMINAL = 140, 160
 _HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace'>{code}</pre>"
+
+
+def jsonable(value: Any) -> Any:
+    """Replace facts and dataclasses by dicts of their fields, tuples by lists, and sets by sorted lists."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(each) for each in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return {each.name: jsonable(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value
+
+
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by None."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def line(content: str, style: str = "") -> Text:

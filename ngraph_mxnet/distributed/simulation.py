@@ -521,8 +521,7 @@ class Prediction(Facts):
     def exposed_share(self) -> float:
         return self.exposed_seconds / self.step_seconds
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "efficiency": self.efficiency, "exposed_share": self.exposed_share}
+    derived = ("efficiency", "exposed_share")
 
 
 def compute_factors(cluster: Cluster) -> np.ndarray:

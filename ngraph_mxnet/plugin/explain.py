@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
-from ngraph_mxnet.base.rendered import Rendered, bold, jsonable, line, notice, table
+from ngraph_mxnet.base.rendered import Facts, bold, jsonable, line, notice, table
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.frontends.mxnet.importer import (
     A_SPARSE_GRADIENT,
@@ -22,7 +22,7 @@ from ngraph_mxnet.frontends.mxnet.importer import (
     why_left,
     why_not_dense,
 )
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, parse_symbol
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.frontends.verdicts import Partition, Verdict, shown
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
@@ -54,7 +54,7 @@ DTypes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Rendered):
+class Explanation(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     `details`: what the backend tells of each region (`Backend.explain`), if asked for.
@@ -296,7 +296,7 @@ def _verdict(regions: _Regions, others: _Regions, members: _Members, backend: Ba
     return RangeVerdict.of(name, inputs, attempt(symbolic[1], template), nameless.named)
 
 
-MXNET, NOTHING = "MXNet", "no kernel of its own"
+MXNET, NOTHING, COVERED = "MXNet", "nothing goes back", "no kernel of its own"
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ class UpdateTraining:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingExplanation(Rendered):
+class TrainingExplanation(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     Attributes:
@@ -408,7 +408,8 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
         program = TrainingProgram(
             text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
             recorded=True)
-        nodes = [_ours(node.name, node.op, "whole", program) for node in graph.operators()]
+        passed = _passed(graph, [program])
+        nodes = [_ours(node, "whole", program, passed) for node in graph.operators()]
         return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers, None,
                                    *buckets_of(program, trained))
     except UnsupportedError as error:
@@ -420,15 +421,27 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
     found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
              for member in one.cut.members}
     left = {verdict.name: verdict.reason for verdict in parted.partition.left()}
-    nodes = [_ours(node.name, node.op, *found[node.index]) if node.index in found
+    passed = _passed(parted.graph, [program for _, program in found.values()])
+    nodes = [_ours(node, *found[node.index], passed) if node.index in found
              else NodeTraining(node.name, node.op, MXNET, MXNET, left.get(node.name))
              for node in parted.graph.operators()]
     saved = sum(one.program.saved_bytes for one in parted.trained)
     return TrainingExplanation(tuple(nodes), updates, saved, optimizers, whole)
 
 
-def _ours(name: str, op: str, where: str, program: TrainingProgram) -> NodeTraining:
-    return NodeTraining(name, op, where, where if f"mx:{name} {op}" in program.gone_back else NOTHING)
+def _passed(graph: SymbolGraph, programs: Sequence[TrainingProgram]) -> set[int]:
+    """The nodes behind one that a gradient reaches: it goes through them, though a pass may have joined their own
+    adjoints to others."""
+    reached, behind = {origin for program in programs for origin in program.gone_back}, set[int]()
+    for node in graph.nodes:
+        if any(edge.node in behind or graph.nodes[edge.node].origin in reached for edge in node.inputs):
+            behind.add(node.index)
+    return behind
+
+
+def _ours(node: SymbolNode, where: str, program: TrainingProgram, passed: set[int]) -> NodeTraining:
+    back = where if node.origin in program.gone_back else COVERED if node.index in passed else NOTHING
+    return NodeTraining(node.name, node.op, where, back)
 
 
 def _updates(types: Mapping[str, tuple[Sequence[int], np.dtype[Any]]], sparse: Sequence[str]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.rendered import MOST_OPS, Rendered, bold, counted, mib, notice, numbered, table
+from ngraph_mxnet.base.rendered import MOST_OPS, Facts, bold, counted, mib, notice, numbered, table
 from ngraph_mxnet.frontends.mxnet.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.frontends.verdicts import left_table
 from ngraph_mxnet.ir import TensorType
@@ -46,7 +46,7 @@ class Fallback:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Rendered):
+class Report(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the

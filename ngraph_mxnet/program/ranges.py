@@ -18,7 +18,7 @@ import numpy as np
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError, UnsupportedError, listed
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
-from ngraph_mxnet.base.rendered import Rendered, bold, table
+from ngraph_mxnet.base.rendered import Facts, bold, table
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, axis_name
 from ngraph_mxnet.ir.sizes import MOST, Binding, symbol
@@ -384,7 +384,7 @@ class RangeVerdict:
 
 
 @dataclass(frozen=True, repr=False)
-class RangeExplanation(Rendered):
+class RangeExplanation(Facts):
     """Prints as a table; `to_dict` is for programs. `fixed`: how many regions see no size that changes."""
 
     verdicts: tuple[RangeVerdict, ...]

@@ -202,8 +202,7 @@ class Finding(Facts):
     def status(self) -> str:
         return "wrong" if self.problems else "note" if self.notes else "fine"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "status": self.status}
+    derived = ("status",)
 
 
 _BASELINE = "baseline"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.rendered import Rendered, make_figure, save_figure, table
+from ngraph_mxnet.base.rendered import Facts, make_figure, save_figure, table
 from ngraph_mxnet.distributed.simulation import Cluster, Link, Prediction, Scheme, Trace, buckets, predict, require
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ UNCHANGED = "as above"
 
 
 @dataclass(frozen=True, repr=False)
-class Study(Rendered):
+class Study(Facts):
     """The predictions for one trace. A study prints as tables; `to_dict` is for programs.
 
     Attributes:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ngraph_mxnet.base.rendered import Rendered, facts_table, table
+from ngraph_mxnet.base.rendered import Facts, facts_table, table
 
 NAME = "resnetv20_stage1_batchnorm1_fwd_output_with_a_long_name"
 REASON = "float: 0.31 of the damage, and not faster than 1.2 ms"
 
 
 @dataclass(frozen=True, repr=False)
-class Told(Rendered):
+class Told(Facts):
     number: int = 1
 
     def shown(self) -> Iterator[Any]:

@@ -47,6 +47,15 @@ def test_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Sums over processes" in str(found)
 
 
+def test_a_gradient_goes_through_nodes_without_kernels_of_their_own() -> None:
+    pooled = mx.sym.Pooling(mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(1, 1), name="conv"),
+                            global_pool=True, pool_type="avg", kernel=(1, 1), name="pool")
+    net = mx.sym.FullyConnected(mx.sym.Flatten(pooled, name="flat"), num_hidden=3, name="fc")
+    found = {node.name: node.backward for node in ngraph_mxnet.explain_training(net, {"data": (2, 3, 4, 4)}).nodes}
+    assert found["conv"] == found["fc"] == "whole" and found["flat"] == "no kernel of its own"
+    assert found["pool"] in ("whole", "no kernel of its own")
+
+
 def test_a_gradient_that_nobody_asks_for() -> None:
     data = mx.sym.BlockGrad(mx.sym.relu(mx.sym.Variable("data"), name="relu"), name="blocked")
     found = ngraph_mxnet.explain_training(mx.sym.FullyConnected(data, num_hidden=3, name="fc"), {"data": (4, 6)})

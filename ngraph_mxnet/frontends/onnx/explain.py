@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.base.errors import UnsupportedError
-from ngraph_mxnet.base.rendered import Rendered, bold, counted, facts_table, line, notice, short, table
+from ngraph_mxnet.base.rendered import Facts, bold, counted, facts_table, line, notice, short, table
 from ngraph_mxnet.frontends.onnx.importer import Imported, import_model, unknown_operators
 from ngraph_mxnet.frontends.onnx.inputs import bind_shapes, input_types, with_batches
 from ngraph_mxnet.frontends.onnx.model import Model
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class OnnxExplanation(Rendered):
+class OnnxExplanation(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition, in

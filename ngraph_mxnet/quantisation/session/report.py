@@ -19,10 +19,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import Rendered, line, make_figure, notice, save_figure, table
+from ngraph_mxnet.base.rendered import Facts, line, make_figure, notice, save_figure, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -220,7 +220,7 @@ class Totals:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Rendered):
+class Report(Facts):
     """
     Attributes:
         layers: in the graph's order.
@@ -249,11 +249,7 @@ class Report(Rendered):
     threads: int
     doubt: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
-        trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
-        totals = {"float": found.pop("float_totals"), "quantised": found.pop("quantised_totals")}
-        return {**found, **totals, "trace": trace}
+    renamed: ClassVar[Mapping[str, str | None]] = {"float_totals": "float", "quantised_totals": "quantised"}
 
     def shown(self) -> Iterator[RenderableType | None]:
         yield table("|layer", "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms",

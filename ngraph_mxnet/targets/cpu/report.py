@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import Rendered, common_prefix, facts_table, percent, table
+from ngraph_mxnet.base.rendered import Facts, common_prefix, facts_table, percent, table
 from ngraph_mxnet.ir.module import Flow
 from ngraph_mxnet.program.executable import KernelCall, Lowered, PlannedBuffer
 from ngraph_mxnet.program.trace import Event, recorder
@@ -166,7 +166,7 @@ def _operand(space: int, index: int, offset: int) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Explained(Rendered):
+class Explained(Facts):
     """The facts about what each of some graphs compiles to. `threads`: as many as a call asks for before experience
     says otherwise."""
 
@@ -243,7 +243,7 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Profile(Rendered):
+class Profile(Facts):
     """Medians over the forward passes. `waiting_ms` is the threads' time inside calls but in no kernel: barriers,
     phases with too few tasks for all, a core taken by another process. `outside_ms` is what is left: Python, and MXNet
     with what it runs itself. `memory`: of each region."""

@@ -14,7 +14,7 @@ from ngraph_mxnet.base.drawing import MARGIN, Box, Edge, Look, picture, svg, tex
 from ngraph_mxnet.base.errors import PackageError
 from ngraph_mxnet.base.rendered import (
     MOST_OPS,
-    Rendered,
+    Facts,
     bold,
     counted,
     finite,
@@ -85,7 +85,7 @@ class Transfer:
     saved: float
 
 
-class Plan(Rendered):
+class Plan(Facts):
     """The plan of a placed graph; see `docs/hybrid.md`.
 
     `kinds`: whether the costs of each device are modelled, measured or simulated."""
@@ -195,8 +195,6 @@ class Plan(Rendered):
                        "seconds": sum(t.saved for t in shared)},
             "unmatched_pins": list(self.outline.unmatched),
         }
-
-    width = 120
 
     def shown(self) -> Iterator[RenderableType | None]:
         """The times, the regions, what crosses, and where each node goes and why."""

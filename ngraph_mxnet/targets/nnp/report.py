@@ -7,14 +7,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.forks import ForkSafeLock
-from ngraph_mxnet.base.rendered import Rendered, facts_table, percent, table
+from ngraph_mxnet.base.rendered import Facts, facts_table, percent, table
 from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.program import Program
 from ngraph_mxnet.targets.nnp.timing import Timeline, capacity, simulate
@@ -59,7 +59,7 @@ class UnitRow:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Rendered):
+class Report(Facts):
     program: str
     device: str
     seconds: float
@@ -79,11 +79,10 @@ class Report(Rendered):
     def watts(self) -> float:
         return self.joules / self.seconds if self.seconds else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON. `simulated` says that no time in it was measured."""
-        content = super().to_dict()
-        content["simulated_seconds"] = content.pop("seconds")
-        return {"simulated": True, **content, "joules": self.joules, "watts": self.watts}
+    simulated: ClassVar[bool] = True
+    """No time in it was measured."""
+    renamed: ClassVar[Mapping[str, str | None]] = {"seconds": "simulated_seconds"}
+    derived = ("simulated", "joules", "watts")
 
     def shown(self) -> Iterator[RenderableType]:
         """Tables of the whole, units, memories and links, energy, and the nodes that took longest."""

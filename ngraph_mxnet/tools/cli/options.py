@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from rich.console import Console
 
 from ngraph_mxnet.base import variables
 from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.files import write_file
 from ngraph_mxnet.base.rendered import jsonable
 from ngraph_mxnet.frontends import IR_FILE, SYMBOL_FILE
 from ngraph_mxnet.ir.ranges import checked_shape
@@ -145,26 +145,14 @@ def file_error(error: OSError, path: object = "") -> click.ClickException:
 def write_whole(path: Path, text: str) -> None:
     """Into a new file beside it first, so that nobody finds half of it, and an older one stays if that fails. A pipe is
     written to as it is, and so is whatever else is no file. Raises ClickException: it can't be written."""
-    path, temporary = Path(os.path.realpath(path)), None
+    path = Path(os.path.realpath(path))
     try:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")
-            return
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's own is for the user alone
-        os.replace(temporary, path)
+        else:
+            write_file(path, [text.encode()])
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise click.ClickException(f"{path}: {error.strerror}") from None  # not that of the temporary file
-
-
-def _umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+        raise click.ClickException(f"{path}: {error.strerror}") from None
 
 
 model_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")

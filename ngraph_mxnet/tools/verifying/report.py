@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import listed
-from ngraph_mxnet.base.rendered import Facts, Rendered, bold, line, notice, table
+from ngraph_mxnet.base.rendered import Facts, bold, line, notice, table
 from ngraph_mxnet.tools.debug import Statistics, statistics
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Operand:
 
 
 @dataclass(frozen=True, repr=False)
-class Diverging(Rendered):
+class Diverging(Facts):
     """The first value that differs.
 
     Attributes:
@@ -153,10 +153,12 @@ class Diverging(Rendered):
                     f"{listed(self.differing)}")
         return "of the reference's operands it computes another value: the difference begins here"
 
-    def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
-        told = {"ir": found.pop("text").splitlines(), "differing_weights": found.pop("differing")}
-        return {**found, **told, "computes_wrong": self.computes_wrong, "verdict": self.verdict()}
+    renamed: ClassVar[Mapping[str, str | None]] = {"text": None, "differing": "differing_weights"}
+    derived = ("ir", "computes_wrong", "verdict")
+
+    @property
+    def ir(self) -> list[str]:
+        return self.text.splitlines()
 
     def shown(self) -> Iterator[RenderableType]:
         title = bold("The first value that differs: ").append(self.name, style="red")
@@ -177,7 +179,7 @@ class Diverging(Rendered):
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Rendered):
+class Verification(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     Attributes:
