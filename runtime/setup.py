@@ -43,6 +43,9 @@ class Library(CMakeBuild):
         self.copy_file(prebuilt or str(self._built()), str(package / LIBRARY))
 
     def _built(self) -> Path:
+        if sys.version_info < (3, 10):
+            raise SystemExit("ngraph-runtime's kernels are compiled by Python 3.10 or newer. Make the wheel with such "
+                             "a one (pip wheel); this Python installs and runs it.")
         build = self.run_cmake(HERE, target="ngraph_runtime")
         found = sorted({library.resolve() for library in build.rglob(LIBRARY)})
         if len(found) != 1:

@@ -264,6 +264,14 @@ class Profile(Facts):
         """The sum of the parts, which shares refer to; medians of parts differ a little from the whole's."""
         return sum(row.ms for row in self.rows) + self.waiting_ms + self.outside_ms
 
+    @property
+    def note(self) -> str | None:
+        """What to know of rates above the peak; None if there are none."""
+        above = any(row.gflops > self.peak.gflops > 0 for row in self.rows)
+        return ("Above 100 % of the peak: operations are counted as the model has them, and Winograd's algorithm needs "
+                "fewer; kernels of bf16 and bytes do more at once than those of float32, whose peak it is."
+                ) if above else None
+
     def kinds(self) -> list[Row]:
         """One row a kernel, over all nodes."""
         groups: dict[str, list[Row]] = defaultdict(list)
@@ -277,7 +285,7 @@ class Profile(Facts):
 
     def to_dict(self) -> dict[str, Any]:
         rows, kinds = ([{**asdict(row), **self._shares(row)} for row in each] for each in (self.rows, self.kinds()))
-        return {**super().to_dict(), "rows": rows, "kinds": kinds}
+        return {**super().to_dict(), "rows": rows, "kinds": kinds, "note": self.note}
 
     def shown(self) -> Iterator[RenderableType | None]:
         """Kernels by node, totals by kernel, and what is not in kernels."""
@@ -296,6 +304,7 @@ class Profile(Facts):
         yield (f"Peak measured on {self.peak.threads} threads, {self.isa}: {self.peak.gflops:.1f} GFLOP/s of "
                f"multiply-adds in registers, {self.peak.gigabytes:.1f} GB/s copying memory. Tensors in a cache move "
                "faster than that.")
+        yield self.note
         yield f"[bold]{self.dropped} spans were dropped: use fewer rounds.[/bold]" if self.dropped else None
 
     def _row(self, row: Row, cell: Any) -> tuple[Any, ...]:

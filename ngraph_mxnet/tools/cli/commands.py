@@ -83,6 +83,11 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except click.NoSuchOption as error:
+            hidden = {name for each in (error.ctx.command.params if error.ctx else ()) if getattr(each, "hidden", False)
+                      for name in each.opts}
+            near = [name for name in error.possibilities or () if name not in hidden]
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from None
         except (NGraphError, MemoryError) as error:
             what = "there is not enough memory: " if isinstance(error, MemoryError) else ""
             click.echo(f"Error: {what}{error}", err=True)

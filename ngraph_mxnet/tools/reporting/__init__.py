@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import SequenceMatcher
 from importlib.resources import files
 from string import Template
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ngraph_mxnet.base.config import cpu_info
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.base.rendered import finite, pieces, short
 from ngraph_mxnet.base.version import __version__
@@ -260,16 +262,17 @@ def collect(subject: Subject, backend: Backend, settings: Mapping[str, Any], mak
     lowered = executable.lowered()
     graph = lowered.graph if lowered is not None else optimised
     arrays = executable.checked((make_inputs(executable),)) if rounds else None
-    drawn = graph_data(graph, lowered, _devices(plan))
+    drawn, kernels = graph_data(graph, lowered, _devices(plan)), _kernels(executable, arrays, rounds)
+    told = [kernels["note"]] if isinstance(kernels, dict) and kernels.get("note") else []
     return {
-        "title": subject.title, "version": __version__, "notes": subject.notes + list(backend.notices()),
+        "title": subject.title, "version": __version__, "notes": [*subject.notes, *backend.notices(), *told],
         "facts": _facts(subject.graph, graph, backend, executable, seconds, lowered),
         "graph": {name: entry for name, entry in drawn.items() if name != "places"},
         "placement": _placement(bound, backend, plan),
         "passes": {"changes": [change.to_dict() for change in history.changes], "unchanged": history.unchanged,
                    "start": history.start, "end": history.end},
         "memory": _memory(lowered, drawn["places"], backend),
-        "kernels": _kernels(executable, arrays, rounds),
+        "kernels": kernels,
         "calls": _calls(lowered, drawn["places"]),
         "timeline": _timeline(executable, arrays),
         "accuracy": _accuracy(bound, executable, arrays) if verified else
@@ -287,7 +290,8 @@ def _facts(imported: Graph, graph: Graph, backend: Backend, executable: Executab
              ("outputs", ", ".join(f"{port.name}: {port.type}" for port in executable.outputs) or "none"),
              ("nodes", f"{before} imported, {after} compiled"),
              ("work", f"{short(cost.macs)} multiply-adds, {short(cost.operations)} other operations"),
-             ("compiled in", f"{seconds:.2f} s")]
+             ("compiled in", f"{seconds:.2f} s"), ("CPU", cpu_info().get("model name", "unknown")),
+             ("made", f"{datetime.now():%Y-%m-%d %H:%M} by ngraph_mxnet {__version__}")]
     if executable.threads is not None:
         found.append(("threads", f"at most {executable.threads}"))
     if lowered is not None:

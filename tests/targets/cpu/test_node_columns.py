@@ -45,3 +45,10 @@ def test_a_profile_tells_a_prefix_once() -> None:
     assert text.get().count("net0_") == 1
     for expected in ("Kernels by node of net0_", "stage1_{conv0_fwd + relu0_fwd}", "[x]_fwd"):
         assert expected in text.get()
+
+
+@pytest.mark.parametrize(("peak", "explained"), [(1000.0, True), (3000.0, False)])
+def test_rates_above_the_peak_are_explained(peak: float, explained: bool) -> None:
+    rows = [Row("winograd", "convolution (mx:conv Convolution)", 1, 1.0, 2.0, 0.0)]
+    found = Profile(1, "avx2", 1, Peak(1, peak, 10.0), rows, 1.0, 0.0, 0.0)
+    assert (found.to_dict()["note"] is not None) == explained == ("Winograd's algorithm" in str(found))

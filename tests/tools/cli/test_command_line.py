@@ -61,6 +61,12 @@ def test_the_nearest_command_is_told() -> None:
     assert command("zzz").output.endswith("No such command 'zzz'.\n")
 
 
+def test_a_hidden_option_is_no_suggestion() -> None:
+    told = command("bench", "--sample").output
+    assert "No such option" in told and "--samples" not in told
+    assert "--precision" in command("bench", "--precison", "bf16").output
+
+
 def test_a_misspelt_variable_is_told_and_a_value_that_is_not_allowed_once(symbol: str) -> None:
     told = as_a_user("ops", "relu", NGRAPH_PRECISON="bf16")
     assert told.returncode == 0

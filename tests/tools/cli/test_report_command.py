@@ -54,6 +54,7 @@ def test_a_page_of_every_kind(kind: str, request: pytest.FixtureRequest, tmp_pat
 
 def test_a_symbol_with_its_weights(symbol: list[str], tmp_path: Path) -> None:
     data = reported(tmp_path, *symbol, "--params", tmp_path / "model-0000.params")
+    assert {"CPU", "made"} <= {name for name, _ in data["facts"]}
     assert data["notes"] == [] and ["inputs", "data: f32[2,3]"] in data["facts"]
 
 
