@@ -28,7 +28,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNo
 from ngraph_mxnet.frontends.verdicts import Verdict, backend_reason
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
 from ngraph_mxnet.ir.ranges import Guards, assuming
-from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, Dim, are_same, are_same_shape, substituted
+from ngraph_mxnet.ir.sizes import IN_FORCE, Atom, Dim, are_same, substituted
 from ngraph_mxnet.ir.sizes import symbol as size_symbol
 from ngraph_mxnet.ir.types import ElementType, Role, Shape, f32
 from ngraph_mxnet.program.backend import Backend
@@ -315,8 +315,7 @@ class _Arguments:
                     raise ModelError(self._missing())
                 variable, element = self._open.pop(edge.node)
                 self._add(variable, TensorType(element or self._element(node), wanted[slot]))
-            elif edge.node in self._weights and slot in wanted and not are_same_shape(
-                    self.values[edge].shape, wanted[slot]):
+            elif edge.node in self._weights and slot in wanted and _differ(self.values[edge].shape, wanted[slot]):
                 raise ModelError(f"{self._names[edge.node]} has shape {self.values[edge].shape}, {node.origin} expects "
                                  f"{wanted[slot]}")
 
@@ -352,6 +351,12 @@ class _Arguments:
             raise ModelError(self._missing())
         place = {self.values[edge]: number for number, edge in enumerate(self._order)}
         self._b.graph.parameters.sort(key=lambda value: place.get(value, len(place)))
+
+
+def _differ(shape: Shape, other: Shape) -> bool:
+    """True if the shapes differ whatever symbols in them are."""
+    return len(shape) != len(other) or any(
+        not isinstance(a, Dim) and not isinstance(b, Dim) and a != b for a, b in zip(shape, other, strict=True))
 
 
 def weights_of(symbol: SymbolGraph) -> set[int]:
