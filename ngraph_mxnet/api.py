@@ -86,6 +86,7 @@ def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = No
         ModelError: the model is damaged, an input's name or dtype is wrong, a shape is missing or does not fit.
         ConfigError: no such backend or option, `kernels` of a backend that has none, or a model of another kind.
     """
+    require_mappings(shapes=shapes, dtypes=dtypes)
     asked, planner = model_of(model, dtypes=dtypes), get_backend(backend)
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
@@ -106,6 +107,7 @@ def explain_shapes(model: Any, shapes: Shapes, axes: Mapping[str, Sequence[int]]
         ModelError, ConfigError: as `explain`; also for an axis that there is not, or sizes that do not fit.
         UnsupportedError: an input of an ONNX model is no tensor.
     """
+    require_mappings(shapes=shapes, axes=axes, dtypes=dtypes)
     return model_of(model, dtypes=dtypes).range_verdicts(shapes, axes, backend)
 
 
@@ -119,6 +121,7 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
     Raises:
         ModelError, ConfigError: as `explain`; an ONNX model is not trained.
     """
+    require_mappings(shapes=shapes, dtypes=dtypes)
     found: TrainingExplanation = model_of(model, dtypes=dtypes).training_verdicts(shapes)
     return found
 
@@ -154,7 +157,7 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         ConfigError: an argument's value is not allowed.
         PackageError, OSError: the file can't be written.
     """
-    require_mappings(shapes=shapes)
+    require_mappings(shapes=shapes, dtypes=dtypes)
     sets = shape_sets({**(shapes or {}), **inputs})
     told = {"threads": threads, "precision": precision, "recipe": recipe}
     options = {name: value for name, value in told.items() if value is not None}
