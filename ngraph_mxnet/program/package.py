@@ -384,6 +384,7 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
                    {name: _encoded(value) for name, value in node.attrs.items()}, node.origin,
                    [value.name for value in node.outputs]] for node in graph.nodes],
         "results": [numbers[value] for value in graph.results],
+        "names": list(graph.names),
     }
 
 
@@ -437,6 +438,7 @@ def _decoded(found: Mapping[str, Any]) -> Graph:
         graph.nodes.append(node)
         values += node.outputs
     graph.results = [values[count(number)] for number in found["results"]]
+    graph.names = [text(name) for name in found["names"]]
     return graph
 
 
