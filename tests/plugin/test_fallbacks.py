@@ -178,7 +178,7 @@ def test_only_defects_of_ours_are_called_failures(error, said):
     ("simple_bind error. Arguments:\ndata: (2, 3)\nNGraphSubgraphOp: ConfigError: no\nAt:\n  a.py(3): f",
      "ConfigError: no"),
     ("Traceback (most recent call last):\n  [bt] (8) libmxnet.so\n  File \"a.cc\", line 3\nMXNetError: Check failed: x",
-     "MXNetError: Check failed: x"),
+     "Check failed: x"),
     ("[11:00:35] ../include/dmlc/./any.h:319: Check failed: type_", "Check failed: type_"),
 ])
 def test_what_an_error_says(text, said):

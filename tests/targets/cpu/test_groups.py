@@ -12,8 +12,9 @@ from test_quantized_images import convolved
 from test_quantized_products import check as check_bytes
 from test_quantized_products import quantized
 
-from ngraph_mxnet import compile
+from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.targets.cpu.machine.isa import halves_avx512
 
 GROUPS = st.tuples(st.sampled_from([2, 3, 5, 8]), st.sampled_from([8, 20, 24, 33, 40, 80]),
                    st.sampled_from([8, 20, 30, 40, 80]))
@@ -86,7 +87,8 @@ def test_a_rest_of_blocks_gets_tiles_of_its_own(outputs: int, size: int, isa: st
     b = Builder()
     x = b.parameter("x", (1, 64, size, size))
     graph = b.results(b.convolution_bias(x, b.weight("w", (outputs, 64, 1, 1)), b.weight("b", (outputs,))))
-    assert contractions(check(graph, isa=isa)) == number
+    one = isa == "avx512" and halves_avx512(_core.cpu_features())  # there tiles of one block are as fast
+    assert contractions(check(graph, isa=isa)) == (1 if one else number)
 
 
 @every_isa
