@@ -23,7 +23,7 @@ from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, 
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inline, inlined, is_open
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
-from ngraph_mxnet.frontends.mxnet.rules.signatures import EQUAL, WANTED, every_axis, output_name
+from ngraph_mxnet.frontends.mxnet.rules.signatures import EQUAL, LENIENT, WANTED, every_axis, output_name
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
 from ngraph_mxnet.frontends.verdicts import Verdict, backend_reason
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
@@ -315,7 +315,8 @@ class _Arguments:
                     raise ModelError(self._missing())
                 variable, element = self._open.pop(edge.node)
                 self._add(variable, TensorType(element or self._element(node), wanted[slot]))
-            elif edge.node in self._weights and slot in wanted and _differ(self.values[edge].shape, wanted[slot]):
+            elif (edge.node in self._weights and slot in wanted and canonical(node.op) not in LENIENT
+                    and _differ(self.values[edge].shape, wanted[slot])):
                 raise ModelError(f"{self._names[edge.node]} has shape {self.values[edge].shape}, {node.origin} expects "
                                  f"{wanted[slot]}")
 

@@ -122,6 +122,9 @@ WANTED: dict[str, Wanted] = {
     "_contrib_ModulatedDeformableConvolution": _deformable,
 }
 
+LENIENT = {"LeakyReLU"}
+"""Operators that also take weights of other shapes: prelu's may be one number, or one for each element."""
+
 Axes = Callable[[Attrs, Sequence[Shape]], Sequence[Sequence[tuple[int, int]]]]
 """Groups of (input, axis) of one size each."""
 
