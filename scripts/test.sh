@@ -5,9 +5,8 @@
 # The first run takes some 22 minutes on two quiet cores, of which eight compile the package. Without paths, files
 # of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, MXNet's models
-# without MXNet (Python 3.13), random models of a
-# seed that changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of
-# all Pythons from 3.8 on that are at hand.
+# without MXNet (Python 3.13), random models of a seed that changes by commit (FUZZ_SEED overrides it), another Python, and
+# the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
 # Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
 # outside the checkout is written but pip's cache of downloads.

@@ -117,7 +117,7 @@ CACHED = """
 import numpy as np, ngraph_mxnet
 from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.program import Package
+from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.backend import load
 b = Builder()
 graph = b.results(b.relu(b.parameter("x", (2, 3), "f32")))
