@@ -13,7 +13,7 @@ from ngraph_runtime import InputError, ModelError
 from ngraph_runtime.reference import verify
 from ngraph_runtime.run import main
 
-FOLDER = Path(__file__).resolve().parents[1] / "package" / "format_1"
+FOLDER = Path(__file__).resolve().parents[1] / "program" / "format_1"
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -60,11 +60,12 @@ def test_results_are_kept(own_cache: Path, caplog: pytest.LogCaptureFixture, mon
     monkeypatch.setenv("NGRAPH_AUTOTUNE", "1")
     with caplog.at_level(logging.INFO, "ngraph_mxnet"):
         first = compile(network(), "CPU", threads=2)
-        assert "autotuning: 2 layers measured, 0 known" in caplog.text
+        layers = len({tuple(one.ints) for one in contractions(first)})  # some CPUs run a layer as two
+        assert layers >= 2 and f"autotuning: {layers} layers measured, 0 known" in caplog.text
         second = compile(network(), "CPU", threads=2)
-    assert "autotuning: 0 layers measured, 2 known" in caplog.text
+    assert f"autotuning: 0 layers measured, {layers} known" in caplog.text
     assert [i.ints for i in contractions(first)] == [i.ints for i in contractions(second)]
-    assert len(list(own_cache.glob("tuning/*"))) == 2
+    assert len(list(own_cache.glob("tuning/*"))) == layers
 
 
 def test_a_faster_way_is_taken_and_noise_is_not(monkeypatch: pytest.MonkeyPatch):
