@@ -251,7 +251,7 @@ def test_nothing_of_this_package_is_from_outside() -> None:
     run("""
         import ngraph_mxnet.targets.cpu.lower, ngraph_mxnet.targets.cpu.kernels
         import ngraph_mxnet.frontends.mxnet.rules, ngraph_mxnet.frontends.onnx.rules
-        from ngraph_mxnet import registry
+        from ngraph_mxnet.base import registry
         assert registry.outside_build() == ""
     """)
 

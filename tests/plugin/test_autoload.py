@@ -168,7 +168,7 @@ def test_any_import_of_ours_may_come_first(tmp_path):
     done = run_script("import ngraph_mxnet\nngraph_mxnet.report()\n" + BIND, tmp_path, "NGRAPH")
     assert done.stdout.split()[1:] == ["True"], done.stderr
     assert "Warning" not in done.stderr
-    listed = run_script("import mxnet, sys\nprint(*[name for name in sys.modules if 'bridges.mxnet' in name])",
+    listed = run_script("import mxnet, sys\nprint(*[name for name in sys.modules if 'ngraph_mxnet.plugin' in name])",
                         tmp_path, "NGRAPH")
     for name in listed.stdout.split():
         module = sys.modules.get(name) or importlib.import_module(name)

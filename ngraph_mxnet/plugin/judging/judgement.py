@@ -1,4 +1,7 @@
-"""Which models in int8 stay with MXNet: those that the user leaves to it."""
+"""Judge a symbol's operators and cut its regions, on one graph to which all of the symbol is lowered.
+
+An operator stays with MXNet if no rule lowers it, or the backend does not run what it became.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ INFERENCE = Mode(find_rule, lambda node, alone: None, too_small_alone)
 class WholeGraph:
     """A symbol with types, lowered once, operator by operator, to one graph.
 
-    What an operator gives that stays with MXNet is a parameter of it.
+    The outputs of an operator that stays with MXNet are parameters of the graph.
 
     Attributes:
         reasons: why operators stay, by their numbers.
