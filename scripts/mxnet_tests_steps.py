@@ -194,13 +194,13 @@ def watch_recorded_steps(recorder: Recorder) -> None:
         title = f"recorded {symbol.name or symbol.list_outputs()}"
         recorder.compare(title, [*outputs, *again], reference, names, exact)
 
-    def call(self: Any, handles: Sequence[int], checked: bool = False, *array_type: Any) -> Any:
+    def call(self: Any, handles: Sequence[int], checked: bool = False, *more: Any, **named: Any) -> Any:
         program, arguments, parameters, _ = self.made_of
         arrays = {**dict(zip(arguments, map(_array, handles), strict=True)), **parameters}
         compared = repeatable_step(program.text) and _is_small(arrays.values())
         with _paused():  # the call itself may write a gamma
             given = {name: array.copy() for name, array in arrays.items()} if compared else {}
-        outputs = own_call(self, handles, checked, *array_type)
+        outputs = own_call(self, handles, checked, *more, **named)
         if outputs is not None:
             if compared:
                 compare(self, given, outputs)

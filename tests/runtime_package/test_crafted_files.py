@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "package"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
 
 from crafted import Crafted
 from fuzzing import artefacts

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
 _ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu"), str(_ROOT / "tests" / "package")]
+sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu"), str(_ROOT / "tests" / "program")]
 
 import guarded  # noqa: E402
 from artefact_runs import bound  # noqa: E402
