@@ -28,7 +28,7 @@ from ngraph_mxnet.program.artefact import (
 )
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 
-_FORMAT_1 = Path(__file__).resolve().parents[2] / "tests" / "package" / "format_1"
+_FORMAT_1 = Path(__file__).resolve().parents[2] / "tests" / "program" / "format_1"
 _MOST_CHANGES = 3
 _NUMBERS = (0, 1, 2, 3, 4, 7, 8, 16, 63, 64, 4096, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40,
             1 << 46, (1 << 46) + 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
