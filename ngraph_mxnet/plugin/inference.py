@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.errors import ModelError, listed
-from ngraph_mxnet.frontends.mxnet.importer import weights_of
+from ngraph_mxnet.base.errors import ModelError
+from ngraph_mxnet.frontends.mxnet.importer import check_names, dtype_name, unknown_shapes, weights_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
-from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.plugin.arrays import brief
 
 if TYPE_CHECKING:
@@ -24,14 +23,9 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
     import mxnet as mx
 
     names = symbol.list_inputs()
-    unknown = sorted({*shapes, *(dtypes or {})} - set(names))
-    if unknown:
-        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+    check_names(names, {*shapes, *(dtypes or {})})
     for name, dtype in (dtypes or {}).items():
-        try:
-            element_type(dtype)
-        except (KeyError, TypeError):
-            raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
+        dtype_name(name, dtype)
     try:
         arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
     except mx.base.MXNetError as error:
@@ -43,8 +37,7 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
         graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
         weights = {graph.nodes[index].name for index in weights_of(graph)}
         wanted = [name for name in missing if name not in weights] or missing
-        raise ModelError(f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
-                         f"--shape {wanted[0]}=1,3,224,224")
+        raise ModelError(unknown_shapes(wanted))
 
 
 def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:

@@ -54,17 +54,19 @@ def with_open_shapes(symbol: SymbolGraph, types: Sequence[TensorType | None]) ->
 def _is_open(node: SymbolNode) -> bool:
     if node.is_variable or node.inputs:
         return False
-    if node.attrs.get("infer_range") in ("True", "1"):
-        return True
-    return any(size < _least(node) for size in _own_shape(node))
+    return _is_range(node) or any(size < _least(node) for size in _numbers(node.attrs.get("shape", "")))
+
+
+def _is_range(node: SymbolNode) -> bool:
+    return node.attrs.get("infer_range") in ("True", "1")
 
 
 def _least(node: SymbolNode) -> int:
     return 0 if node.op.startswith("_np") else 1  # to NumPy's operators 0 is a size
 
 
-def _own_shape(node: SymbolNode) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"-?\d+", node.attrs.get("shape", ""))))
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"-?\d+", text)))
 
 
 _ATOM = "open_size_"
@@ -85,9 +87,8 @@ class _OpenSizes:
             if type_ is not None}
         for place in places:
             node = symbol.nodes[place]
-            ranges = node.attrs.get("infer_range") in ("True", "1")
-            shape = (self._new(),) if ranges else tuple(
-                size if size >= _least(node) else self._new() for size in _own_shape(node))
+            shape = (self._new(),) if _is_range(node) else tuple(
+                size if size >= _least(node) else self._new() for size in _numbers(node.attrs.get("shape", "")))
             dtype = Attrs(node.attrs, node.origin).element("dtype", f32)
             self._types[Edge(place, 0)] = TensorType(dtype, shape)
 
@@ -237,7 +238,7 @@ def _told(node: SymbolNode, shapes: Mapping[str, Sequence[int]],
         element = mxnet_element(int(own))
     shape = shapes.get(node.name)
     if shape is None:
-        shape = _own_shape(replace(node, attrs={"shape": node.attrs.get("__shape__", "")}))
+        shape = _numbers(node.attrs.get("__shape__", ""))
         shape = shape if shape and min(shape) > 0 else None
     return element if shape is None else TensorType(element or f32, tuple(shape))
 
@@ -340,10 +341,8 @@ class _Arguments:
 
     def _missing(self) -> str:
         names = {node.name: node.index in self._weights for node, _ in self._open.values()}
-        wanted = ([name for name, is_weight in names.items() if not is_weight and not name.endswith("label")]
-                  or list(names))
-        return (f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
-                f"--shape {wanted[0]}=1,3,224,224")
+        return unknown_shapes([name for name, is_weight in names.items()
+                               if not is_weight and not name.endswith("label")] or list(names))
 
     def finish(self) -> None:
         """Put the parameters in the order of the arguments, before those that rules have added. Raises ModelError: one
@@ -352,6 +351,27 @@ class _Arguments:
             raise ModelError(self._missing())
         place = {self.values[edge]: number for number, edge in enumerate(self._order)}
         self._b.graph.parameters.sort(key=lambda value: place.get(value, len(place)))
+
+
+def unknown_shapes(names: Sequence[str]) -> str:
+    """The message that the shapes of these inputs must be given."""
+    return (f"the shape of {listed(names)} is not known: give it, on the command line as in "
+            f"--shape {names[0]}=1,3,224,224")
+
+
+def check_names(names: Sequence[str], told: Collection[str]) -> None:
+    """Raises ModelError: something is told of inputs that are not among `names`."""
+    unknown = sorted(set(told) - set(names))
+    if unknown:
+        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+
+
+def dtype_name(name: str, dtype: Any) -> str:
+    """The name of the dtype that is told of input `name`. Raises ModelError: it is none."""
+    try:
+        return str(element_type(dtype).numpy)
+    except (KeyError, TypeError):
+        raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
 
 
 def _differ(shape: Shape, other: Shape) -> bool:

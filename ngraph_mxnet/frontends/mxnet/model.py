@@ -16,11 +16,10 @@ import numpy as np
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
-from ngraph_mxnet.frontends.mxnet.importer import data_variables, import_symbol, refusals
+from ngraph_mxnet.frontends.mxnet.importer import check_names, data_variables, dtype_name, import_symbol, refusals
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.feeds import Draw, draws_of, named_dtypes
@@ -116,10 +115,7 @@ class SymbolModel(Model):
 
     def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
         """The graph without labels, unless their shapes are told."""
-        names = [node.name for node in self.graph_of_symbol.arguments()]
-        unknown = sorted({*shapes, *self.dtypes} - set(names))
-        if unknown:
-            raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+        check_names([node.name for node in self.graph_of_symbol.arguments()], {*shapes, *self.dtypes})
         graph = import_symbol(self.graph_of_symbol, *self._known(shapes, weights))
         read = {value for node in graph.nodes for value in node.inputs}
         graph.parameters = [value for value in graph.parameters
@@ -128,7 +124,7 @@ class SymbolModel(Model):
 
     def _known(self, shapes: Shapes, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The shapes and the dtypes of inputs and weights."""
-        dtypes = {name: _dtype(name, dtype) for name, dtype in self.dtypes.items()}
+        dtypes = {name: dtype_name(name, dtype) for name, dtype in self.dtypes.items()}
         held = {node.name: weights[node.name] for node in self.graph_of_symbol.arguments() if node.name in weights}
         return ({**{name: tuple(array.shape) for name, array in held.items()}, **shapes},
                 {**dtypes, **{name: str(np.dtype(array.dtype)) for name, array in held.items()}})
@@ -182,10 +178,3 @@ class SymbolModel(Model):
 def _array(array: Any) -> np.ndarray:
     """MXNet's own array, or NumPy's, as NumPy's."""
     return np.asarray(loaded(SETTLED)(array) if hasattr(array, "asnumpy") else array)
-
-
-def _dtype(name: str, dtype: Any) -> str:
-    try:
-        return str(element_type(dtype).numpy)
-    except (KeyError, TypeError):
-        raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
