@@ -76,14 +76,11 @@ class LiveSymbolModel(SymbolModel):
     def _fitting(self, wanted: Shapes) -> dict[str, Any]:
         """The weights of these names and shapes. A label may be missing, and so may all if none were given. Raises
         ModelError: one is missing, or has another shape."""
+        self._require_all(wanted)
         found, file = self.weights({}), self.given_weights
-        is_file = isinstance(file, (str, os.PathLike))
-        missing = sorted(name for name in wanted.keys() - found.keys() if not name.endswith("label"))
-        if missing and self.has_weights:
-            raise ModelError((f"{file} has no " if is_file else "no weights for ") + listed(missing))
         held = {name: found[name] for name in wanted if name in found}
         for name, array in held.items():
-            if is_file and array.shape != tuple(wanted[name]):
+            if isinstance(file, (str, os.PathLike)) and array.shape != tuple(wanted[name]):
                 raise ModelError(f"{file}: {name} is {array.shape}, the model expects {tuple(wanted[name])}")
         return held
 

@@ -6,7 +6,7 @@ What MXNet itself must do (run the model in part, tell types of operators that h
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from math import prod, sqrt
 from typing import Any, ClassVar
@@ -85,7 +85,7 @@ class SymbolModel(Model):
             graph = self._imported(sizes, self.weights(sizes))
         except UnsupportedError:  # the shapes behind an operator that has no rule are MXNet's to tell
             return self.in_mxnet().with_random_weights(sizes)
-        self._require_all(graph, sizes)
+        self._require_all([value.name for value in graph.parameters if value.name not in sizes])
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
         return self.holding({**random_weights(wanted), **self._weights}, None)
 
@@ -110,7 +110,7 @@ class SymbolModel(Model):
         changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
         if changing:
             raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
-        self._require_all(graph, shapes)
+        self._require_all([value.name for value in graph.parameters if value.name not in shapes])
         return graph, {value.name: _array(weights[value.name]) for value in graph.parameters if value.name in weights}
 
     def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
@@ -137,15 +137,13 @@ class SymbolModel(Model):
             self.require_weights()
         return super().executable(sizes, backend, options)
 
-    def _require_all(self, graph: Graph, shapes: Shapes) -> None:
-        """Raises ModelError: weights were given, and one is missing; a label may be."""
-        missing = [] if not self.has_weights else [value.name for value in graph.parameters
-                   if value.name not in shapes and value.name not in self.weights(shapes)
-                   and not value.name.endswith("label")]
-        if missing:
+    def _require_all(self, names: Iterable[str]) -> None:
+        """Raises ModelError: weights were given, and one of these is missing; a label may be."""
+        missing = sorted(name for name in names if name not in self.weights({}) and not name.endswith("label"))
+        if missing and self.has_weights:
             file = self.given_weights
             raise ModelError((f"{file} has no " if isinstance(file, (str, os.PathLike)) else "no weights for ")
-                             + listed(sorted(missing)))
+                             + listed(missing))
 
     def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
         try:
