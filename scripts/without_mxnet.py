@@ -1,53 +1,143 @@
-"""MXNet's models where there is no MXNet: the same bits.
+"""Models of MXNet where there is no MXNet: the same bits.
 
-    python scripts/without_mxnet.py make FOLDER     # with MXNet: models, and what they give
-    python scripts/without_mxnet.py check FOLDER    # without it, by any Python
+    python scripts/without_mxnet.py OTHER_PYTHON
+    python scripts/without_mxnet.py OTHER_PYTHON --library gluoncv_models --models yolo3_darknet53_coco
 
-`check` ends with an error if MXNet can be imported, or a result differs by a bit.
+This Python has MXNet and the library, the other one has this package alone. Each model gets random weights and is
+written as a symbol and parameters. This one compiles the live symbol, the other one the two files. It ends with an
+error if the other can import MXNet, if a result differs by a bit, or if only one of them refuses a model.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
+import os
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import workers
+from matrix.as_file import same_bits
 
 import ngraph_mxnet
+from ngraph_mxnet.base.errors import NGraphError
 
-MODELS = {"resnet18_v1": 64, "mobilenet0_25": 64, "resnet34_v2": 64, "mobilenet_v2_0_5": 96}
-"""Of Gluon's zoo, by the size of their images."""
+LIBRARIES = ("gluon_zoo", "gluoncv_models", "gluonnlp_models", "gluonts_models")
+MODELS = ("resnet18_v1", "mobilenet0.25", "resnet34_v2", "mobilenetv2_0.5")
+"""Of Gluon's zoo, that are tried by default."""
+SYMBOL, PARAMETERS, INPUTS, RESULTS = "net-symbol.json", "net-0000.params", "inputs.npz", "results.npz"
 
 
-def make(folder: Path) -> None:
+def results(symbol: Any, weights: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Of the compiled model.
+
+    Raises:
+        NGraphError: it isn't taken.
+    """
+    shapes = {name: array.shape for name, array in inputs.items()}
+    compiled = ngraph_mxnet.compile(symbol, "CPU", shapes=shapes, params=weights)
+    return [np.asarray(result) for result in compiled(**inputs)]
+
+
+def write(library: str, name: str, folder: Path) -> str:
+    """Write a model and what is made of the live symbol; why it isn't taken, or nothing.
+
+    Raises:
+        NotOffline: it can't be had.
+    """
     import mxnet as mx
-    from mxnet.gluon.model_zoo import vision
+    from matrix.weights import bind
 
-    for name, size in MODELS.items():
-        mx.random.seed(1)
-        net = getattr(vision, name)(classes=10)
-        net.initialize(mx.init.Xavier())
-        net.hybridize()
-        net(mx.nd.zeros((1, 3, size, size)))
-        net.export(str(folder / name))
-        np.save(folder / f"{name}.npy", result(folder, name))
+    model = importlib.import_module(f"matrix.{library}").build(name)
+    symbol = model.trace()
+    executor = bind(symbol, model, "NONE")
+    inputs = {key: executor.arg_dict[key].asnumpy() for key in model.inputs if key in executor.arg_dict}
+    weights = {f"arg:{key}": array for key, array in executor.arg_dict.items() if key not in inputs}
+    weights |= {f"aux:{key}": array for key, array in executor.aux_dict.items()}
+    symbol.save(str(folder / SYMBOL))
+    mx.nd.save(str(folder / PARAMETERS), weights)
+    np.savez(folder / INPUTS, **inputs)
+    try:
+        found = results(symbol, weights, inputs)
+    except NGraphError as error:
+        return str(error)
+    np.savez(folder / RESULTS, *found)
+    return ""
 
 
-def result(folder: Path, name: str) -> np.ndarray:
-    shape = (2, 3, MODELS[name], MODELS[name])
-    compiled = ngraph_mxnet.compile(str(folder / f"{name}-symbol.json"), "CPU", shapes={"data": shape},
-                                    params=str(folder / f"{name}-0000.params"))
-    return np.asarray(compiled(np.random.default_rng(0).standard_normal(shape).astype(np.float32))[0])
+def read(folder: Path) -> dict[str, Any]:
+    """What is made of the files: `refused` with the reason, or `different` with the numbers of results."""
+    with np.load(folder / INPUTS) as arrays:
+        inputs = dict(arrays)
+    try:
+        found = results(str(folder / SYMBOL), str(folder / PARAMETERS), inputs)
+    except NGraphError as error:
+        return {"refused": str(error)}
+    if not (folder / RESULTS).exists():
+        return {"refused": ""}
+    with np.load(folder / RESULTS) as arrays:
+        expected = list(arrays.values())
+    pairs = enumerate(zip(found, expected, strict=True))
+    return {"different": [number for number, (ours, theirs) in pairs if not same_bits(ours, theirs)]}
 
 
-def check(folder: Path) -> None:
-    if importlib.util.find_spec("mxnet") is not None:
-        raise SystemExit("MXNet is installed here: nothing is shown")
-    for name in MODELS:
-        np.testing.assert_array_equal(result(folder, name), np.load(folder / f"{name}.npy"), err_msg=name)
-        print(f"{name}: the same bits by Python {sys.version.split()[0]} without MXNet")
+def serve() -> None:
+    asked, send = workers.requests()
+    send(python=sys.version.split()[0], mxnet=importlib.util.find_spec("mxnet") is not None)
+    for request in asked:
+        send(**read(Path(request["folder"])))
+
+
+def compare(python: str, library: str, names: Sequence[str]) -> bool:
+    """Whether every model that can be had gives the same bits, or the same refusal."""
+    from matrix.model import NotOffline
+
+    other = workers.Worker([python, str(Path(__file__).resolve()), "--serve"], dict(os.environ))
+    facts = other.answer()
+    if not facts or facts["mxnet"]:
+        raise SystemExit(f"{python} can import MXNet: nothing is shown" if facts else f"{python}: no answer")
+    good, counts = True, {"the same bits": 0, "refused alike": 0, "not to be had without a download": 0}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                refused = write(library, name, Path(folder))
+            except NotOffline:
+                counts["not to be had without a download"] += 1
+                continue
+            other.send(folder=folder)
+            answer = other.answer()
+        if answer is None:
+            raise SystemExit(f"{name}: the other Python's process ended")
+        if "refused" in answer:
+            verdict = "refused alike" if answer["refused"] == refused else ""
+            told = verdict or f"DIFFERS: refused as {answer['refused']!r}, with MXNet {refused or 'taken'!r}"
+        else:
+            verdict = "" if refused or answer["different"] else "the same bits"
+            told = verdict or f"DIFFERS: {answer['different'] or 'taken'}, with MXNet {refused or 'taken'!r}"
+        print(f"{name}: {told}", flush=True)
+        good = good and bool(verdict)
+        if verdict:
+            counts[verdict] += 1
+    print(f"{library}, Python {facts['python']} without MXNet: "
+          + ", ".join(f"{count} {what}" for what, count in counts.items() if count))
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python")
+    parser.add_argument("--library", choices=LIBRARIES, default=LIBRARIES[0])
+    parser.add_argument("--models", nargs="+", help="default: some of Gluon's zoo, and all of another library")
+    chosen = parser.parse_args()
+    everything = importlib.import_module(f"matrix.{chosen.library}").genres()
+    names = chosen.models or (MODELS if chosen.library == LIBRARIES[0] else list(everything))
+    raise SystemExit(not compare(chosen.python, chosen.library, names))
 
 
 if __name__ == "__main__":
-    {"make": make, "check": check}[sys.argv[1]](Path(sys.argv[2]))
+    serve() if sys.argv[1:] == ["--serve"] else main()
