@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f32, u8
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers, named_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Linear, channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Kernels
@@ -112,7 +112,7 @@ def _depth(view: BlockedView) -> int:
 
 def _slice_strides(view: BlockedView) -> tuple[int, ...]:
     """Strides over (image, block, slice, row, pixel)."""
-    slice_, block, row, pixel, _ = blocked_strides(view)
+    slice_, block, row, pixel, _ = view.strides
     return slice_ * _depth(view), block, slice_, row, pixel
 
 
@@ -152,12 +152,10 @@ def _plain_scale_shift(ctx: Lowering, node: Node) -> None:
     data, scale, shift = node.inputs
     shape, out = node.output.shape, ctx.new_plain(node.output.type)
     per_channel = (0, 1) + (0,) * (len(shape) - 2)
-    target = (out, out.strides)
-    source = ctx.plain(data)
-    ctx.strided("multiply", shape, [(source, source.strides), (ctx.contiguous(scale), per_channel)], target)
-    ctx.strided("add", shape, [target, (ctx.contiguous(shift), per_channel)], target)
+    ctx.strided("multiply", shape, [ctx.plain(data), (ctx.contiguous(scale), per_channel)], out)
+    ctx.strided("add", shape, [out, (ctx.contiguous(shift), per_channel)], out)
     if node.attrs["lower"] != -inf or node.attrs["upper"] != inf:
-        ctx.strided("clamp", shape, [target], target, [node.attrs["lower"], node.attrs["upper"]])
+        ctx.strided("clamp", shape, [out], out, [node.attrs["lower"], node.attrs["upper"]])
     ctx.set_plain(node.output, out)
 
 
@@ -183,7 +181,7 @@ def shuffle(ctx: Lowering, node: Node) -> None:
     value, order = ctx.shuffles[node]
     source, out = ctx.blocked(value), ctx.new_blocked(node.output)
     params = SHUFFLE(n=out.images, c=len(order), h=out.height, w=out.width,
-                     input=blocked_strides(source)[:3], output=blocked_strides(out)[:3])
+                     input=source.strides[:3], output=out.strides[:3])
     ctx.emit("shuffle_blocked", params, input=source, places=ctx.table(np.array(order, np.int32)), output=out)
     ctx.set_blocked(node.output, out)
 

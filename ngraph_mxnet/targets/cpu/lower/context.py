@@ -3,7 +3,7 @@ images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
-from ngraph_mxnet.ir.sizes import are_same, least, where
+from ngraph_mxnet.ir.sizes import are_same, is_zero, least, where
 from ngraph_mxnet.ir.types import ElementType, Role, TensorType, f32, u8
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet, Isa
@@ -71,14 +71,15 @@ def write_fill(emit: Callable[..., None], images: View, halo: Halo, fill: int, *
 
 
 Strides = Sequence[int]
+Placed = PlainView | BlockedView | tuple[View, Strides]
+"""An operand of a strided kernel: a view, or a view with other strides than its own."""
 
 
 def layout_params(record: Kernels, blocked: BlockedView, source: View, out: View) -> Params:
     """Rows that are shorter than the 16 pixels that the kernels transpose at once are taken together, where they follow
     each other without gaps in both layouts."""
     (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
-    steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
-             for view in (source, out)]
+    steps = [view.strides[:4] if isinstance(view, BlockedView) else _plain_strides(view) for view in (source, out)]
     if all(are_same(row, width * pixel) for _, _, row, pixel in steps):
         short = width < BLOCK
         height, width = where(short, 1, height), where(short, height * width, width)
@@ -100,19 +101,9 @@ def moving_kernel(source: View, destination: View) -> str:
     return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
 
 
-def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
-    """Strides over (image, block, row, pixel, lane)."""
-    return view.image, view.block, view.row, BLOCK, 1
-
-
 def named_strides(**views: BlockedView) -> dict[str, Strides]:
     """Strides over (image, block, row, pixel) of each view, which are a group of a kernel's record."""
-    return {name: blocked_strides(view)[:4] for name, view in views.items()}
-
-
-def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:
-    """Sizes of (image, block, row, pixel, lane)."""
-    return view.images, view.blocks, view.height, view.width, BLOCK
+    return {name: view.strides[:4] for name, view in views.items()}
 
 
 Part = tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]]
@@ -130,7 +121,7 @@ def block_parts(plain: PlainView, blocked: BlockedView) -> list[Part]:
         if blocks and lanes:
             found.append(((images, blocks, blocked.height, blocked.width, lanes),
                           ((first * BLOCK * channel, (image, BLOCK * channel, row, pixel, channel)),
-                           (first * blocked.block, blocked_strides(blocked)))))
+                           (first * blocked.block, blocked.strides))))
     return found
 
 
@@ -219,6 +210,14 @@ class Lowering:
 
     def set_blocked(self, value: Value, view: BlockedView) -> None:
         (self._narrow if view.type.element is BF16 else self._blocked)[value] = view
+
+    def set_views(self, values: Sequence[Value], views: Iterable[PlainView | BlockedView]) -> None:
+        """The views, each in its layout, are where the values are."""
+        for value, view in zip(values, views, strict=True):
+            if isinstance(view, PlainView):
+                self.set_plain(value, view)
+            else:
+                self.set_blocked(value, view)
 
     def has_blocked(self, value: Value) -> bool:
         """True if the value lives in the blocked layout already."""
@@ -356,6 +355,20 @@ class Lowering:
         """Fresh contiguous memory."""
         return plain_view(type_, self.builder.arena(type_.bytes))
 
+    def new_rows(self, type_: TensorType) -> PlainView:
+        """Fresh memory in which each row has room for whole blocks."""
+        *outer, columns = type_.shape
+        whole = self.new_plain(type_.with_shape((*outer, -(-columns // BLOCK) * BLOCK)))
+        return whole.seen(type_, whole.strides)
+
+    def fill_rest(self, rows: PlainView) -> None:
+        """Write zeros to the rest of the last block of each of such rows."""
+        *outer, columns = rows.type.shape
+        rest = -(-columns // BLOCK) * BLOCK - columns
+        if not is_zero(rest):
+            behind = rows.seen(rows.type.with_shape((*outer, rest)), rows.strides, columns)
+            self.strided(f"fill_{rows.type.element.size}", behind.type.shape, [], behind, [0.0])
+
     def new_blocked(self, value: Value, *, narrow: bool = False) -> BlockedView:
         """Memory for who makes `value`, where the layout plan wants it. `narrow`: who makes it can store bf16, and does
         where `plan_narrow` wants that; others store the value's own type, and its readers convert."""
@@ -424,10 +437,17 @@ class Lowering:
                           around=[given[name] for name in around], origin=self.origin, bytes=bytes,
                           operations=operations, exact=exact)
 
-    def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
-                out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
+    def computed(self, kernel: str, reads: Sequence[PlainView], type_: TensorType,
+                 floats: Sequence[float] = ()) -> PlainView:
+        """Fresh memory of `type_` with what an elementwise kernel makes of operands that broadcast to its shape."""
+        out = self.new_plain(type_)
+        self.strided(kernel, type_.shape, [(view, view.over(type_.shape)) for view in reads], out, floats)
+        return out
+
+    def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[Placed], out: Placed,
+                floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
         """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""
-        operands = [*reads, out]
+        operands = [placed if isinstance(placed, tuple) else (placed, placed.strides) for placed in (*reads, out)]
         for part, offsets, strides in strided_parts(tuple(shape), tuple([tuple(strides) for _, strides in operands])):
             views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
                      for (view, _), at in zip(operands, offsets, strict=True)]
@@ -438,8 +458,7 @@ class Lowering:
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
         """Copy element for element, also between float32 and bf16; returns `destination`."""
-        self.strided(moving_kernel(source, destination), source.type.shape, [(source, source.strides)],
-                     (destination, destination.strides))
+        self.strided(moving_kernel(source, destination), source.type.shape, [source], destination)
         return destination
 
     # ---- layout conversions -----------------------------------------------------------------------------
@@ -449,8 +468,7 @@ class Lowering:
 
         `floats`: scale and zero point, between float32 and u8.
         """
-        self.strided(moving_kernel(source, destination), blocked_dims(source), [(source, blocked_strides(source))],
-                     (destination, blocked_strides(destination)), floats)
+        self.strided(moving_kernel(source, destination), source.dims, [source], destination, floats)
         return destination
 
     def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:

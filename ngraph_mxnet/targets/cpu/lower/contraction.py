@@ -31,7 +31,16 @@ from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channel
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.layout import AxisPhase, convolution_halo
 from ngraph_mxnet.targets.cpu.planning.precision import Affine
-from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, Halo, PlainView, View, contiguous_strides
+from ngraph_mxnet.targets.cpu.planning.view import (
+    BF16,
+    BLOCK,
+    BlockedView,
+    Halo,
+    PlainView,
+    View,
+    contiguous_strides,
+    pair,
+)
 
 Gate = tuple[float, float, float, float]
 """Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
@@ -129,10 +138,6 @@ class Geometry:
     @staticmethod
     def of(node: Node) -> Geometry:
         """The last two spatial axes of a convolution; in one dimension the height is 1."""
-
-        def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
-            return (fill, *values)[-2:]  # type: ignore[return-value]
-
         attrs, weights = node.attrs, node.inputs[1]
         return Geometry(pair(weights.shape[2:], 1), pair(attrs["strides"], 1), pair(attrs["dilations"], 1),
                         attrs["groups"], convolution_halo(node))
@@ -379,18 +384,17 @@ def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
         numbers = movement.converted(context, vector, f32) if real else vector
+        whole = numbers.type.with_shape((channels,))
         if is_one(value.type.size) and not is_one(channels):
-            copies = context.new_plain(TensorType(numbers.type.element, (channels,)))
-            context.strided("copy_4", (channels,), [(numbers, (0,))], (copies, copies.strides))
+            copies = context.new_plain(whole)
+            context.strided("copy_4", whole.shape, [(numbers, (0,))], copies)
             numbers = copies
         elif first:
-            part = numbers.type.with_shape((channels,))
-            numbers = PlainView(part, numbers.buffer, numbers.offset + 4 * first, numbers.writers, (1,))
+            numbers = numbers.seen(whole, (1,), first)
         for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
             if number != neutral:
                 scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
-                context.strided(kernel, out.type.shape, [(numbers, numbers.strides), (scalar, (0,))],
-                                (out, out.strides))
+                context.strided(kernel, out.type.shape, [numbers, (scalar, (0,))], out)
                 numbers = out
         context.emit("pack_channels", params, values=numbers, packed=destination)
 
@@ -561,16 +565,15 @@ class _BandPacking(Packing):
         def arrange(context: Lowering, view: PlainView) -> PlainView:
             size, made = view.type.element.size, context.new_plain(TensorType(view.type.element, shape))
             kernel, zero = f"copy_{size}", context.table(np.zeros(1, view.type.element.numpy))
-            context.strided(kernel, shape, [(zero, (0,) * 4)], (made, made.strides))
+            context.strided(kernel, shape, [(zero, (0,) * 4)], made)
             parts = []
             for first in range(begin // group * group, end, group):
                 start, stop = max(begin, first), min(end, first + group)
                 type_ = view.type.with_shape((stop - start, of_group, *taps))
                 at = (start - begin) * made.strides[0] + (first // group * of_group - low) * made.strides[1]
-                read = replace(view, type=type_, strides=self.strides).moved(
-                    (self.first + start * self.strides[0]) * size)
-                part = PlainView(type_, made.buffer, made.offset + at * size, strides=made.strides)
-                context.strided(kernel, type_.shape, [(read, read.strides)], (part, part.strides), after=[made])
+                read = view.seen(type_, self.strides, self.first + start * self.strides[0])
+                part = made.seen(type_, made.strides, at).unwritten()
+                context.strided(kernel, type_.shape, [read], part, after=[made])
                 parts.append(part)
             return replace(made, writers=[*made.writers, *(writer for part in parts for writer in part.writers)])
 

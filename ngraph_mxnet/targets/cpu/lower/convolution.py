@@ -236,8 +236,7 @@ class _DepthTaps(Packing):
             made = context.new_plain(TensorType(view.type.element, shape))
             steps = [stride * step for stride, (_, step, _) in zip(view.strides[2:], axes, strict=True)]
             first = sum(stride * tap for stride, (tap, _, _) in zip(view.strides[2:], axes, strict=True))
-            context.strided("copy_4", shape, [(view.moved(4 * first), (*view.strides[:2], *steps))],
-                            (made, made.strides))
+            context.strided("copy_4", shape, [(view.moved(4 * first), (*view.strides[:2], *steps))], made)
             return made
 
         return self.packed(ctx, source, oc_tile, is_wide, arrange)
@@ -286,8 +285,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
                 winograd.convolution(ctx, tile, data, weights, geometry, outputs, epilogue)
             else:
                 _direct(ctx, node, geometry, outputs, epilogue)
-    for value, view in zip(results, outputs, strict=True):
-        ctx.set_blocked(value, view)
+    ctx.set_views(results, outputs)
 
 
 def _direct(ctx: Lowering, node: Node, geometry: Geometry, outputs: list[BlockedView], epilogue: Epilogue) -> None:
@@ -351,8 +349,8 @@ def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
         keep_zeros(ctx.settings.symbol("zero_halo"), border, halo, planes=shape[0], height=height, width=width,
                    words=1)
         strides = (plane_size, pitch, 1)
-        inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * 4, strides=strides)
-        ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], (inside, strides))
+        inside = border.seen(TensorType(f32, shape), strides, halo.top * pitch + halo.left)
+        ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], inside)
         source = inside
     image = plane_size * (channels if data.type.rank < 5 else 1)
     return Input("k1", source, Plane(pitch * 4, 4, image * 4), channels, depth * plane_size * 4, 0, 1)

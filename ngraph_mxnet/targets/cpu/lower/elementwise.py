@@ -6,11 +6,10 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.opdef import ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
 from ngraph_mxnet.targets.cpu.lower import movement
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, Placed, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks
-from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.params import KERNELS
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, View
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 
 def check_f32(node: Node) -> str | None:
@@ -47,11 +46,11 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
         _plain(ctx, node, floats)
         return
     out = ctx.new_blocked(node.output)
-    ctx.strided(node.op.name, blocked_dims(out), operands, (out, blocked_strides(out)), floats)
+    ctx.strided(node.op.name, out.dims, operands, out, floats)
     ctx.set_blocked(node.output, out)
 
 
-def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, ...]]] | None:
+def _blocked_operands(ctx: Lowering, node: Node) -> list[Placed] | None:
     """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
     shape = node.output.shape
     if len(shape) < 3 or not any((ctx.has_blocked(v) or v in ctx.quantized) and are_same_shape(v.shape, shape)
@@ -79,14 +78,12 @@ def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
     return "image" if by_image else None  # in three dimensions the images of a block are slices
 
 
-def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:
+def _operand(ctx: Lowering, value: Value, kind: str | None) -> Placed:
     if kind == "full":
-        view = ctx.blocked(value)
-        return view, blocked_strides(view)
+        return ctx.blocked(value)
     if kind == "image":
         view = ctx.blocked(value)
-        image, block, _, _, lane = blocked_strides(view)
-        return view, (image, block, 0, 0, lane)
+        return view, (view.image, view.block, 0, 0, 1)
     if kind == "channel":
         whole = is_zero(value.type.size % BLOCK)
         return ctx.contiguous(value) if whole else channel_blocks(ctx, value), (0, BLOCK, 0, 0, 1)
@@ -95,10 +92,7 @@ def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple
 
 def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> None:
     views = [ctx.plain(value) for value in node.inputs]
-    out, shape = ctx.new_plain(node.output.type), node.output.shape
-    reads = [(view, broadcast_strides(view, shape)) for view in views]
-    ctx.strided(kernel or node.op.name, shape, reads, (out, out.strides), floats)
-    ctx.set_plain(node.output, out)
+    ctx.set_plain(node.output, ctx.computed(kernel or node.op.name, views, node.output.type, floats))
 
 
 @lowers(*ops_of("comparison"), check=_check_arithmetic)

@@ -8,12 +8,11 @@ from typing import Any
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
-from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.codegen.clusters import Description, Read, describe
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, collapse, saved, tile_of
-from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
-from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
 from ngraph_mxnet.targets.cpu.params.strided import (
     CHAIN,
@@ -62,8 +61,7 @@ def chain(ctx: Lowering, node: Node) -> bool:
     # All that is written is written behind the last step that reads: it may be an input's memory.
     ctx.emit("chain", params.followed_by(number for step in steps for number in step), exact=True,
              operations=float(len(body.nodes) * node.outputs[0].type.size), **operands)
-    for value, view in zip(node.outputs, outputs, strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, outputs)
     return True
 
 
@@ -122,10 +120,9 @@ def fused(ctx: Lowering, node: Node) -> None:
     reads = _blocked_reads(ctx, node, description)
     if reads is not None:
         outputs = [ctx.new_blocked(value) for value in node.outputs]
-        _emit(ctx, ctx.settings.generator, description, blocked_dims(outputs[0]), reads,
-              [(view, blocked_strides(view)) for view in outputs])
-        for value, view in zip(node.outputs, outputs, strict=True):
-            ctx.set_blocked(value, view)
+        _emit(ctx, ctx.settings.generator, description, outputs[0].dims, reads,
+              [(view, view.strides) for view in outputs])
+        ctx.set_views(node.outputs, outputs)
     elif not _plain(ctx, ctx.settings.generator, node, description):
         _expand(ctx, node)
 
@@ -162,17 +159,14 @@ def _plain(ctx: Lowering, generator: Generator, node: Node, description: Descrip
     writes = [(view, _output_strides(view, description)) for view in outputs]
     if not _emit(ctx, generator, description, description.shape, reads, writes):
         return False
-    for value, view in zip(node.outputs, outputs, strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, outputs)
     return True
 
 
 def _plain_strides(view: PlainView, read: Read, description: Description) -> Strides:
     """Strides over the space."""
     rest = len(read.shape) - view.type.rank
-    view = PlainView(TensorType(view.type.element, read.shape), view.buffer, view.offset, view.writers,
-                     (*view.strides, *(0,) * rest))
-    return broadcast_strides(view, description.shape)
+    return view.seen(view.type.with_shape(read.shape), (*view.strides, *(0,) * rest)).over(description.shape)
 
 
 def _output_strides(view: PlainView, description: Description) -> Strides:
@@ -206,8 +200,7 @@ def _blocked_read(ctx: Lowering, value: Value, read: Read, description: Descript
         if value.type.size == 1:
             return ctx.contiguous(value), (0, 0, 0, 0, 0)
         plain = ctx.contiguous(value)
-        steps = broadcast_strides(PlainView(TensorType(plain.type.element, shape), plain.buffer, plain.offset,
-                                            plain.writers, contiguous_strides(shape)), description.shape)
+        steps = plain.seen(plain.type.with_shape(shape), contiguous_strides(shape)).over(description.shape)
         if len(shape) == 5:
             return None
         row, pixel = (0, *steps[2:])[-2:]

@@ -21,7 +21,7 @@ from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileCho
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
-from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, PlainView, View, contiguous_strides
 
 
 class Axis(NamedTuple):
@@ -52,21 +52,18 @@ def matmul(ctx: Lowering, node: Node) -> None:
         movement.wide_product(ctx, node)
         return
     a, b = node.inputs[:2]
-    *batch, rows, channels = node.output.shape
-    pitch = -(-channels // BLOCK) * BLOCK
-    buffer = ctx.builder.arena(prod(batch) * rows * pitch * 4)
-    strides = (*contiguous_strides((*batch, rows, pitch))[:-1], 1)
-    out = PlainView(node.output.type, buffer, 0, strides=strides)
+    *batch, rows, _ = node.output.shape
+    out = ctx.new_rows(node.output.type)
     if node.output.type.size:
         left = _left(ctx, a, node.attrs["transpose_a"])
-        axes = _axes(batch, a.shape[:-2], left.view.strides[:-2], b.shape[:-2], strides[:-2])
+        axes = _axes(batch, a.shape[:-2], left.view.strides[:-2], b.shape[:-2], out.strides[:-2])
         # One matrix for all: more rows.
         while axes and is_zero(axes[-1].b) and are_same(axes[-1].a, rows * left.view.strides[-2]):
             rows *= axes.pop().size
         _emit(ctx, node, left, out, axes, rows)
     ctx.set_plain(node.output, out)
     if node.output.type.rank == 2:
-        ctx.set_blocked(node.output, BlockedView(out.type, buffer, 0, out.writers, pitch, BLOCK, BLOCK))
+        ctx.set_blocked(node.output, out.in_blocks())
 
 
 @dataclass(frozen=True)
@@ -90,25 +87,19 @@ def _left(ctx: Lowering, a: Value, transpose: bool) -> Left:
 
 def _made_left(ctx: Lowering, a: Value, transpose: bool) -> Left:
     if a.type.rank == 2 and not transpose:
-        blocked = ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)
-        return Left(PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1)))
+        return Left((ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)).as_rows())
     view = ctx.plain(a)
     shape, strides = list(a.shape), list(view.strides)
     if transpose:
         shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
-    seen = PlainView(TensorType(f32, tuple(shape)), view.buffer, view.offset, view.writers, tuple(strides))
+    seen = view.seen(TensorType(f32, tuple(shape)), strides)
     if is_one(strides[-1]) and is_zero(shape[-1] % BLOCK) and not ctx.bf16:
         return Left(seen)
     if not is_one(strides[-1]) and not ctx.bf16:
         return _in_blocks(ctx, seen)
-    element, pitch = BF16 if ctx.bf16 else f32, -(-shape[-1] // BLOCK) * BLOCK
-    whole = ctx.new_plain(TensorType(element, (*shape[:-1], pitch)))
-    inside = PlainView(whole.type.with_shape(seen.type.shape), whole.buffer, 0, whole.writers, whole.strides)
-    if not are_same(pitch, shape[-1]):
-        rest = PlainView(whole.type.with_shape((*shape[:-1], pitch - shape[-1])), whole.buffer,
-                         shape[-1] * element.size, whole.writers, whole.strides)
-        ctx.strided(f"fill_{element.size}", rest.type.shape, [], (rest, rest.strides), [0.0])
-    return Left(ctx.copy(seen, inside))
+    rows = ctx.new_rows(TensorType(BF16 if ctx.bf16 else f32, seen.type.shape))
+    ctx.fill_rest(rows)
+    return Left(ctx.copy(seen, rows))
 
 
 def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
@@ -126,7 +117,7 @@ def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
                             output=(to, rows * BLOCK, 0, BLOCK))
         ctx.emit("to_blocked", params, input=seen.moved(4 * at), output=out.moved(4 * target))
     strides = (*contiguous_strides((*batch, matrix))[:-1], BLOCK, 1)
-    return Left(PlainView(seen.type, out.buffer, out.offset, out.writers, strides), rows * BLOCK)
+    return Left(out.seen(seen.type, strides), rows * BLOCK)
 
 
 def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shape: Shape,

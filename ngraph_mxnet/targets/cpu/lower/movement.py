@@ -45,7 +45,7 @@ def reshape(ctx: Lowering, node: Node) -> None:
     if strides is None:
         source = ctx.contiguous(node.inputs[0])
         strides = contiguous_strides(node.output.shape)
-    ctx.set_plain(node.output, _see(source, node.output.type, strides))
+    ctx.set_plain(node.output, source.seen(node.output.type, strides))
 
 
 def _cuts_blocks(ctx: Lowering, node: Node) -> bool:
@@ -107,29 +107,21 @@ def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[
 def bitcast(ctx: Lowering, node: Node) -> None:
     """The same memory."""
     source = ctx.plain(node.inputs[0])
-    ctx.set_plain(node.output, _see(source, node.output.type, source.strides))
+    ctx.set_plain(node.output, source.seen(node.output.type, source.strides))
 
 
 @lowers("transpose")
 def transpose(ctx: Lowering, node: Node) -> None:
     """A view; whoever needs contiguous memory copies."""
     source = ctx.plain(node.inputs[0])
-    ctx.set_plain(node.output, _see(source, node.output.type, tuple(source.strides[i] for i in node.attrs["order"])))
+    ctx.set_plain(node.output, source.seen(node.output.type, [source.strides[i] for i in node.attrs["order"]]))
 
 
 @lowers("broadcast")
 def broadcast(ctx: Lowering, node: Node) -> None:
     """A view with strides of 0."""
     source = ctx.plain(node.inputs[0])
-    ctx.set_plain(node.output, _see(source, node.output.type, broadcast_strides(source, node.output.shape)))
-
-
-def broadcast_strides(view: PlainView, shape: Shape) -> tuple[int, ...]:
-    """The view's strides over `shape`, to which it broadcasts as in NumPy."""
-    missing = len(shape) - view.type.rank
-    own = [s if are_same(d, target) or d != 1 else 0
-           for d, s, target in zip(view.type.shape, view.strides, shape[missing:], strict=True)]
-    return (0,) * missing + tuple(own)
+    ctx.set_plain(node.output, source.seen(node.output.type, source.over(node.output.shape)))
 
 
 @lowers("slice")
@@ -138,13 +130,8 @@ def slice_(ctx: Lowering, node: Node) -> None:
     source = ctx.plain(node.inputs[0])
     begin, steps = node.attrs["begin"], node.attrs["strides"]
     offset = sum(b * s for b, s in zip(begin, source.strides, strict=True)) if node.output.type.size else 0
-    strides = tuple(step * s for step, s in zip(steps, source.strides, strict=True))
-    ctx.set_plain(node.output, _see(source, node.output.type, strides, offset))
-
-
-def _see(view: PlainView, type_: TensorType, strides: tuple[int, ...], first: int = 0) -> PlainView:
-    """The same memory with another shape and strides, starting `first` elements further."""
-    return PlainView(type_, view.buffer, view.offset + first * type_.element.size, view.writers, strides)
+    strides = [step * s for step, s in zip(steps, source.strides, strict=True)]
+    ctx.set_plain(node.output, source.seen(node.output.type, strides, offset))
 
 
 def plain_concat(ctx: Lowering, node: Node) -> None:
@@ -152,9 +139,7 @@ def plain_concat(ctx: Lowering, node: Node) -> None:
     out, axis = ctx.new_plain(node.output.type), node.attrs["axis"]
     first = 0
     for value in node.inputs:
-        part = PlainView(value.type, out.buffer, out.offset + first * out.strides[axis] * value.type.element.size,
-                         out.writers, out.strides)
-        ctx.copy(ctx.plain(value), part)
+        ctx.copy(ctx.plain(value), out.seen(value.type, out.strides, first * out.strides[axis]))
         first += value.shape[axis]
     ctx.set_plain(node.output, out)
 
@@ -170,25 +155,22 @@ def pad(ctx: Lowering, node: Node) -> None:
     with np.errstate(all="ignore"):
         array = np.asarray(node.attrs["value"]).astype(node.output.type.element.numpy)
     value = plain_view(node.output.type.with_shape(()), ctx.builder.constant(array))
-    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", out.type.shape, [(value, (0,) * out.type.rank)], (out, out.strides))
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", out.type.shape, [(value, value.over(out.type.shape))], out)
     first = sum(p * s for p, s in zip(node.attrs["pads_begin"], out.strides, strict=True))
-    inside = PlainView(source.type, out.buffer, first * size, strides=out.strides)
-    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],
-                (inside, inside.strides), after=[out])
-    ctx.set_plain(node.output, PlainView(out.type, out.buffer, 0, [*out.writers, *inside.writers], out.strides))
+    inside = out.seen(source.type, out.strides, first).unwritten()
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", source.type.shape, [source], inside, after=[out])
+    ctx.set_plain(node.output, replace(out, writers=[*out.writers, *inside.writers]))
 
 
 def _pad_with_elements(ctx: Lowering, node: Node) -> None:
     """One copy for each combination of the parts of the axes."""
-    source, out, size = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type), node.output.type.element.size
+    source, out = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type)
     pads = zip(source.type.shape, node.attrs["pads_begin"], node.attrs["pads_end"], strict=True)
     for parts in product(*(_padded_parts(*sizes, node.attrs["mode"]) for sizes in pads)):
         targets, firsts, steps, counts = zip(*parts, strict=True)
         type_ = source.type.with_shape(counts)
-        strides = tuple(step * stride for step, stride in zip(steps, source.strides, strict=True))
-        read = _see(source, type_, strides, sum(map(mul, firsts, source.strides)))
-        ctx.copy(read, PlainView(type_, out.buffer, out.offset + sum(map(mul, targets, out.strides)) * size,
-                                 out.writers, out.strides))
+        read = source.seen(type_, tuple(map(mul, steps, source.strides)), sum(map(mul, firsts, source.strides)))
+        ctx.copy(read, out.seen(type_, out.strides, sum(map(mul, targets, out.strides))))
     ctx.set_plain(node.output, out)
 
 
@@ -241,8 +223,7 @@ def converted(ctx: Lowering, view: PlainView, element: ElementType) -> PlainView
     if between is not None:
         return converted(ctx, converted(ctx, view, between), element)
     target = i16 if element is u16 else element
-    out = ctx.new_plain(TensorType(target, view.type.shape))
-    ctx.strided(f"convert_{source}_{target}", view.type.shape, [(view, view.strides)], (out, out.strides))
+    out = ctx.computed(f"convert_{source}_{target}", [view], TensorType(target, view.type.shape))
     return _same_bits(out, element)
 
 
@@ -302,8 +283,7 @@ def elementwise(ctx: Lowering, node: Node) -> None:
     if element is f32:  # of float16
         floats = [node.attrs[key] for key in node.op.schema]
         kernel_out = boolean if node.op.kind == "comparison" else f32
-        out = ctx.new_plain(TensorType(kernel_out, shape))
-        ctx.strided(name, shape, [(view, broadcast_strides(view, shape)) for view in views], (out, out.strides), floats)
+        out = ctx.computed(name, views, TensorType(kernel_out, shape), floats)
     elif name == "clamp":
         out = _clamp(ctx, node, views[0])
     elif len(views) == 2:
@@ -313,9 +293,8 @@ def elementwise(ctx: Lowering, node: Node) -> None:
     elif own is u64 and name == "sign":
         out = converted(ctx, views[0], boolean)
     else:
-        out = ctx.new_plain(TensorType(element, shape))
         floats = [WIDE_CODES[f"unary_{element}"][name], next(iter(node.attrs.values()), 0.0)]
-        ctx.strided(f"unary_{element}", shape, [(views[0], views[0].strides)], (out, out.strides), floats)
+        out = ctx.computed(f"unary_{element}", views, TensorType(element, shape), floats)
     _finish(ctx, node.output, out, ordered=ordered)
 
 
@@ -323,10 +302,8 @@ def _binary(ctx: Lowering, name: str, views: Sequence[PlainView], shape: Shape) 
     element = views[0].type.element
     kind = "compare" if name in WIDE_CODES["compare_f64"] else "binary"
     code = _constant(ctx, np.asarray(WIDE_CODES[f"{kind}_{element}"][name], np.int64))
-    out = ctx.new_plain(TensorType(boolean if kind == "compare" else element, shape))
-    reads = [(view, broadcast_strides(view, shape)) for view in (code, *views)]
-    ctx.strided(f"{kind}_{element}", shape, reads, (out, out.strides))
-    return out
+    made = TensorType(boolean if kind == "compare" else element, shape)
+    return ctx.computed(f"{kind}_{element}", [code, *views], made)
 
 
 def _clamp(ctx: Lowering, node: Node, view: PlainView) -> PlainView:
@@ -388,8 +365,7 @@ def wide_product(ctx: Lowering, node: Node) -> None:
     for value in node.inputs[:2]:
         view = converted(ctx, ctx.plain(value), element)
         shape = (*batch, *view.type.shape[-2:])
-        spread = PlainView(TensorType(element, shape), view.buffer, view.offset, view.writers,
-                           broadcast_strides(view, shape))
+        spread = view.seen(TensorType(element, shape), view.over(shape))
         views.append(ctx.dense(spread) if batch else spread)
     steps = []
     for view, flag in zip(views, ("transpose_a", "transpose_b"), strict=True):

@@ -44,8 +44,7 @@ def batch_norm_factors(ctx: Lowering, node: Node) -> None:
     scale, shift = (ctx.new_plain(value.type) for value in node.outputs)
     params = reduction.BATCH_NORM_FACTORS(channels=node.outputs[0].type.size, epsilon=node.attrs["epsilon"])
     ctx.emit("batch_norm_factors", params, **reads, scale=scale, shift=shift)
-    for value, view in zip(node.outputs, (scale, shift), strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, (scale, shift))
 
 
 @lowers("layer_norm", check=check_f32)
@@ -126,8 +125,7 @@ def batch_norm_statistics(ctx: Lowering, node: Node) -> None:
     mean, variance = (ctx.new_plain(value.type) for value in node.outputs)
     params = BATCH_NORM_STATISTICS(**_sizes(x), channels=node.inputs[0].shape[1], **named_strides(x=x))
     ctx.emit("batch_norm_statistics", params, x=x, mean=mean, variance=variance)
-    for value, view in zip(node.outputs, (mean, variance), strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, (mean, variance))
 
 
 @lowers("batch_norm_gradient", "batch_norm_relu_gradient", check=batch_norm_without_kernel)
@@ -147,9 +145,7 @@ def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
     out = ctx.new_blocked(node.outputs[0])
     params = BATCH_NORM_GRADIENT_DATA(**_sizes(x), masked=masked, **named_strides(x=x, y=y, head=head, output=out))
     ctx.emit("batch_norm_gradient_data", params, x=x, factors=factors, y=y, head=head, output=out)
-    ctx.set_blocked(node.outputs[0], out)
-    for value, view in zip(node.outputs[1:], (of_gamma, of_beta), strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, (out, of_gamma, of_beta))
 
 
 @lowers("clamp_gradient", check=clamp_gradient_without_kernel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,7 +10,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.ops.quantization import BYTES
 from ngraph_mxnet.targets.cpu.lower import movement, stem
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
     NO_ACTIVATION,
     Epilogue,
@@ -25,7 +24,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     with_activation,
 )
 from ngraph_mxnet.targets.cpu.lower.convolution import depth_padding, has_depth, volume_convolution
-from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import super_groups
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
@@ -74,8 +72,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
         volume_convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept, is_padded=True)
     else:
         contract(ctx, source, packing, geometry, outputs, epilogue, kept)
-    for value, view in zip(values, outputs, strict=True):
-        ctx.set_blocked(value, view)
+    ctx.set_views(values, outputs)
 
 
 @lowers("quantized_matmul", check=check_depth)
@@ -103,15 +100,8 @@ def matmul(ctx: Lowering, node: Node) -> None:
 def _rows(ctx: Lowering, data: Value, rows: int, depth: int) -> BlockedView:
     """The matrices' rows, each of whole blocks; what stands behind `depth` meets weights of zero."""
     view = ctx.contiguous(data)
-    flat = PlainView(view.type.with_shape((rows, depth)), view.buffer, view.offset, view.writers, (depth, 1))
-    whole = as_blocked(flat)
-    if whole is None:
-        pitch = -(-depth // BLOCK) * BLOCK
-        copy = ctx.new_plain(view.type.with_shape((rows, pitch)))
-        inside = replace(copy, type=flat.type)
-        ctx.copy(flat, inside)
-        whole = BlockedView(flat.type, copy.buffer, 0, inside.writers, pitch, BLOCK, BLOCK)
-    return whole
+    flat = view.seen(view.type.with_shape((rows, depth)), (depth, 1))
+    return as_blocked(flat) or ctx.copy(flat, ctx.new_rows(flat.type)).in_blocks()
 
 
 def _residual(ctx: Lowering, value: Value) -> tuple[BlockedView, Affine | None]:
@@ -145,7 +135,7 @@ def _with_slices(ctx: Lowering, view: BlockedView, front: int, back: int, halo: 
         for count, at in ((front, first), (back, first + front + depth)):
             if count:
                 part = sub_images(whole, (count, channels, *plane), at)
-                ctx.strided("copy_1", blocked_dims(part), [(value, (0,) * 5)], (part, blocked_strides(part)))
+                ctx.strided("copy_1", part.dims, [(value, (0,) * 5)], part)
         source = sub_images(view, (depth, channels, *plane), n * depth)
         ctx.converted(source, sub_images(whole, source.type.shape, first + front))
     return whole
@@ -172,27 +162,17 @@ def quantize(ctx: Lowering, node: Node) -> None:
     kernel = f"quantize_{element}"
     if affine is None:
         ratio = _by_channel(ctx, "divide", node, ctx.plain(data), ctx.contiguous(node.inputs[1]))
-        whole = _by_channel(ctx, "add", node, _rounded(ctx, ratio), movement.read(ctx, node.inputs[2], f32))
-        out = ctx.new_plain(node.output.type)
-        ctx.strided(kernel, out.type.shape, [(whole, whole.strides)], (out, out.strides), (1.0, 0.0))
-        ctx.set_plain(node.output, out)
+        rounded = ctx.computed("round", [ratio], ratio.type)
+        whole = _by_channel(ctx, "add", node, rounded, movement.read(ctx, node.inputs[2], f32))
+        ctx.set_plain(node.output, ctx.computed(kernel, [whole], node.output.type, (1.0, 0.0)))
     elif node.output in ctx.in_fours:
         stem.quantize(ctx, data, node.output, affine)
     elif element is u8 and node.output in ctx.images:
         source, target = ctx.blocked(data), ctx.new_blocked(node.output)
-        ctx.strided(kernel, blocked_dims(target), [(source, blocked_strides(source))],
-                    (target, blocked_strides(target)), affine.floats)
+        ctx.strided(kernel, target.dims, [source], target, affine.floats)
         ctx.set_blocked(node.output, target)
     else:
-        view, out = ctx.plain(data), ctx.new_plain(node.output.type)
-        ctx.strided(kernel, out.type.shape, [(view, view.strides)], (out, out.strides), affine.floats)
-        ctx.set_plain(node.output, out)
-
-
-def _rounded(ctx: Lowering, view: PlainView) -> PlainView:
-    out = ctx.new_plain(view.type)
-    ctx.strided("round", out.type.shape, [(view, view.strides)], (out, out.strides))
-    return out
+        ctx.set_plain(node.output, ctx.computed(kernel, [ctx.plain(data)], node.output.type, affine.floats))
 
 
 def _by_channel(ctx: Lowering, kernel: str, node: Node, view: PlainView, vector: PlainView) -> PlainView:
@@ -200,12 +180,8 @@ def _by_channel(ctx: Lowering, kernel: str, node: Node, view: PlainView, vector:
     rank, axis = view.type.rank, node.attrs["axis"] % max(view.type.rank, 1)
     if vector.type.rank:
         shape = tuple(size if at == axis else 1 for at, size in enumerate(view.type.shape))
-        strides = tuple(int(at == axis) for at in range(rank))
-        vector = replace(vector, type=vector.type.with_shape(shape), strides=strides)
-    out = ctx.new_plain(view.type)
-    ctx.strided(kernel, out.type.shape, [(view, view.strides), (vector, broadcast_strides(vector, out.type.shape))],
-                (out, out.strides))
-    return out
+        vector = vector.seen(vector.type.with_shape(shape), [int(at == axis) for at in range(rank)])
+    return ctx.computed(kernel, [view, vector], view.type)
 
 
 @lowers("lookup")
@@ -217,13 +193,12 @@ def lookup(ctx: Lowering, node: Node) -> None:
         source, target = ctx.blocked(data), ctx.new_blocked(node.output)
         rows = ctx.contiguous(table) if not by_channel else _whole_blocks(ctx, table)
         steps = (0, BLOCK * BYTES, 0, 0, BYTES) if by_channel else (0,) * 5
-        ctx.strided("lookup", blocked_dims(target), [(source, blocked_strides(source)), (rows, steps)],
-                    (target, blocked_strides(target)))
+        ctx.strided("lookup", target.dims, [source, (rows, steps)], target)
         ctx.set_blocked(node.output, target)
         return
     view, out = ctx.plain(data), ctx.new_plain(node.output.type)
     places = tuple(BYTES * (by_channel and axis == 1) for axis in range(data.type.rank))
-    ctx.strided("lookup", out.type.shape, [(view, view.strides), (ctx.contiguous(table), places)], (out, out.strides))
+    ctx.strided("lookup", out.type.shape, [view, (ctx.contiguous(table), places)], out)
     ctx.set_plain(node.output, out)
 
 
@@ -250,10 +225,9 @@ def dequantize(ctx: Lowering, node: Node) -> None:
     if affine is not None and data.type.element is u8 and ctx.has_blocked(data):
         ctx.quantized[node.output] = data, affine
         return
-    source, out = ctx.plain(data), ctx.new_plain(node.output.type)
+    source = ctx.plain(data)
     if affine is not None:
-        ctx.strided(f"dequantize_{data.type.element}", out.type.shape, [(source, source.strides)], (out, out.strides),
-                    affine.floats)
+        out = ctx.computed(f"dequantize_{data.type.element}", [source], node.output.type, affine.floats)
     else:
         numbers = movement.converted(ctx, source, f32)
         centred = _by_channel(ctx, "subtract", node, numbers, movement.read(ctx, node.inputs[2], f32))

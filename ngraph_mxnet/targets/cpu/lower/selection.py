@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
@@ -60,13 +61,13 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
         how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
     in_place = view is ctx.plain(data) and ctx.is_last_reader(node, data)
     out = view if in_place else ctx.copy(view, ctx.new_plain(view.type))
-    changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
+    changed = out.unwritten()
     rows_of_data, inner = (prod(part) for part in (data.shape[:indices.shape[0]], data.shape[indices.shape[0]:]))
     numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
     params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
     ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
              after=[out], bytes=2 * updates.type.bytes, exact=True)
-    done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
+    done = replace(out, writers=[*out.writers, *changed.writers])
     ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
 
 
@@ -115,7 +116,7 @@ def argsort(ctx: Lowering, node: Node) -> None:
     ctx.emit(f"{kernel}_{element}", record(**n, descending=descending, count=count), data=view, output=lines)
     strides = (*(line * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
                *(line * stride for stride in contiguous_strides(shape[axis + 1:])))
-    ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
+    ctx.set_plain(node.output, lines.seen(node.output.type, strides))
 
 
 @lowers("cumsum")

@@ -14,7 +14,6 @@ from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
-from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
@@ -37,7 +36,7 @@ from ngraph_mxnet.targets.cpu.params.sequences import (
     SIX,
     TRAINING_CELLS,
 )
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, contiguous_strides, plain_view
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides, plain_view
 
 
 @lowers("lstm_cell", "gru_cell", "lstm_cell_training", "gru_cell_training", check=check_f32)
@@ -46,13 +45,12 @@ def cell(ctx: Lowering, node: Node) -> None:
     x, product, before = (_rows(ctx, value) for value in node.inputs)
     cell, _, kind = node.op.name.partition("_cell")
     h, *others = node.outputs
-    out = _padded(ctx, h.type)
+    out = ctx.new_rows(h.type)
     slopes = ctx.new_plain(others[-1].type) if kind else None
     state = ctx.new_plain(h.type) if cell == "lstm" else None
     _emit_gates(ctx, cell, x, product, before, out, state, slopes)
     _set_padded(ctx, h, out)
-    for value, view in zip(others, filter(None, (state, slopes)), strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(others, filter(None, (state, slopes)))
 
 
 @lowers("lstm_cell_gradient", "gru_cell_gradient", check=check_f32)
@@ -60,7 +58,7 @@ def cell_gradient(ctx: Lowering, node: Node) -> None:
     """One step back, without its product."""
     slopes, of_h, *of_c = (_rows(ctx, value) for value in node.inputs)
     nothing = _zeros(ctx, of_h.type)
-    of_x, *of_sums = (_padded(ctx, value.type) for value in node.outputs[:-1])
+    of_x, *of_sums = (ctx.new_rows(value.type) for value in node.outputs[:-1])
     carry = ctx.new_plain(of_h.type)
     before, sums = of_c[0] if of_c else nothing, of_sums[0] if of_sums else of_x
     _emit_back(ctx, node.op.name.partition("_")[0], slopes, of_h, nothing, before, carry, of_x, sums)
@@ -86,9 +84,9 @@ def rnn(ctx: Lowering, node: Node) -> None:
     source = _rows(ctx, x)
     product = _Product.of(ctx, weights, bias, rows)
     projection = _Product.of(ctx, rest[1], None, rows) if len(rest) > 1 else None
-    out = _padded(ctx, node.outputs[0].type)
-    room = _padded(ctx, TensorType(f32, (rows, gates)))
-    inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
+    out = ctx.new_rows(node.outputs[0].type)
+    room = ctx.new_rows(TensorType(f32, (rows, gates)))
+    inner = ctx.new_rows(TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
     before = _rows(ctx, rest[0]) if rest else None
     state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
     hidden, copied = _left(ctx, h), list[View]()
@@ -96,18 +94,18 @@ def rnn(ctx: Lowering, node: Node) -> None:
     def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
         """The hidden state behind it, and the memory."""
         # Views of their own at each step: that a buffer is used again is ordered by the chain of hidden states.
-        sums = _again(room)
+        sums = room.unwritten()
         product.emit(ctx, hidden, sums)
         after = plain_view(rest[0].type, state_buffer) if state_buffer is not None else None
-        made = _again(_step(out, t))
-        gated = made if inner is None else _again(inner)
-        kept = _again(_step(slopes, t)) if slopes is not None else None
+        made = _step(out, t).unwritten()
+        gated = made if inner is None else inner.unwritten()
+        kept = _step(slopes, t).unwritten() if slopes is not None else None
         _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after, kept, copied[-1:])
         if projection is not None:
             projection.emit(ctx, gated, made)
         if slopes is not None and kept is not None:
             if projection is not None:
-                ctx.copy(gated, columns := _last_columns(kept, gated.type))
+                ctx.copy(gated, columns := _last_columns(kept, gated.type).unwritten())
                 kept.writers.extend(columns.writers)
                 copied.append(columns)
             slopes.writers.extend(kept.writers)
@@ -131,20 +129,19 @@ def gru_reset_first(ctx: Lowering, node: Node) -> None:
         _set_empty(ctx, node)
         return
     steps, (rows, units) = x.shape[0], h.shape
-    source, out = _rows(ctx, x), _padded(ctx, node.outputs[0].type)
+    source, out = _rows(ctx, x), ctx.new_rows(node.outputs[0].type)
     product = _Product.of(ctx, weights, bias, rows)
     own = _Product.of(ctx, own_weights, own_bias, rows)
-    room, left = _padded(ctx, TensorType(f32, (rows, 2 * units))), _padded(ctx, h.type)
-    last, share = _padded(ctx, h.type), ctx.new_plain(h.type)
+    room, left = ctx.new_rows(TensorType(f32, (rows, 2 * units))), ctx.new_rows(h.type)
+    last, share = ctx.new_rows(h.type), ctx.new_plain(h.type)
 
     def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, None]:
-        at, made = _step(source, t), _again(_step(out, t))
-        sums, reset, z, inner = _again(room), _again(left), _again(share), _again(last)
+        at, made = _step(source, t), _step(out, t).unwritten()
+        sums, reset, z, inner = room.unwritten(), left.unwritten(), share.unwritten(), last.unwritten()
         product.emit(ctx, hidden, sums)
         _emit_gates(ctx, "gru_reset", at, sums, hidden, reset, z, None)
         own.emit(ctx, reset, inner)
-        third = replace(_last_columns(at, h.type), writers=at.writers)
-        _emit_gates(ctx, "gru_update", third, inner, hidden, made, z, None)
+        _emit_gates(ctx, "gru_update", _last_columns(at, h.type), inner, hidden, made, z, None)
         out.writers.extend(made.writers)
         return made, None
 
@@ -195,30 +192,29 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
     product = _Product.of(ctx, weights, None, rows, turned=True)
     projection = _Product.of(ctx, rest[1], None, rows, turned=True) if len(rest) > 1 else None
     kept, heads, arriving = _rows(ctx, slopes), _rows(ctx, of_states), _rows(ctx, of_h)
-    of_x, room = _padded(ctx, node.outputs[0].type), _padded(ctx, of_h.type)
-    other = _padded(ctx, node.outputs[-1].type) if cell == "gru" or projection is not None else of_x
+    of_x, room = ctx.new_rows(node.outputs[0].type), ctx.new_rows(of_h.type)
+    other = ctx.new_rows(node.outputs[-1].type) if cell == "gru" or projection is not None else of_x
     passed = rest[0] if rest else of_h  # what comes to a step past the gates of the one behind it
-    inner, memory = _padded(ctx, passed.type), ctx.builder.arena(passed.type.bytes)
+    inner, memory = ctx.new_rows(passed.type), ctx.builder.arena(passed.type.bytes)
     nothing, before = _zeros(ctx, passed.type), _rows(ctx, passed)
     if cell == "gru":
         arriving = nothing
     if projection is not None:
-        _fill_rest(ctx, other)
+        ctx.fill_rest(other)
     filled = list(other.writers)
 
     def step(t: int, arriving: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
         """Emit one step. Return what comes to the step before it: through the product, and past the product."""
-        head, made, beside, after = _step(heads, t), _again(_step(of_x, t)), _again(_step(other, t)), None
+        head, made, beside, after = _step(heads, t), _step(of_x, t).unwritten(), _step(other, t).unwritten(), None
         if projection is not None:
             beside.writers.extend(filled)
-            ctx.strided("add", head.type.shape, [(head, head.strides), (arriving, arriving.strides)],
-                        (beside, beside.strides))
-            head, arriving = _again(inner), nothing
+            ctx.strided("add", head.type.shape, [head, arriving], beside)
+            head, arriving = inner.unwritten(), nothing
             projection.emit(ctx, beside, head)
         if rest or cell == "gru":
             after = plain_view(passed.type, memory)
         _emit_back(ctx, cell, _step(kept, t), head, arriving, before or nothing, after, made, beside)
-        product.emit(ctx, beside if cell == "gru" else made, summed := _again(room))
+        product.emit(ctx, beside if cell == "gru" else made, summed := room.unwritten())
         of_x.writers.extend(made.writers)
         if other is not of_x:
             other.writers.extend(beside.writers)
@@ -227,12 +223,10 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
     arriving, past = _through(ctx, steps, not node.attrs["reverse"], step, lambda t: room, arriving, before)
     before = past or before
     if cell == "gru":
-        ctx.strided("add", of_h.shape, [(arriving, arriving.strides), (before, before.strides)],
-                    (last := _again(inner), last.strides))
+        last = inner.unwritten()
+        ctx.strided("add", of_h.shape, [arriving, before], last)
         arriving = last
-    views = [of_x, arriving, *([before] if rest else []), *([other] if other is not of_x else [])]
-    for value, view in zip(node.outputs, views, strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, [of_x, arriving, *([before] if rest else []), *([other] if other is not of_x else [])])
 
 
 @dataclass(frozen=True)
@@ -322,23 +316,13 @@ def _chunk(units: int) -> int:
 
 
 def _set_empty(ctx: Lowering, node: Node) -> None:
-    for value in node.outputs:
-        ctx.set_plain(value, ctx.new_plain(value.type))
+    ctx.set_views(node.outputs, [ctx.new_plain(value.type) for value in node.outputs])
 
 
 def _zeros(ctx: Lowering, type_: TensorType) -> PlainView:
     """A matrix of zeros, whose rows are one."""
     row = ctx.table(zero_table(type_.shape[1]))
     return PlainView(type_, row.buffer, row.offset, row.writers, (0, 1))
-
-
-def _fill_rest(ctx: Lowering, view: PlainView) -> None:
-    """Zeros in the rest of the last block of each row."""
-    *outer, columns = view.type.shape
-    rest = TensorType(f32, (*outer, -columns % BLOCK))
-    if rest.size:
-        behind = PlainView(rest, view.buffer, view.offset + columns * f32.size, view.writers, view.strides)
-        ctx.strided("fill_4", rest.shape, [], (behind, behind.strides), [0.0])
 
 
 def _rows(ctx: Lowering, value: Value) -> PlainView:
@@ -349,40 +333,22 @@ def _rows(ctx: Lowering, value: Value) -> PlainView:
 
 def _left(ctx: Lowering, value: Value) -> PlainView:
     """A matrix whose rows are finite up to whole blocks."""
-    blocked = ctx.blocked(value)
-    return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
-
-
-def _padded(ctx: Lowering, type_: TensorType) -> PlainView:
-    """New memory, a row being whole blocks."""
-    *outer, channels = type_.shape
-    whole = type_.with_shape((*outer, -(-channels // BLOCK) * BLOCK))
-    view = ctx.new_plain(whole)
-    return PlainView(type_, view.buffer, 0, view.writers, view.strides)
+    return ctx.blocked(value).as_rows()
 
 
 def _set_padded(ctx: Lowering, value: Value, view: PlainView) -> None:
     """A matrix in padded memory, which is the blocked layout too."""
     ctx.set_plain(value, view)
-    row = view.strides[0]
-    ctx.set_blocked(value, BlockedView(view.type, view.buffer, view.offset, view.writers, row, BLOCK, BLOCK))
-
-
-def _again(view: PlainView) -> PlainView:
-    """The same memory, not yet written."""
-    return PlainView(view.type, view.buffer, view.offset, strides=view.strides)
+    ctx.set_blocked(value, view.in_blocks())
 
 
 def _step(view: PlainView, t: int) -> PlainView:
     """The matrix `t` of a tensor of rank 3."""
-    offset = view.offset + t * view.strides[0] * view.type.element.size
-    return PlainView(view.type.with_shape(view.type.shape[1:]), view.buffer, offset, view.writers,
-                     view.strides[1:])
+    return view.seen(view.type.with_shape(view.type.shape[1:]), view.strides[1:], t * view.strides[0])
 
 
 def _last_columns(view: PlainView, type_: TensorType) -> PlainView:
-    offset = view.offset + (view.type.shape[1] - type_.shape[1]) * f32.size
-    return PlainView(type_, view.buffer, offset, strides=view.strides)
+    return view.seen(type_, view.strides, view.type.shape[1] - type_.shape[1])
 
 
 _BLOCK_SCORES = 8192
@@ -444,11 +410,10 @@ def attention_gradient(ctx: Lowering, node: Node) -> None:
     *batch, rows, depth = queries.shape
     columns, width = values.shape[-2:]
     outs = [ctx.new_plain(value.type) for value in node.outputs]
-    for value, view in zip(node.outputs, outs, strict=True):
-        ctx.set_plain(value, view)
+    ctx.set_views(node.outputs, outs)
     if not prod(batch) * rows * columns * depth * width:
         for view in filter(lambda view: view.type.size, outs):
-            ctx.strided("fill_4", view.type.shape, [], (view, view.strides), [0.0])
+            ctx.strided("fill_4", view.type.shape, [], view, [0.0])
         return
     tiles = -(-columns // BLOCK) * BLOCK
     sizes = [tiles * -(-size // BLOCK) * BLOCK * 4 for size in (depth, width)]
@@ -472,7 +437,7 @@ def _masked(ctx: Lowering, masks: Sequence[Value],
     if not masks:
         return None, 0, (0,) * len(scores)
     mask = ctx.plain(masks[0])
-    return mask, 1 if masks[0].type.element.name == "bool" else 2, broadcast_strides(mask, scores)
+    return mask, 1 if masks[0].type.element.name == "bool" else 2, mask.over(scores)
 
 
 def block_of(rows: int, columns: int, width: int) -> tuple[int, int]:
@@ -510,9 +475,7 @@ def _with_rows(ctx: Lowering, value: Value, *, whole: bool = False) -> PlainView
     view, width = ctx.plain(value), value.shape[-1]
     if view.strides[-1] == 1 and not (whole and width % BLOCK):
         return view
-    pitch = -(-width // BLOCK) * BLOCK if whole else width
-    wide = ctx.new_plain(value.type.with_shape((*value.shape[:-1], pitch)))
-    return ctx.copy(view, replace(wide, type=value.type))
+    return ctx.copy(view, ctx.new_rows(value.type) if whole else ctx.new_plain(value.type))
 
 
 def _as_read(graph: Graph, value: Value) -> tuple[int, ...] | None:

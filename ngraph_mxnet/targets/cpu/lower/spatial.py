@@ -8,7 +8,7 @@ from typing import Any
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, i64
 from ngraph_mxnet.ops.pooling import gradient_taps
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.microkernels.tables import AxisTaps, of_arrays, taps_of_means, taps_of_resize
@@ -46,7 +46,7 @@ def _taps(node: Node) -> list[AxisTaps]:
 def _image(source: BlockedView, out: BlockedView) -> dict[str, Any]:
     """Sizes and strides of both."""
     return {"n": source.images, "c16": source.blocks, "h": source.height, "w": source.width,
-            "out": (out.height, out.width), "input": blocked_strides(source)[:3], "output": blocked_strides(out)[:3]}
+            "out": (out.height, out.width), "input": source.strides[:3], "output": out.strides[:3]}
 
 
 @lowers("bilinear_sample", check=check_f32)

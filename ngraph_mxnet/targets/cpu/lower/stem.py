@@ -26,9 +26,8 @@ def quantize(ctx: Lowering, data: Value, target: Value, affine: Affine) -> None:
         write_fill(ctx.emit, memory, halo, fill, planes=batch, height=height, width=width, words=1)
     strides = (rows * pitch * FOUR, 1, pitch * FOUR, FOUR)
     first = (halo.top * pitch + halo.left) * FOUR
-    inside = PlainView(target.type, memory.buffer, first, memory.writers, strides)
-    source = ctx.plain(data)
-    ctx.strided("quantize_u8", data.shape, [(source, source.strides)], (inside, strides), affine.floats)
+    inside = memory.seen(target.type, strides, first)
+    ctx.strided("quantize_u8", data.shape, [ctx.plain(data)], inside, affine.floats)
     ctx.fours[target] = inside
 
 

@@ -13,7 +13,7 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, keep_zeros, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
 from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
@@ -25,7 +25,16 @@ from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.planning.algorithm import Strip, cut, weight_matrix
 from ngraph_mxnet.targets.cpu.planning.gradients import slices_met, without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import gradient_halo
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view, spatial, sub_images
+from ngraph_mxnet.targets.cpu.planning.view import (
+    BLOCK,
+    BlockedView,
+    PlainView,
+    View,
+    pair,
+    plain_view,
+    spatial,
+    sub_images,
+)
 
 _CACHE = 4 << 20
 """Bytes of a strip's matrices. No number of threads changes it, nor what is added in which order."""
@@ -92,7 +101,7 @@ def _transform(strip: Strip, source: BlockedView, size: tuple[int, int], origin:
     return INPUT(
         strip_rows=strip.count, tile_rows=strip.tile_rows, tile_columns=strip.tile_columns, first_row=strip.first,
         blocks=source.blocks, **by_name("rows columns", size), origin=origin, step=(1, 1),
-        image=blocked_strides(source)[:3], matrices=(source.blocks * tiles * BLOCK, tiles * BLOCK))
+        image=source.strides[:3], matrices=(source.blocks * tiles * BLOCK, tiles * BLOCK))
 
 
 def _products(strip: Strip, matrices: int, data_blocks: int, head_blocks: int, tiles: int, channels: int, *,
@@ -217,8 +226,7 @@ def _each_depth_tap(ctx: Lowering, node: Node, source: _Source, head: BlockedVie
     for tap, met in enumerate(slices_met(node)):
         front = met.start * stride + tap * dilation - pad
         slices = sub_images(head, (len(met), *head_value.shape[1:2], *head_value.shape[3:]), met.start)
-        part = PlainView(out.type, out.buffer, out.offset + tap * taps * 4, out.writers, out.strides)
-        _slices(ctx, node, replace(source, first=source.first + front * slice_), slices, part,
+        _slices(ctx, node, replace(source, first=source.first + front * slice_), slices, out.moved(tap * taps * 4),
                 head_batch=head_value.shape[2] * byte_plane(head).image)
 
 
@@ -288,15 +296,13 @@ def _packed_pixels(ctx: Lowering, node: Node) -> _Source:
                words=channels)
     shape = (images, depth, height, width, channels)
     strides = (depth * image, image, pitch * channels, channels, 1)
-    inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * channels * 4,
-                       border.writers, strides)
+    inside = border.seen(TensorType(f32, shape), strides, (halo.top * pitch + halo.left) * channels)
     plane = height * width
-    ctx.strided("copy_4", shape, [(source, (channels * depth * plane, plane, width, 1, depth * plane))],
-                (inside, strides))
+    ctx.strided("copy_4", shape, [(source, (channels * depth * plane, plane, width, 1, depth * plane))], inside)
     return _Source(border, Plane(pitch * channels * 4, channels * 4, image * 4), 0, 0, 1, columns * channels,
                    columns * channels, channels, (rows, 1))
 
 
 def _pair(node: Node, name: str) -> tuple[int, int]:
     """An attribute in two dimensions."""
-    return (1, *node.attrs[name])[-2:]
+    return pair(node.attrs[name], 1)

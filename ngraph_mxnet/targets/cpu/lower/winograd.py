@@ -13,7 +13,7 @@ from dataclasses import replace
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
 from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
@@ -111,7 +111,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
 
 
 def _steps(view: BlockedView | None) -> tuple[int, ...]:
-    return blocked_strides(view)[:3] if view else (0, 0, 0)
+    return view.strides[:3] if view else (0, 0, 0)
 
 
 class _Products:

@@ -18,7 +18,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_symbolic, is_zero
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo, pair
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def convolution_halo(node: Node) -> Halo:
 
 def gradient_halo(node: Node) -> Halo:
     """Return the halo that a weight gradient wants around its data: the convolution's padding."""
-    begin, end = (0, *node.attrs["pads_begin"])[-2:], (0, *node.attrs["pads_end"])[-2:]
+    begin, end = pair(node.attrs["pads_begin"], 0), pair(node.attrs["pads_end"], 0)
     return Halo(begin[0], end[0], begin[1], end[1])
 
 
@@ -170,10 +170,6 @@ def phases_of(node: Node) -> Phases | None:
     attrs, size = node.attrs, node.inputs[0].shape
     if len(size) > 5 or any(step > 1 for step in attrs["strides"]) or all(s == 1 for s in attrs["data_dilations"]):
         return None
-
-    def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
-        return (fill, *values)[-2:]  # type: ignore[return-value]
-
     return cut(pair(size[2:], 1), pair(node.outputs[0].shape[2:], 1), pair(node.inputs[1].shape[2:], 1),
                pair(attrs["dilations"], 1), pair(attrs["data_dilations"], 1), pair(attrs["pads_begin"], 0))
 

@@ -6,6 +6,7 @@ innermost. Strides here are in elements, offsets in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
@@ -63,6 +64,10 @@ class View:
         """A tensor of the same layout so many bytes further on, which shares the writers; itself for 0."""
         return self if is_zero(bytes) else replace(self, offset=self.offset + bytes)
 
+    def unwritten(self: Each) -> Each:
+        """The same memory, whose writers are yet to come."""
+        return replace(self, writers=[])
+
 
 @dataclass(frozen=True, eq=False)
 class PlainView(View):
@@ -76,6 +81,21 @@ class PlainView(View):
         if {int}.issuperset(map(type, (*wanted, *self.strides))) and self.strides == wanted:
             return True
         return all(are_same(s, w) or is_one(d) for d, s, w in zip(self.type.shape, self.strides, wanted, strict=True))
+
+    def seen(self, type_: TensorType, strides: Sequence[int], first: int = 0) -> PlainView:
+        """The same memory with another shape and strides, `first` elements further on; it shares the writers."""
+        return PlainView(type_, self.buffer, self.offset + first * type_.element.size, self.writers, tuple(strides))
+
+    def over(self, shape: Shape) -> tuple[int, ...]:
+        """The strides over `shape`, to which the tensor broadcasts as in NumPy."""
+        missing = len(shape) - self.type.rank
+        own = [s if are_same(d, target) or d != 1 else 0
+               for d, s, target in zip(self.type.shape, self.strides, shape[missing:], strict=True)]
+        return (0,) * missing + tuple(own)
+
+    def in_blocks(self) -> BlockedView:
+        """A matrix whose rows have room for whole blocks, in the blocked layout."""
+        return BlockedView(self.type, self.buffer, self.offset, self.writers, self.strides[0], BLOCK, BLOCK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +112,16 @@ class BlockedView(View):
     pixel: int = BLOCK
     fill: int = 0
     """The number in the halo: 0, or a u8."""
+
+    @property
+    def strides(self) -> tuple[int, int, int, int, int]:
+        """Over (image, block, row, pixel, lane)."""
+        return self.image, self.block, self.row, BLOCK, 1
+
+    @property
+    def dims(self) -> tuple[int, int, int, int, int]:
+        """Sizes of (image, block, row, pixel, lane)."""
+        return self.images, self.blocks, self.height, self.width, BLOCK
 
     @property
     def blocks(self) -> int:
@@ -114,6 +144,10 @@ class BlockedView(View):
     @property
     def width(self) -> int:
         return spatial(self.type.shape)[1]
+
+    def as_rows(self) -> PlainView:
+        """A matrix as its rows, which are whole blocks."""
+        return PlainView(self.type, self.buffer, self.offset, self.writers, (self.image, 1))
 
 
 def images_of(shape: Shape) -> int:
@@ -141,9 +175,15 @@ def contiguous_strides(shape: Shape) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def plain_view(type_: TensorType, buffer: Buffer, offset: int = 0) -> PlainView:
+def pair(values: Sequence[int], fill: int) -> tuple[int, int]:
+    """What there is for the last two spatial axes: `fill` for the height in one dimension."""
+    height, width = (fill, *values)[-2:]
+    return height, width
+
+
+def plain_view(type_: TensorType, buffer: Buffer) -> PlainView:
     """A contiguous plain view."""
-    return PlainView(type_, buffer, offset, strides=contiguous_strides(type_.shape))
+    return PlainView(type_, buffer, 0, strides=contiguous_strides(type_.shape))
 
 
 def blocked_bytes(type_: TensorType, halo: Halo) -> int:
@@ -188,7 +228,7 @@ def as_blocked(view: PlainView) -> BlockedView | None:
     pixels = prod(shape[2:])
     if view.type.rank < 2 or not is_one(pixels) or shape[1] % BLOCK or view.strides[1] != 1:
         return None
-    return BlockedView(view.type, view.buffer, view.offset, view.writers, view.strides[0], BLOCK, BLOCK)
+    return view.in_blocks()
 
 
 def images_4d(plain: PlainView, blocked: BlockedView) -> list[tuple[PlainView, BlockedView]]:
@@ -200,8 +240,7 @@ def images_4d(plain: PlainView, blocked: BlockedView) -> list[tuple[PlainView, B
     for n in range(batch):
         shape = (depth, channels, *sizes)
         step, channel, slice_, *rest = plain.strides
-        first = plain.offset + n * step * plain.type.element.size
-        part = PlainView(plain.type.with_shape(shape), plain.buffer, first, plain.writers, (slice_, channel, *rest))
+        part = plain.seen(plain.type.with_shape(shape), (slice_, channel, *rest), n * step)
         pairs.append((part, sub_images(blocked, shape, n * depth)))
     return pairs
 
