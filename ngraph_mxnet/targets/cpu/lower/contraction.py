@@ -26,14 +26,14 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, output_parts
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind
-from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
+from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.layout import AxisPhase, convolution_halo
 from ngraph_mxnet.targets.cpu.planning.precision import Affine
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
     BLOCK,
+    NO_HALO,
     BlockedView,
     Halo,
     PlainView,
@@ -125,11 +125,11 @@ def _within(lower: float, upper: float, affine: Affine | None) -> tuple[float, f
 class Geometry:
     """A convolution's shape parameters in two spatial dimensions."""
 
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    groups: int
-    halo: Halo
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    halo: Halo = NO_HALO
     slices: int = 1
     """Taps on the depth axis of three spatial dimensions."""
     slice_stride: int = 0
@@ -317,20 +317,18 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         **{**epilogue.bounds, **by_name("slope offset scale shift", epilogue.activation.gate), **storing.numbers},
     )
     packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)
-    bias, scale, shift, factor, addend = (
-        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile, becomes, epilogue.first)
-        for value, becomes in ((epilogue.bias, AS_IT_IS), (epilogue.scale, storing.scale),
-                               (epilogue.shift, storing.shift), (epilogue.factor, storing.factor),
-                               (epilogue.addend, storing.addend))
-    )
+    vectors = Vectors(ctx, out.type.shape[1], choice.oc_tile, source, epilogue.first)
+    bias = vectors.bias(epilogue.bias)
+    scale, shift, factor, addend = (
+        None if value is None else vectors.of(value, becomes)
+        for value, becomes in ((epilogue.scale, storing.scale), (epilogue.shift, storing.shift),
+                               (epilogue.factor, storing.factor), (epilogue.addend, storing.addend)))
     more: dict[str, Any] = {"factor": factor, "addend": addend} if source.is_u8 else {}
     touched = prod(weights.shape) * (1 if source.is_u8 else 2 if source.in_pairs else 4)
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
-             bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
-             output2=second, scale2=scale, shift2=shift, **more,
-             slopes=slopes_of(ctx, epilogue.activation, out, source, choice.oc_tile, epilogue.first),
-             around=("input",) if geometry.halo else (),
+             bias=bias, pixels=ctx.table(pixels), steps=ctx.table(steps), output2=second, scale2=scale, shift2=shift,
+             **more, slopes=vectors.slopes(epilogue.activation), around=("input",) if geometry.halo else (),
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
 
@@ -351,65 +349,55 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
     return geometry.strides == (1, 1) and are_same(source.plane.row, out.width * source.plane.pixel)
 
 
-def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int,
-                   becomes: Linear = AS_IT_IS, first: int = 0) -> View | None:
-    """`channels` numbers of a per-channel vector, from channel `first` on, in the order of the packed weights."""
-    groups = 1 if source.kind == "depthwise" else source.groups
-    params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
-    return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise",
-                                                first=first)
+class Vectors:
+    """Numbers of `channels` output channels, from channel `first` of a vector on, in the order of packed weights."""
 
+    def __init__(self, ctx: Lowering, channels: int, oc_tile: int, source: Input | None = None, first: int = 0) -> None:
+        """`source`: the input of the contraction, if that has groups."""
+        self._ctx, self._channels, self._first = ctx, channels, first
+        self._real = source is not None and source.kind == "depthwise"
+        groups = 1 if source is None or self._real else source.groups
+        self._params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
+        self._size = groups * -(-(channels // groups) // oc_tile) * oc_tile
 
-def slopes_of(ctx: Lowering, activation: Activation, out: BlockedView, source: Input, oc_tile: int,
-              first: int = 0) -> View | None:
-    """The slopes of a prelu in the order of the packed weights, from channel `first` on."""
-    if activation.op != "prelu":
-        return None
-    if isinstance(activation.slopes, Value):
-        return channel_vector(ctx, activation.slopes, out.type.shape[1], source, oc_tile, first=first)
-    size = _channel_bytes(out.type.shape[1], source, oc_tile) // 4
-    return ctx.table(np.full(size, activation.slopes, np.float32))
+    def of(self, value: Value, becomes: Linear = AS_IT_IS) -> View:
+        """A vector of the graph. One element stands for all channels; depthwise kernels take integers as float32."""
+
+        def emit(context: Lowering, vector: PlainView, destination: View) -> None:
+            numbers = movement.converted(context, vector, f32) if self._real else vector
+            whole = numbers.type.with_shape((self._channels,))
+            if is_one(value.type.size) and not is_one(self._channels):
+                copies = context.new_plain(whole)
+                context.strided("copy_4", whole.shape, [(numbers, (0,))], copies)
+                numbers = copies
+            elif self._first:
+                numbers = numbers.seen(whole, (1,), self._first)
+            for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
+                if number != neutral:
+                    scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
+                    context.strided(kernel, out.type.shape, [numbers, (scalar, (0,))], out)
+                    numbers = out
+            context.emit("pack_channels", self._params, values=numbers, packed=destination)
+
+        spec = ("channels", self._real, becomes, self._first, *self._params.ints())
+        return self._ctx.packed(value, spec, self._size * 4, emit)
+
+    def bias(self, value: Value | None) -> View:
+        """A vector of the graph, or zeros."""
+        return self._ctx.table(zero_table(self._size)) if value is None else self.of(value)
+
+    def slopes(self, activation: Activation) -> View | None:
+        """The slopes of a prelu."""
+        if activation.op != "prelu":
+            return None
+        if isinstance(activation.slopes, Value):
+            return self.of(activation.slopes)
+        return self._ctx.table(np.full(self._size, activation.slopes, np.float32))
 
 
 def channel_blocks(ctx: Lowering, value: Value, becomes: Linear = AS_IT_IS) -> View:
     """Return the vector `value`, one element per channel, padded with zeros to whole blocks."""
-    return _in_tiles(ctx, value, packed_channels(value.type.size, groups=1, oc_tile=BLOCK), becomes)
-
-
-def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False,
-              first: int = 0) -> View:
-    """`real`: integers become float32. One element stands for all channels."""
-    n = PACK_CHANNELS.read(params.ints())
-    channels = n.groups * n.per_group
-
-    def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        numbers = movement.converted(context, vector, f32) if real else vector
-        whole = numbers.type.with_shape((channels,))
-        if is_one(value.type.size) and not is_one(channels):
-            copies = context.new_plain(whole)
-            context.strided("copy_4", whole.shape, [(numbers, (0,))], copies)
-            numbers = copies
-        elif first:
-            numbers = numbers.seen(whole, (1,), first)
-        for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
-            if number != neutral:
-                scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
-                context.strided(kernel, out.type.shape, [numbers, (scalar, (0,))], out)
-                numbers = out
-        context.emit("pack_channels", params, values=numbers, packed=destination)
-
-    size = n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4
-    return ctx.packed(value, ("channels", real, becomes, first, *n), size, emit)
-
-
-def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
-    groups = 1 if source.kind == "depthwise" else source.groups
-    return groups * -(-channels // groups // oc_tile) * oc_tile * 4
-
-
-def zeros(ctx: Lowering, out: BlockedView, source: Input, oc_tile: int) -> View:
-    size = _channel_bytes(out.type.shape[1], source, oc_tile)
-    return View(out.type, ctx.builder.constant(zero_table(size // 4)), 0)
+    return Vectors(ctx, value.type.size, BLOCK).of(value, becomes)
 
 
 @dataclass(frozen=True)

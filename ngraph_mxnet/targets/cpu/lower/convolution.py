@@ -22,14 +22,12 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     Geometry,
     Input,
     Packing,
+    Vectors,
     block_bytes,
     byte_plane,
-    channel_vector,
     check_rank,
     contract,
-    slopes_of,
     with_activation,
-    zeros,
 )
 from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE, STRIDES, super_groups
@@ -91,8 +89,7 @@ def nothing(ctx: Lowering, source: Input, packing: Packing, outputs: list[Blocke
             residual: BlockedView | None) -> None:
     """Emit the places that meet no data: the epilogue of zeros."""
     none = _NoWeights(packing.value, (packing.shape[0], 0, 1, 1), packing.strides, packing.groups)
-    contract(ctx, _zeros(ctx, source), none, Geometry((1, 1), (1, 1), (1, 1), packing.groups, Halo()), outputs,
-             epilogue, residual)
+    contract(ctx, _zeros(ctx, source), none, Geometry(groups=packing.groups), outputs, epilogue, residual)
 
 
 class _NoWeights(Packing):
@@ -365,9 +362,10 @@ def _by_rows(ctx: Lowering, source: Input, packing: Packing, geometry: Geometry,
         return False
     out = outputs[0]
     assert isinstance(source.view, BlockedView)
-    bias = channel_vector(ctx, epilogue.bias, out.type.shape[1], source, BLOCK) or zeros(ctx, out, source, BLOCK)
+    vectors = Vectors(ctx, out.type.shape[1], BLOCK, source)
+    bias = vectors.bias(epilogue.bias)
     packed = packing.pack(ctx, source, BLOCK)
     depthwise_convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
                           bounds=(epilogue.lower, epilogue.upper), activation=epilogue.activation,
-                          slopes=slopes_of(ctx, epilogue.activation, out, source, BLOCK))
+                          slopes=vectors.slopes(epilogue.activation))
     return True

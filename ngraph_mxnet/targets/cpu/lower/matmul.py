@@ -13,13 +13,13 @@ from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
+from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth, clamps
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_channels, packed_matrices
+from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_matrices
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, PlainView, View, contiguous_strides
 
@@ -183,7 +183,7 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     params = params.with_floats(clamps(node))
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
-    bias = _bias(ctx, node.epilogue.get("bias"), channels, choice.oc_tile)
+    bias = Vectors(ctx, channels, choice.oc_tile).bias(node.epilogue.get("bias"))
     matrices, rights = group.size * image.size, 1 if is_zero(group.b) else group.size
     touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
@@ -224,15 +224,3 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
     size = prod(b.shape[:-2]) * matrix_bytes
     return ctx.packed(b, (kernel, transpose, oc_tile), size, emit, contiguous=False)
 
-
-def _bias(ctx: Lowering, value: Value | None, channels: int, oc_tile: int) -> View:
-    """The bias as packed channels, or zeros."""
-    size = -(-channels // oc_tile) * oc_tile * 4
-    if value is None:
-        return ctx.table(zero_table(size // 4))
-    params = packed_channels(channels, groups=1, oc_tile=oc_tile)
-
-    def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        context.emit("pack_channels", params, values=vector, packed=destination)
-
-    return ctx.packed(value, ("channels", *params.ints()), size, emit)

@@ -340,12 +340,13 @@ def reduction(ctx: Lowering, node: Node, axes: Sequence[int]) -> None:
     kernel, record, code = (name, REDUCE, {}) if element is f32 else (
         f"reduce_{element}", REDUCE_WIDE, {"code": REDUCE_CODES[name]})
     params = reduced(record, source.type.shape, axes, source.strides, contiguous_strides(kept), **code)
-    ctx.emit(kernel, params, input=source, output=out)
+    ctx.emit(kernel, params, input=source, output=out, exact=True)
     _finish(ctx, node.output, out, ordered=ordered)
 
 
+@lowers("argmax", "argmin")
 def position(ctx: Lowering, node: Node) -> None:
-    """argmax and argmin."""
+    """To i64."""
     element = computing_element(node.inputs[0].type.element)
     source = ctx.dense(read(ctx, node.inputs[0], element, ordered=True))
     out = ctx.new_plain(node.output.type)

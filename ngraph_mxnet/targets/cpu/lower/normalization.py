@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
@@ -51,16 +49,13 @@ def batch_norm_factors(ctx: Lowering, node: Node) -> None:
 def layer_norm(ctx: Lowering, node: Node) -> None:
     """Along any axis; another than the last moves there and back."""
     x, gamma, beta = node.inputs
-    shape, axis = node.output.shape, node.attrs["axis"] % node.output.type.rank
-    order = [i for i in range(len(shape)) if i != axis] + [axis]
-    source = ctx.contiguous(x) if axis == len(shape) - 1 else _moved(ctx, x, order)
-    out, columns = ctx.new_plain(source.type), shape[axis]
-    params = reduction.LAYER_NORM(rows=prod(shape) // greatest(columns, 1), columns=columns, in_row=columns,
+    source = _with_last(ctx, x, node.attrs["axis"])
+    out, columns = ctx.new_plain(source.type), source.type.shape[-1]
+    params = reduction.LAYER_NORM(rows=x.type.size // greatest(columns, 1), columns=columns, in_row=columns,
                                   out_row=columns, epsilon=node.attrs["epsilon"])
     ctx.emit("layer_norm", params, x=source, gamma=ctx.contiguous(gamma), beta=ctx.contiguous(beta), output=out,
              exact=True)
-    back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
-    ctx.set_plain(node.output, replace(out, type=node.output.type, strides=back))
+    ctx.set_plain(node.output, _back(out, node.output, node.attrs["axis"]))
 
 
 _MOST_CHUNKS = 64
@@ -72,11 +67,9 @@ alone."""
 def layer_norm_gradient(ctx: Lowering, node: Node) -> None:
     """One pass over memory; the sums of the tasks are added behind it."""
     x, gamma, head = node.inputs
-    shape, axis = x.shape, node.attrs["axis"] % x.type.rank
-    order = [i for i in range(len(shape)) if i != axis] + [axis]
-    last = axis == len(shape) - 1
-    source, heads = (ctx.contiguous(value) if last else _moved(ctx, value, order) for value in (x, head))
-    columns, rows = shape[axis], x.type.size // greatest(shape[axis], 1)
+    source, heads = (_with_last(ctx, value, node.attrs["axis"]) for value in (x, head))
+    columns = source.type.shape[-1]
+    rows = x.type.size // greatest(columns, 1)
     chunk = greatest(8, -(-rows // _MOST_CHUNKS))
     out, chunks = ctx.new_plain(source.type), -(-rows // chunk)
     sums = ctx.new_plain(gamma.type.with_shape((chunks, 2, columns)))
@@ -84,22 +77,33 @@ def layer_norm_gradient(ctx: Lowering, node: Node) -> None:
                                            by_x_row=columns, epsilon=node.attrs["epsilon"])
     ctx.emit("layer_norm_gradient", params, x=source, gamma=ctx.contiguous(gamma), head=heads, by_x=out, sums=sums,
              exact=True)
-    back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
-    ctx.set_plain(node.outputs[0], replace(out, type=x.type, strides=back))
+    ctx.set_plain(node.outputs[0], _back(out, x, node.attrs["axis"]))
     for number, value in enumerate(node.outputs[1:]):
         total = ctx.new_plain(value.type)
-        part = replace(sums, offset=sums.offset + 4 * number * columns, type=gamma.type.with_shape((chunks, columns)))
-        ctx.emit("reduce_sum", reduced(REDUCE, (chunks, columns), [0], (2 * columns, 1), (1,)), input=part,
+        part = sums.seen(gamma.type.with_shape((chunks, columns)), (2 * columns, 1), number * columns)
+        ctx.emit("reduce_sum", reduced(REDUCE, (chunks, columns), [0], part.strides, (1,)), input=part,
                  output=total, exact=True)
         ctx.set_plain(value, total)
 
 
-def _moved(ctx: Lowering, value: Value, order: Sequence[int]) -> PlainView:
-    """A contiguous copy whose axis i is the value's axis order[i]."""
-    view = ctx.plain(value)
+def _with_last(ctx: Lowering, value: Value, axis: int) -> PlainView:
+    """The value without gaps, `axis` being the last: a copy, unless it is that."""
+    if axis % value.type.rank == value.type.rank - 1:
+        return ctx.contiguous(value)
+    view, order = ctx.plain(value), _order(value, axis)
     type_ = value.type.with_shape(tuple(value.shape[i] for i in order))
-    seen = replace(view, type=type_, strides=tuple(view.strides[i] for i in order))
-    return ctx.copy(seen, ctx.new_plain(type_))
+    return ctx.copy(view.seen(type_, [view.strides[i] for i in order]), ctx.new_plain(type_))
+
+
+def _back(view: PlainView, value: Value, axis: int) -> PlainView:
+    """The same, with the axes where the value has them."""
+    order = _order(value, axis)
+    return view.seen(value.type, [view.strides[order.index(i)] for i in range(len(order))])
+
+
+def _order(value: Value, axis: int) -> list[int]:
+    rank = value.type.rank
+    return [i for i in range(rank) if i != axis % rank] + [axis % rank]
 
 
 @lowers("lrn", check=check_f32)
@@ -162,26 +166,11 @@ def clamp_gradient(ctx: Lowering, node: Node) -> None:
 @lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min")
 def reduce(ctx: Lowering, node: Node) -> None:
     """Over any axes; the mean and the greatest of a blocked tensor's pixels stay blocked."""
-    rank = node.inputs[0].type.rank
-    axes = sorted({axis % rank for axis in node.attrs["axes"]})
-    if node.inputs[0].type.element is not f32:
-        movement.reduction(ctx, node, axes)
-        return
-    if is_global(node, "reduce_mean") and (ctx.has_blocked(node.inputs[0]) or node.inputs[0] in ctx.quantized):
+    data = node.inputs[0]
+    pixels = data.type.element is f32 and ctx.has_blocked(data)
+    if is_global(node, "reduce_mean") and (pixels or data in ctx.quantized):
         global_mean(ctx, node)
-        return
-    if is_global(node, "reduce_max") and ctx.has_blocked(node.inputs[0]) and node.output.type.size:
+    elif is_global(node, "reduce_max") and pixels and node.output.type.size:
         global_max(ctx, node)
-        return
-    source = ctx.plain(node.inputs[0])
-    kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
-    out = ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, reduced(REDUCE, source.type.shape, axes, source.strides, contiguous_strides(kept)),
-             input=source, output=out, exact=True)
-    ctx.set_plain(node.output, out)
-
-
-@lowers("argmax", "argmin")
-def extreme_position(ctx: Lowering, node: Node) -> None:
-    """To i64."""
-    movement.position(ctx, node)
+    else:
+        movement.reduction(ctx, node, sorted({axis % data.type.rank for axis in node.attrs["axes"]}))

@@ -89,7 +89,7 @@ def matmul(ctx: Lowering, node: Node) -> None:
     strides = (depth, 1, 0, 0) if node.attrs["transpose_b"] else (1, channels, 0, 0)
     contract(ctx, Input("k16", source, byte_plane(source), source.blocks, block_bytes(source), 0, 1,
                         node.attrs["short_sums"]),
-             Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry((1, 1), (1, 1), (1, 1), 1, Halo()), [out],
+             Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry(), [out],
              Epilogue.of(node, stored=(affine,)), None)
     plain = (*contiguous_strides((*batch, pitch))[:-1], 1)
     ctx.set_plain(value, PlainView(value.type, buffer, 0, out.writers, plain))

@@ -11,13 +11,12 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic, least
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
+from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
-from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.sequences import (
     ATTENTION,
@@ -249,23 +248,8 @@ class _Product:
         choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads,
                               halves=ctx.settings.halves)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
-
-        def pack(context: Lowering, source: PlainView, destination: View) -> None:
-            strides = source.strides[::-1] if turned else source.strides
-            params = packed_matrices((channels, depth), strides, count=1, between=0, oc_tile=tile)
-            context.emit("pack_contraction", params, weights=source, packed=destination)
-
-        def pack_bias(context: Lowering, source: PlainView, destination: View) -> None:
-            context.emit("pack_channels", vector_params, values=source, packed=destination)
-
-        packed = ctx.packed(weights, ("pack_contraction", not turned, tile), padded * blocks * BLOCK * 4, pack,
-                            contiguous=False)
-        vector_params = packed_channels(channels, groups=1, oc_tile=tile)
-        if bias is None:
-            vector = ctx.table(zero_table(padded))
-        else:
-            vector = ctx.packed(bias, ("channels", *vector_params.ints()), padded * 4, pack_bias)
-        return _Product(choice, packed, vector, rows, channels, depth)
+        packed = packed_right(ctx, weights, not turned, tile, padded * blocks * BLOCK * 4)
+        return _Product(choice, packed, Vectors(ctx, channels, tile).bias(bias), rows, channels, depth)
 
     def emit(self, ctx: Lowering, left: PlainView, out: PlainView) -> None:
         """`left` is finite, and `out` may be written, up to whole blocks."""

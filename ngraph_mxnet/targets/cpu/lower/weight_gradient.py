@@ -99,8 +99,7 @@ def _buffer(ctx: Lowering, numbers: int) -> View:
 def _transform(strip: Strip, source: BlockedView, size: tuple[int, int], origin: int, tiles: int) -> Params:
     """Return the parameters that transform a strip to matrices that have room for `tiles` tiles."""
     return INPUT(
-        strip_rows=strip.count, tile_rows=strip.tile_rows, tile_columns=strip.tile_columns, first_row=strip.first,
-        blocks=source.blocks, **by_name("rows columns", size), origin=origin, step=(1, 1),
+        **strip.numbers, blocks=source.blocks, **by_name("rows columns", size), origin=origin, step=(1, 1),
         image=source.strides[:3], matrices=(source.blocks * tiles * BLOCK, tiles * BLOCK))
 
 

@@ -14,7 +14,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
-from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
+from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, Vectors
 from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
@@ -73,9 +73,9 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     source, out, second = ctx.blocked(data), outputs[0], outputs[1] if len(outputs) > 1 else None
     require_border(ctx, source, geometry.halo)
     residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
-    bias, scale, shift = (channel_blocks(ctx, value) if value is not None else None
-                          for value in (epilogue.bias, epilogue.scale, epilogue.shift))
-    bias = bias or ctx.table(zero_table(out.blocks * BLOCK))
+    vectors = Vectors(ctx, out.type.shape[1], BLOCK)
+    bias = vectors.bias(epilogue.bias)
+    scale, shift = (None if value is None else vectors.of(value) for value in (epilogue.scale, epilogue.shift))
     tile_bytes = (tile + 2) ** 2 * (source.blocks + out.blocks) * BLOCK * 4
     most = max(_FEWEST_TILES, _CACHE * max(2, ctx.settings.threads) // tile_bytes)
     phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
@@ -85,8 +85,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     before: list[View] = []
     for strip in ctx.builder.each(strips.count, strips.strip):
         matrices, results = products.views()
-        shared = {"strip_rows": strip.count, "tile_rows": strip.tile_rows, "tile_columns": strip.tile_columns,
-                  "first_row": strip.first, "step": geometry.dilations}
+        shared = {**strip.numbers, "step": geometry.dilations}
         top, left = geometry.padding
         params = INPUT(
             **shared, blocks=source.blocks, rows=out.height + 2 * geometry.dilations[0],

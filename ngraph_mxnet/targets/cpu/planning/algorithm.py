@@ -167,6 +167,12 @@ class Strip:
     def tiles(self) -> int:
         return self.count * self.tile_columns
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The strip among the numbers of the kernels that transform it."""
+        return {"strip_rows": self.count, "tile_rows": self.tile_rows, "tile_columns": self.tile_columns,
+                "first_row": self.first}
+
 
 @dataclass(frozen=True)
 class Cut:

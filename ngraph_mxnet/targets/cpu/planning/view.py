@@ -41,6 +41,8 @@ class Halo:
         return any((self.top, self.bottom, self.left, self.right))
 
 
+NO_HALO = Halo()
+
 Each = TypeVar("Each", bound="View")
 
 
