@@ -26,6 +26,11 @@ class Box(NamedTuple):
         sides = zip(self.begin, self.shape, other.begin, other.shape, strict=True)
         return all(a <= b and b + m <= a + n for a, n, b, m in sides)
 
+    def overlaps(self, other: Box) -> bool:
+        """True if the two boxes share an index."""
+        sides = zip(self.begin, self.shape, other.begin, other.shape, strict=True)
+        return all(a < b + m and b < a + n for a, n, b, m in sides)
+
     def meet(self, other: Box) -> Box | None:
         """Return the intersection of the two boxes; None if it is empty."""
         begin = tuple(map(max, self.begin, other.begin))

@@ -32,7 +32,14 @@ from ngraph_mxnet.targets.nnp.places import VIEWS, Resources, resources_of
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES
 from ngraph_mxnet.targets.nnp.quantization import on_grid
 from ngraph_mxnet.targets.nnp.quantize import overflowing
-from ngraph_mxnet.targets.nnp.timing import GridCycles, convolution_grid, matmul_grid, matmul_shape, vector_seconds
+from ngraph_mxnet.targets.nnp.timing import (
+    GridCycles,
+    convolution_grid,
+    matmul_grid,
+    matmul_shape,
+    operation_counts,
+    vector_seconds,
+)
 
 OPTIONS = {
     "device": "a product, or product:mode, such as nnp-i-1100:12W (default: that of the backend's name)",
@@ -221,7 +228,7 @@ def unsupported(node: Node, resources: Resources) -> str | None:
 def _too_large(node: Node, resources: Resources) -> str | None:
     memory, size = resources.shared[-1]
     values = dict.fromkeys([*node.inputs, *node.outputs])
-    together = sum(stored_bytes(value.type, resources) for value in values)
+    together = sum(stored_bytes(value.type, resources.element) for value in values)
     if together > size:
         return f"its tensors take {together} bytes, more than the {size} of {memory}"
     needed, most = least_bytes(node, resources), int(_SHARE * resources.local_bytes)
@@ -230,10 +237,9 @@ def _too_large(node: Node, resources: Resources) -> str | None:
     return None
 
 
-def stored_bytes(type_: TensorType, resources: Resources) -> int:
-    """Return the bytes that a tensor takes on the device."""
-    element = resources.element if type_.element.is_float else type_.element.name
-    return type_.size * ELEMENT_BYTES[element]
+def stored_bytes(type_: TensorType, element: str) -> int:
+    """Return the bytes that a tensor takes on a device that stores real numbers as `element`."""
+    return type_.size * (ELEMENT_BYTES[element] if type_.element.is_float else type_.element.size)
 
 
 def least_bytes(node: Node, resources: Resources) -> int:
@@ -247,7 +253,7 @@ def least_bytes(node: Node, resources: Resources) -> int:
         box = box.along(axis, 0, 1)
     found = read(node, box)
     pairs = [*zip(node.inputs, found.inputs, strict=True), *zip(node.outputs, found.outputs, strict=True)]
-    return sum(stored_bytes(value.type.with_shape(part.shape), resources) for value, part in pairs)
+    return sum(stored_bytes(value.type.with_shape(part.shape), resources.element) for value, part in pairs)
 
 
 @dataclass(frozen=True)
@@ -265,7 +271,7 @@ def device_costs(device: Device, precision: str) -> DeviceCosts:
     """
     derivation = Derivation()
     return DeviceCosts(lambda node: node_seconds(node, device, precision, derivation), 2 * device.host_link.latency,
-                       lambda type_: transfer_seconds(_stored(type_, precision), device), "simulated",
+                       lambda type_: transfer_seconds(stored_bytes(type_, precision), device), "simulated",
                        device.shares_memory)
 
 
@@ -287,7 +293,7 @@ def node_seconds(node: Node, device: Device, precision: str, derivation: Derivat
         share = _grid_share(node, device, precision, is_known=changes is not Changes.WITH_CALLS)
     else:
         share = _vector_share(node, device, precision)
-    moved = sum(_stored(value.type, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    moved = sum(stored_bytes(value.type, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
     dram, near = device.memories["dram"], device.memories[device.local[0]]
     latency = 2 * (device.dma_startup + dram.latency + near.latency)  # of the first load and the last store
     busy = max(share.seconds, moved / dram.bandwidth, share.bytes / device.port,
@@ -302,18 +308,12 @@ def transfer_seconds(size: int, device: Device) -> float:
     return latency + device.host_link.latency + size / slowest
 
 
-def _stored(type_: TensorType, precision: str) -> int:
-    return type_.size * (ELEMENT_BYTES[precision] if type_.element.is_float else type_.element.size)
-
-
 def _vector_share(node: Node, device: Device, precision: str) -> _Share:
     shapes = [value.shape for value in node.inputs], [value.shape for value in node.outputs]
-    counts: Mapping[str, float] = node.op.operations(*shapes, node.attrs)
-    if node.op.name == "transpose" and device.native_transpose:
-        counts = {"move": counts["gather"]}
+    counts = operation_counts(node.op, shapes, node.attrs, device)
     values = (*dict.fromkeys(node.inputs), *node.outputs)
-    widest = max(_stored(value.type, precision) // max(value.type.size, 1) for value in values)
-    moved = sum(_stored(value.type, precision) for value in values) / device.engines
+    widest = max(stored_bytes(value.type, precision) // max(value.type.size, 1) for value in values)
+    moved = sum(stored_bytes(value.type, precision) for value in values) / device.engines
     seconds = vector_seconds(device, {name: count / device.engines for name, count in counts.items()}, widest)
     return _Share(device.vector.startup + max(seconds, moved / device.memories[device.local[0]].bandwidth), moved)
 
@@ -324,7 +324,7 @@ def _grid_share(node: Node, device: Device, precision: str, *, is_known: bool) -
     if precision == "i8" and not is_known and "f16" in device.grids:
         element = "f16"
     splits = _convolution_splits if node.op.kind == "convolution" else _matmul_splits
-    size, written = ELEMENT_BYTES[element], _stored(node.output.type, precision)
+    size, written = ELEMENT_BYTES[element], stored_bytes(node.output.type, precision)
     near = device.memories[device.local[0]].bandwidth
     shares = []
     for engines, done, loaded in splits(node, device, element):

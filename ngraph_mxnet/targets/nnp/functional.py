@@ -192,7 +192,7 @@ def _matmul(step: _Step) -> None:
 def _operands(step: _Step) -> tuple[np.ndarray, np.ndarray, Product]:
     """The first two tiles as float32 numbers, and the product for them."""
     a, b = (FORMATS[step.read[at]].to_float32(step.reads[at]) for at in (0, 1))
-    return a, b, integer_product if step.read[0] == "i8" else float_product
+    return a, b, {"i8": integer_product, "f32": real_product}.get(step.read[0], float_product)
 
 
 def _finishing(step: _Step, along: tuple[int, ...]) -> dict[str, Any]:
@@ -258,6 +258,13 @@ _COMPUTES: dict[str, Callable[[_Step], None]] = {
     "vector": _vector,
 }
 _DEFAULTS = {op.name: {name: kind.default for name, kind in op.schema.items()} for op in OPS.values()}
+
+
+def compute(op: str, attrs: Mapping[str, Any], write: tuple[np.ndarray, str],
+            reads: Sequence[tuple[np.ndarray, str]]) -> None:
+    """Run one instruction on whole tensors, given with the names of their elements; the result is written to one."""
+    (result, written), (arrays, read) = write, zip(*reads, strict=True)
+    _COMPUTES[op](_Step({**_DEFAULTS[op], **attrs}, (result,), arrays, (written,), read))
 
 
 Product = Callable[[np.ndarray, np.ndarray, "np.ndarray | None"], np.ndarray]
@@ -348,6 +355,11 @@ def integer_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = Non
         total = piece if total is None else np.add(total, piece, out=total)
     assert total is not None
     return total
+
+
+def real_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """start + a b of float32 numbers, which no grid has, as NumPy multiplies them."""
+    return np.matmul(a, b) if start is None else start + np.matmul(a, b)
 
 
 def float_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:

@@ -13,27 +13,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.targets.nnp.access import Box
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile
 
 
 @dataclass(slots=True)
 class _Access:
-    """That instruction `index` read or wrote the box of `tile`, whose bytes lie in `low` to `high` of its memory."""
+    """That instruction `index` read or wrote `tile`, `box` of its buffer: bytes `low` to `high` of its memory."""
 
     index: int
     tile: Tile
+    box: Box
     low: int
     high: int
-
-    def meets(self, other: _Access) -> bool:
-        return all(a < b + m and b < a + n for a, n, b, m in zip(
-            self.tile.begin, self.tile.shape, other.tile.begin, other.tile.shape, strict=True))
-
-    def contains(self, other: _Access) -> bool:
-        """True if the other box, of the same buffer, lies within this one."""
-        return all(a <= b and b + m <= a + n for a, n, b, m in zip(
-            self.tile.begin, self.tile.shape, other.tile.begin, other.tile.shape, strict=True))
 
 
 @dataclass(eq=False, slots=True)
@@ -42,13 +34,13 @@ class _Accesses:
 
     buffer: Buffer
     writes: list[_Access] = field(default_factory=list)
-    reads: dict[tuple[Shape, Shape, str], _Access] = field(default_factory=dict)  # the last of each box by each unit
+    reads: dict[tuple[Box, str], _Access] = field(default_factory=dict)  # the last of each box by each unit
     others: dict[_Accesses, None] = field(default_factory=dict)
 
     def drop_contained(self, by: _Access) -> None:
         low, high = by.low, by.high
-        self.writes = [a for a in self.writes if a.low < low or a.high > high or not by.contains(a)]
-        hidden = [key for key, a in self.reads.items() if a.low >= low and a.high <= high and by.contains(a)]
+        self.writes = [a for a in self.writes if a.low < low or a.high > high or not by.box.contains(a.box)]
+        hidden = [key for key, a in self.reads.items() if a.low >= low and a.high <= high and by.box.contains(a.box)]
         for key in hidden:
             del self.reads[key]
 
@@ -63,7 +55,7 @@ class _Accesses:
         """The first of the instructions that together wrote every element; None where disjoint boxes don't do so."""
         if sum(access.tile.size for access in self.writes) != self.buffer.size:
             return None
-        if any(a.meets(b) for place, a in enumerate(self.writes) for b in self.writes[:place]):
+        if any(a.box.overlaps(b.box) for place, a in enumerate(self.writes) for b in self.writes[:place]):
             return None
         return min(access.index for access in self.writes)
 
@@ -108,7 +100,7 @@ class _Memory:
             near = [earlier for earlier in each.writes if earlier.low < high and low < earlier.high]
             if writes:
                 near += [earlier for earlier in each.reads.values() if earlier.low < high and low < earlier.high]
-            found += [earlier for earlier in near if earlier.meets(access)] if each is own else near
+            found += [earlier for earlier in near if earlier.box.overlaps(access.box)] if each is own else near
         return [earlier.index for earlier in found]
 
     def add_write(self, access: _Access) -> None:
@@ -170,8 +162,8 @@ def _before(memories: dict[str, _Memory], index: int, instruction: Instruction) 
     for access in writes:
         found.update(memories[access.tile.memory].conflicts(access, writes=True))
     for access in reads:
-        tile, own = access.tile, memories[access.tile.memory].of(access.tile.buffer)
-        own.reads[tile.begin, tile.shape, instruction.unit] = access
+        own = memories[access.tile.memory].of(access.tile.buffer)
+        own.reads[access.box, instruction.unit] = access
     for access in writes:
         memory = memories[access.tile.memory]
         memory.of(access.tile.buffer)  # another write of this instruction may have made the memory forget it
@@ -189,4 +181,4 @@ def _access(index: int, tile: Tile) -> _Access:
         high += (begin + size - 1) * stride
         stride *= whole
     offset = tile.buffer.offset
-    return _Access(index, tile, offset + low, offset + high + ELEMENT_BYTES[tile.element])
+    return _Access(index, tile, tile.box, offset + low, offset + high + ELEMENT_BYTES[tile.element])

@@ -252,7 +252,8 @@ class Job:
 
     def __init__(self, places: Places, quantization: Quantization, node: Node, engine: str, box: Box,
                  scale: Value | None, shared: Set[Value]) -> None:
-        self.places, self.resources, self.scales = places, places.resources, quantization.scales
+        self.places, self.resources, self.quantization = places, places.resources, quantization
+        self.scales = quantization.scales
         self.node, self.engine, self.box, self.scale = node, engine, box, scale
         self.shared = shared
         self.memory = self.resources.local_memory(engine)
@@ -359,7 +360,7 @@ class Job:
         name = self.node.op.name
         if on_grid(self.node):
             self._product(part, reads, writes)
-        elif name == "transpose" and self._alike():
+        elif name == "transpose" and self.quantization.alike(self.node.inputs[0], self.node.output):
             unit = self.resources.load_unit(self.engine) if self.resources.native_transpose else f"{self.engine}.vector"
             self.places.emit(unit, "transpose", writes, reads, {"order": part.attrs["order"]})
         else:
@@ -369,34 +370,20 @@ class Job:
                 attrs["out_scales"] = tuple(self.scales.get(value, 1.0) for value in self.node.outputs)
             self.places.emit(f"{self.engine}.vector", "vector", writes, reads, attrs)
 
-    def _alike(self) -> bool:
-        """True if the result has the stored element and the scale of operand 0."""
-        (value, *_), result = self.node.inputs, self.node.output
-        return (self.places.element(value) == self.places.element(result)
-                and self.scales.get(value) == self.scales.get(result))
-
     def _product(self, part: Read, reads: list[Tile], writes: list[Tile]) -> None:
-        node, scales = self.node, self.scales
+        node = self.node
         convolution = node.op.kind == "convolution"
-        names = ("strides", "dilations", "pads_begin", "pads_end", "groups") if convolution else (
-            "transpose_a", "transpose_b")
-        attrs = {key: part.attrs[key] for key in (*names, "lower", "upper")}
+        attrs = self.quantization.grid_attrs(node, part.attrs)
         axis = 1 if convolution else len(node.output.shape) - 1
         box = part.outputs[0]
         channels = Box((box.begin[axis],), (box.shape[axis],))
         tiles, held = list(reads[:2]), list[Held]()
         if len(node.inputs) > 2:
-            attrs["has_bias"] = True
             tiles.append(reads[2] if reads[2].element == "f32" else self._widened(reads[2], held))
         if self.scale is not None:
-            attrs["has_scale"] = True
             held.append(self.places.fetch(self.scale, channels, self.engine))
             tiles.append(held[-1].tile)
-        if len(node.inputs) > 3:
-            attrs["has_residual"] = True
-            attrs["residual_scale"] = scales.get(node.inputs[3], 1.0)
-            tiles.append(reads[3])
-        attrs["out_scale"] = scales.get(node.output, 1.0)
+        tiles += reads[3:]
         self.places.emit(f"{self.engine}.grid", "convolution" if convolution else "matmul", writes, tiles, attrs)
         for each in held:
             self.places.release(each.key)

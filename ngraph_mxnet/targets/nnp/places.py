@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from ngraph_mxnet.base.errors import NGraphError
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.access import Box, full
 from ngraph_mxnet.targets.nnp.device import SHARED, Device
@@ -342,9 +342,7 @@ class Places:
         for piece in near[:1] or self.owned(value):
             common = piece.box.meet(box)
             if common is not None:
-                at = common.shifted(box.begin)
-                begin = tuple(a + b for a, b in zip(tile.begin, at.begin, strict=True))
-                self.copy(unit, Tile(tile.buffer, begin, at.shape), part_of(piece, common))
+                self.copy(unit, inside(tile, common.shifted(box.begin)), part_of(piece, common))
 
     def stage(self, value: Value, box: Box, unit: str) -> None:
         """Bring `box` of a value in a far shared memory to the nearest one, for several engines; until `unstage`.
@@ -431,19 +429,19 @@ class Places:
 
 
 def part_of(piece: Piece, box: Box) -> Tile:
-    at = box.shifted(piece.box.begin)
-    begin = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
-    return Tile(piece.tile.buffer, begin, at.shape)
+    """Where `box` of the piece's value lies."""
+    return inside(piece.tile, box.shifted(piece.box.begin))
+
+
+def inside(tile: Tile, box: Box) -> Tile:
+    """The part of the tile that is `box`, as seen from its first element."""
+    return Tile(tile.buffer, tuple(a + b for a, b in zip(tile.begin, box.begin, strict=True)), box.shape)
 
 
 def is_view(node: Node, quantization: Quantization) -> bool:
     """True if the node moves no data by itself: its operands are stored as its result is."""
-    elements, scales = quantization.elements, quantization.scales
     name = node.op.name
-    if name not in VIEWS or not all(
-        elements[value] == elements[node.output] and scales.get(value) == scales.get(node.output)
-        for value in node.inputs
-    ):
+    if name not in VIEWS or not all(quantization.alike(value, node.output) for value in node.inputs):
         return False
     return name != "slice" or all(step == 1 for step in node.attrs["strides"])
 
@@ -469,10 +467,7 @@ def _box(node: Node, places: Places) -> None:
     for piece in places.owned(node.inputs[0]):
         common = piece.box.meet(wanted)
         if common is not None:
-            at = common.shifted(piece.box.begin)
-            inside = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
-            tile = Tile(piece.tile.buffer, inside, common.shape)
-            places.alias(node.output, Piece(common.shifted(wanted.begin), tile, piece.key))
+            places.alias(node.output, Piece(common.shifted(wanted.begin), part_of(piece, common), piece.key))
 
 
 def _reshape(node: Node, places: Places) -> None:
@@ -600,19 +595,14 @@ def _range_as_box(begin: int, size: int, shape: Shape) -> Box | None:
 def convert_views(graph: Graph, quantization: Quantization) -> None:
     """Insert an `identity` before every view that moves elements and whose operand is stored in another element, or
     with another scale, than its result; in place. The numbers stay what they are."""
-    elements, scales = quantization.elements, quantization.scales
-
-    def stored_as(value: Value, result: Value) -> bool:
-        return elements[value] == elements[result] and scales.get(value) == scales.get(result)
 
     def with_conversions(node: Node) -> Iterator[Node]:
         if node.op.name in VIEWS and node.op.kind == "movement":
             for position, value in enumerate(node.inputs):
-                if not stored_as(value, node.output):
-                    conversion = make_node("identity", [value], {}, node.origin)
-                    elements[conversion.output] = elements[node.output]
-                    if node.output in scales:
-                        scales[conversion.output] = scales[node.output]
+                if not quantization.alike(value, node.output):
+                    conversion = quantization.conversion(node, value, quantization.elements[node.output])
+                    if node.output in quantization.scales:
+                        quantization.scales[conversion.output] = quantization.scales[node.output]
                     node.inputs[position] = conversion.output
                     yield conversion
         yield node

@@ -46,6 +46,7 @@ from ngraph_mxnet.ir.types import (
     f32,
 )
 from ngraph_mxnet.ops.contractions import convolution_type, matmul_type
+from ngraph_mxnet.targets.nnp.access import Box
 from ngraph_mxnet.targets.nnp.device import Device, owner
 
 ELEMENT_BYTES: dict[str, int] = {**{name: element.size for name, element in ELEMENT_TYPES.items()}, "bf16": 2}
@@ -107,9 +108,11 @@ class Tile:
 
     def overlaps(self, other: Tile) -> bool:
         """True if the two tiles share an index of one buffer. Tiles of different buffers never overlap by this test."""
-        return self.buffer == other.buffer and all(
-            a < b + m and b < a + n
-            for a, n, b, m in zip(self.begin, self.shape, other.begin, other.shape, strict=True))
+        return self.buffer == other.buffer and self.box.overlaps(other.box)
+
+    @property
+    def box(self) -> Box:
+        return Box(self.begin, self.shape)
 
 
 def whole(buffer: Buffer) -> Tile:
@@ -199,7 +202,10 @@ class Op:
     units: tuple[str, ...]
     schema: Mapping[str, Attribute]
     doc: str
-    rule: Callable[[Instruction, Mapping[str, Any], Device], None]
+    rule: Callable[[Instruction, Mapping[str, Any], Device], None] = lambda instruction, attrs, device: None
+    writes: int | None = 1
+    """How many tiles it writes; None where the rule tells."""
+    reads: int | None = None
 
     def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` with defaults filled in. Raises TypeRuleError: one is unknown, missing or of the wrong kind."""
@@ -242,7 +248,13 @@ def check(instruction: Instruction, device: Device, number: int = 0) -> None:
             if kind in ("grid", "vector"):
                 _require(owner(tile.memory) == owner(instruction.unit), "a tile in", tile.memory,
                          f"a memory of {owner(instruction.unit)}: {instruction.unit} reaches no other")
-        op.rule(instruction, op.complete(instruction.attrs), device)
+        attrs = op.complete(instruction.attrs)
+        for what, tiles, wanted in (("writes", instruction.writes, op.writes), ("reads", instruction.reads, op.reads)):
+            if wanted is not None:
+                _count(what, tiles, wanted, "")
+        if kind == "dma":
+            _reach(instruction)
+        op.rule(instruction, attrs, device)
     except NGraphError as error:
         origin = f" (for {instruction.origin})" if instruction.origin else ""
         raise NGraphError(f"instruction {number}, {instruction.op} on {instruction.unit}{origin}: {error}") from None
@@ -272,7 +284,7 @@ def require_within(tile: Tile) -> None:
 def _reach(instruction: Instruction) -> None:
     """Only the host's DMA reaches the host's memory, and it reaches no two memories of the device at once."""
     memories = [tile.memory for tile in (*instruction.writes, *instruction.reads)]
-    if owner(instruction.unit) == "host":
+    if owner(instruction.unit) == "host" and memories:
         _require("host" in memories, "tiles in", memories, "one in the memory host: host.dma moves from or to it")
     else:
         _require("host" not in memories, "tiles in", memories, "none in the memory host: only host.dma reaches it")
@@ -285,23 +297,10 @@ def _moved(instruction: Instruction, shape: Shape) -> None:
 
 
 def _copy(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
-    _count("writes", instruction.writes, 1, "")
-    _count("reads", instruction.reads, 1, "")
-    _reach(instruction)
     _moved(instruction, instruction.reads[0].shape)
 
 
-def _fill(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
-    _count("writes", instruction.writes, 1, "")
-    _count("reads", instruction.reads, 0, "")
-    _reach(instruction)
-
-
 def _transpose(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
-    _count("writes", instruction.writes, 1, "")
-    _count("reads", instruction.reads, 1, "")
-    if device.unit_kind(instruction.unit) == "dma":
-        _reach(instruction)
     shape, order = instruction.reads[0].shape, attrs["order"]
     _require(sorted(order) == list(range(len(shape))), "order", list(order), f"a permutation of {len(shape)} axes")
     _moved(instruction, tuple(shape[axis] for axis in order))
@@ -310,7 +309,6 @@ def _transpose(instruction: Instruction, attrs: Mapping[str, Any], device: Devic
 def _product(instruction: Instruction, attrs: Mapping[str, Any], device: Device, shape: Shape, features: int) -> None:
     """Check what `convolution` and `matmul` share: the result has `shape`; bias and scale have `features` elements."""
     tiles = operands(instruction)
-    _count("writes", instruction.writes, 1, "")
     (written,), element = instruction.writes, tiles["data"].element
     _require(element in device.grids, "element of the operands", element, f"one of {list(device.grids)}")
     _require(tiles["weights"].element == element, "element of the weights", tiles["weights"].element, element)
@@ -371,17 +369,11 @@ def _inferred(op: Any, reads: Sequence[Tile], attrs: Mapping[str, Any]) -> list[
     return op.infer(types, op.complete(types, checked))
 
 
-def _barrier(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
-    _count("writes", instruction.writes, 0, "")
-    _count("reads", instruction.reads, 0, "")
-
-
 OPS: dict[str, Op] = {op.name: op for op in (
-    Op("copy", ("dma",), {}, "copies the read tile to the written tile of the same element and shape", _copy),
-    Op("fill", ("dma", "vector"), {"value": Float()}, "writes `value` to every element of the written tile",
-       _fill),
+    Op("copy", ("dma",), {}, "copies the read tile to the written tile of the same element and shape", _copy, reads=1),
+    Op("fill", ("dma", "vector"), {"value": Float()}, "writes `value` to every element of the written tile", reads=0),
     Op("transpose", ("dma", "vector"), {"order": Ints()},
-       "makes axis `order[i]` of the read tile axis i of the written tile", _transpose),
+       "makes axis `order[i]` of the read tile axis i of the written tile", _transpose, reads=1),
     Op("convolution", ("grid",),
        {"strides": Ints(), "dilations": Ints(), "pads_begin": Ints(), "pads_end": Ints(), "groups": Int(1), **_RESULT},
        "convolves data [N, C, *S] with weights [O, C/groups, *K] to [N, O, *R], as the IR's convolution; bias and "
@@ -393,9 +385,9 @@ OPS: dict[str, Op] = {op.name: op for op in (
     Op("vector", ("vector",), {"op": Text(), "attrs": Table({}), "in_scales": Floats(()), "out_scales": Floats(())},
        "computes the IR op `op` with attributes `attrs` on f32 values, and rounds to the written tiles' elements; "
        "`in_scales` and `out_scales` hold one number a tile, the scale of an i8 tile and 1 for others; without them, "
-       "i8 tiles are integers", _vector),
+       "i8 tiles are integers", _vector, writes=None),
     Op("barrier", ("dma", "grid", "vector"), {},
-       "does nothing; it ends when the instructions in its `after` have ended", _barrier),
+       "does nothing; it ends when the instructions in its `after` have ended", writes=0, reads=0),
 )}
 
 

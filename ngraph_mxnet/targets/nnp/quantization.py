@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -173,6 +174,31 @@ class Quantization:
     weights: dict[Value, np.ndarray] = field(default_factory=dict)
     products: set[Node] = field(default_factory=set)
 
+    def alike(self, value: Value, other: Value) -> bool:
+        """True if both are stored in the same element with the same scale."""
+        return (self.elements[value] == self.elements[other]
+                and self.scales.get(value) == self.scales.get(other))
+
+    def conversion(self, node: Node, value: Value, element: str) -> Node:
+        """An `identity` by which `node` reads `value` in `element`."""
+        made = make_node("identity", [value], {}, node.origin)
+        self.elements[made.output] = element
+        return made
+
+    def grid_attrs(self, node: Node, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes of the grid's instruction for a node, or for a part of it whose attributes are `attrs`. Its
+        tiles are data, weights, and bias, scale of the sums and residual as far as there are such."""
+        names = ("strides", "dilations", "pads_begin", "pads_end", "groups") if node.op.kind == "convolution" else (
+            "transpose_a", "transpose_b")
+        found = {key: attrs[key] for key in (*names, "lower", "upper")}
+        if len(node.inputs) > 2:
+            found["has_bias"] = True
+        if node in self.products:
+            found["has_scale"] = True
+        if len(node.inputs) > 3:
+            found.update(has_residual=True, residual_scale=self.scales.get(node.inputs[3], 1.0))
+        return {**found, "out_scale": self.scales.get(node.output, 1.0)}
+
     def sum_scale(self, node: Node) -> np.ndarray:
         """f32[O], what the int32 sums of an i8 product are multiplied with."""
         return np.float32(self.scales[node.inputs[0]]) * self.weights[node.inputs[1]].reshape(-1)
@@ -267,9 +293,8 @@ def convert_operands(graph: Graph, quantization: Quantization, element: str) -> 
         for position, value in enumerate(node.inputs[:2] if on_grid(node) else ()):
             if elements[value] != wanted:
                 if (value, wanted) not in made:
-                    conversion = make_node("identity", [value], {}, node.origin)
+                    conversion = quantization.conversion(node, value, wanted)
                     made[value, wanted] = conversion.output
-                    elements[conversion.output] = wanted
                     sources[conversion.output] = value
                     yield conversion
                 node.inputs[position] = made[value, wanted]

@@ -239,38 +239,13 @@ def _on_vector(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) 
             for value, result in zip(node.outputs, results, strict=True)}
 
 
-def _real_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-    return np.matmul(a, b) if start is None else start + np.matmul(a, b)
-
-
-_PRODUCTS: dict[str, functional.Product] = {
-    "i8": functional.integer_product,
-    "f16": functional.float_product,
-    "bf16": functional.float_product,
-    "f32": _real_product,
-}
-
-
 def _on_grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> np.ndarray:
-    integer, convolution = node in q.products, node.op.kind == "convolution"
-    along = (-1, *(1,) * (node.output.type.rank - 2)) if convolution else (-1,)
-    reals = [FORMATS[q.elements[v]].to_float32(stored[v]) for v in node.inputs]
-    data, weights, *rest = reals
-    options = {
-        "scale": q.sum_scale(node).reshape(along) if integer else None,
-        "bias": rest[0].reshape(along) if rest else None,
-        "residual_scale": q.scales.get(node.inputs[3], 1.0) if len(rest) > 1 else 1.0,
-        "lower": node.attrs["lower"],
-        "upper": node.attrs["upper"],
-        "out_scale": q.scales.get(node.output, 1.0),
-    }
-    element, product = q.elements[node.output], _PRODUCTS[q.elements[node.inputs[0]]]
-    if not convolution:
-        a = data.swapaxes(-1, -2) if node.attrs["transpose_a"] else data
-        b = weights.swapaxes(-1, -2) if node.attrs["transpose_b"] else weights
-        return functional.finish(product(a, b, None), element, **options)
+    element = q.elements[node.output]
     result = np.empty(node.output.shape, FORMATS[element].storage)
-    for index, sums in enumerate(functional.convolution(data, weights, node.attrs, product)):
-        residual = rest[1][index] if len(rest) > 1 else None
-        result[index] = functional.finish(sums, element, residual=residual, **options)
+    held = [(stored[value], q.elements[value]) for value in node.inputs]
+    biases = [(FORMATS[name].to_float32(array), "f32") for array, name in held[2:3]]
+    scales = [(q.sum_scale(node), "f32")] if node in q.products else []
+    reads = [*held[:2], *biases, *scales, *held[3:]]
+    op = "convolution" if node.op.kind == "convolution" else "matmul"
+    functional.compute(op, q.grid_attrs(node, node.attrs), (result, element), reads)
     return result

@@ -9,7 +9,7 @@ of the memories that hold its operands.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from heapq import heappop, heappush
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import NGraphError
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.opdef import OpDef, get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, attributes, operands
@@ -101,6 +101,13 @@ def vector_seconds(device: Device, counts: Mapping[str, float], element_bytes: i
     return cycles / device.clock
 
 
+def operation_counts(op: OpDef, shapes: tuple[Sequence[Shape], Sequence[Shape]], attrs: Mapping[str, Any],
+                     device: Device) -> Mapping[str, float]:
+    """The operations by class, for the shapes of operands and results."""
+    counts: Mapping[str, float] = op.operations(*shapes, attrs)
+    return {"move": counts["gather"]} if op.name == "transpose" and device.native_transpose else counts
+
+
 def demand_of(instruction: Instruction, device: Device) -> Demand:
     """Return the cost of the instruction on `device` where it runs alone."""
     if instruction.op == "barrier":
@@ -121,9 +128,8 @@ def _grid(instruction: Instruction, device: Device) -> Demand:
         transposed = bool(instruction.attrs.get("transpose_a", False))
         done = matmul_grid(device, data.element, *matmul_shape(data.shape, weights.shape, written.shape, transposed))
     size = ELEMENT_BYTES[data.element]
-    traffic = _traffic([written, *tiles.values()])
-    for tile, elements in ((data, done.data), (weights, done.weights)):
-        traffic[tile.memory] = traffic.get(tile.memory, 0.0) + elements * size
+    traffic = _summed([*_bytes([written, *tiles.values()]), (data.memory, done.data * size),
+                       (weights.memory, done.weights * size)])
     seconds = max(done.cycles / device.clock, _memory_seconds(device, traffic))
     return Demand(device.grid_startup + seconds, traffic=traffic, macs={data.element: done.macs})
 
@@ -132,10 +138,8 @@ def _vector(instruction: Instruction, device: Device) -> Demand:
     tiles = (*instruction.writes, *instruction.reads)
     shapes = [tile.shape for tile in instruction.reads], [tile.shape for tile in instruction.writes]
     name, attrs = _vector_op(instruction)
-    counts: Mapping[str, float] = get_op(name).operations(*shapes, attrs)
-    if name == "transpose" and device.native_transpose:
-        counts = {"move": counts["gather"]}
-    traffic = _traffic(tiles)
+    counts = operation_counts(get_op(name), shapes, attrs, device)
+    traffic = _summed(_bytes(tiles))
     widest = max((ELEMENT_BYTES[tile.element] for tile in tiles), default=1)
     seconds = max(vector_seconds(device, counts, widest), _memory_seconds(device, traffic))
     return Demand(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()))
@@ -147,10 +151,16 @@ def _vector_op(instruction: Instruction) -> tuple[str, Mapping[str, Any]]:
     return ("identity" if instruction.op == "fill" else instruction.op), instruction.attrs
 
 
-def _traffic(tiles: Sequence[Tile]) -> dict[str, float]:
+def _bytes(tiles: Sequence[Tile]) -> list[tuple[str, float]]:
+    """Memory and size of each."""
+    return [(tile.memory, tile.bytes) for tile in tiles]
+
+
+def _summed(amounts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The sum for each name."""
     total: dict[str, float] = {}
-    for tile in tiles:
-        total[tile.memory] = total.get(tile.memory, 0.0) + tile.bytes
+    for name, amount in amounts:
+        total[name] = total.get(name, 0.0) + amount
     return total
 
 
@@ -168,9 +178,7 @@ def _transfer(instruction: Instruction, device: Device) -> Demand:
     sides = [(written.memory, _bursts(written, device.memory(written.memory).burst, run * element))]
     if source is not None:
         sides.append((source.memory, _bursts(source, device.memory(source.memory).burst, source.bytes)))
-    traffic: dict[str, float] = {}
-    for name, count in sides:
-        traffic[name] = traffic.get(name, 0.0) + count
+    traffic = _summed(sides)
     latency = device.dma_startup + sum(device.memory(name).latency for name, _ in sides)
     if "host" in traffic:
         latency += device.host_link.latency
@@ -206,10 +214,9 @@ def route(source: str | None, destination: str) -> Route:
     `ice0.sram` stands for the side of that memory towards the network, `ice0.in` and `ice0.out` for its engine's port,
     `host.in` and `host.out` for the two directions of the host's link, as the device sees them.
     """
-    used: dict[str, float] = {destination: 1.0}
     if source is None:
-        return tuple(used.items())
-    used[source] = used.get(source, 0.0) + 1.0
+        return ((destination, 1.0),)
+    used = _summed([(destination, 1.0), (source, 1.0)])
     within_engine = owner(source) != "" and owner(source) == owner(destination)
     if source != destination and not within_engine:
         used["network"] = 1.0
