@@ -18,10 +18,12 @@ from ngraph_mxnet.frontends.onnx.model import (
     BoundedBuilder,
     Model,
     all_nodes,
+    domain_of,
     element_of,
     function_of,
     names_from_outside,
     names_in_subgraphs,
+    naming,
     to_array,
     unfold,
 )
@@ -80,7 +82,7 @@ def inferred_types(model: Model, node: onnx.NodeProto, types: Mapping[str, onnx.
         types: the known types of the node's inputs, by name.
     """
     known = {tensor.name: tensor for tensor in model.proto.graph.initializer if tensor.name in types}
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node)
     try:
         schema = onnx.defs.get_schema(node.op_type, model.opsets[domain], domain)
         plain = helper.make_node(node.op_type, node.input, node.output, domain=domain)
@@ -307,10 +309,8 @@ class _Importer:
         return unfolded.nodes
 
     def _initializer(self, tensor: onnx.TensorProto) -> Value:
-        try:
+        with naming(f"initialiser {tensor.name!r}"):
             array = self._to_array(tensor)
-        except NGraphError as error:
-            raise type(error)(f"initialiser {tensor.name!r}: {error}") from None
         self._b.origin = f"onnx:{tensor.name}"
         if array.dtype.kind != "f" or not array.ndim or tensor.name in self._weights:
             return self._b.constant(array)
@@ -329,7 +329,7 @@ class _Importer:
                 reason = ("before the node that computes it: the graph is not sorted, or has a cycle"
                           if name in produced else "which is no input, initialiser or output of a node")
                 raise ModelError(f"reads {name!r}, {reason}")
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = domain_of(node)
         opset = self._model.opsets.get(domain)
         if opset is None:
             raise ModelError(f"its domain {node.domain!r} is not among the operator sets that the model imports")
@@ -439,7 +439,7 @@ class _Importer:
         """A node without a rule by what ONNX defines it as, if that is a function."""
         function = function_of(node, domain, opset, [None if item is None else proto_type(item) for item in inputs])
         if function is None:
-            raise UnsupportedError(f"no rule for the operator {domain + ' ' if domain else ''}{node.op_type}")
+            raise UnsupportedError(" ".join(filter(None, ("no rule for the operator", domain, node.op_type))))
         scope: Scope = {name: around[name] for name in names_in_subgraphs(node) if name in around}
         scope.update({"": None, **dict.fromkeys(function.input)})
         scope.update(zip(function.input, inputs, strict=False))
@@ -490,13 +490,12 @@ def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndar
 
 def unknown_operators(model: Model) -> list[str]:
     """Return the names of operators in the model that have no rule and that ONNX does not define as functions."""
-    return sorted({f"{node.domain + ' ' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
-                   for node in _without_rule(model)})
+    return sorted({f"{domain_of(node)} {node.op_type}".lstrip() for node in _without_rule(model)})
 
 
 def _without_rule(model: Model) -> Iterator[onnx.NodeProto]:
     for node in all_nodes(model.proto.graph.node):
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = domain_of(node)
         if find_rule(node.op_type, domain) is None:
             version = model.opsets.get(domain, 1)
             known = onnx.defs.has(node.op_type, version, domain)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
-from ngraph_mxnet.frontends.onnx.model import Model, element_of, require_type, type_of
+from ngraph_mxnet.frontends.onnx.model import Model, element_of, naming, require_type, type_of
 from ngraph_mxnet.ir.ranges import because, checked_shape
 from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
@@ -46,10 +46,8 @@ def input_types(model: Model) -> dict[str, InputType]:
         kind, tensor = type_of(value)
         if tensor is None:
             raise UnsupportedError(f"input {value.name!r} is a {kind}; supported: tensors and sequences of them")
-        try:
+        with naming(f"input {value.name!r}"):
             element = element_of(tensor.elem_type)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"input {value.name!r}: {error}") from None
         result[value.name] = InputType(element, dimensions(tensor), kind)
     return result
 
@@ -88,10 +86,8 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
             with because(f"what the model says of input {name!r}"):
                 result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
         for each in _types(result[name]):
-            try:
+            with naming(f"input {name!r}"):
                 require_type(each)
-            except UnsupportedError as error:
-                raise UnsupportedError(f"input {name!r}: {error}") from None
     return result
 
 

@@ -6,14 +6,16 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
@@ -21,6 +23,29 @@ from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand
 from ngraph_mxnet.ir.types import ElementType, Role, TensorType, element_type
+
+Message = TypeVar("Message", bound=ProtoMessage)
+
+
+def copy_of(message: Message) -> Message:
+    """A copy of a node, a tensor, a model or another part of it."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def domain_of(named: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
+    """The domain of an operator, function or set of operators; '' is the default one, under both of its names."""
+    return "" if named.domain == "ai.onnx" else named.domain
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Put `where` before the text of a ModelError or UnsupportedError."""
+    try:
+        yield
+    except (ModelError, UnsupportedError) as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -70,7 +95,6 @@ MOST_VALUE_BYTES = 1 << 36
 MOST_VALUE_FACTOR = 1 << 10
 """... and as many times the bytes of its inputs and weights."""
 
-_DEFAULT = ("", "ai.onnx")
 _Name = tuple[str, str, str]
 
 
@@ -152,7 +176,7 @@ def require_inlinable(proto: onnx.ModelProto) -> None:
         ModelError: a function calls itself.
         UnsupportedError: they come to too much.
     """
-    functions = {_key(function.domain, function.name, function.overload): function for function in proto.functions}
+    functions = {(domain_of(function), function.name, function.overload): function for function in proto.functions}
     calls = {key: _calls(function.node, functions) for key, function in functions.items()}
     sizes: dict[_Name, tuple[int, int]] = {}
     for key in _callees_first(calls):
@@ -167,10 +191,6 @@ def require_inlinable(proto: onnx.ModelProto) -> None:
                                f"{nodes} nodes; supported: {MOST_INLINED_BYTES} bytes, and {MOST_NODES} nodes")
 
 
-def _key(domain: str, name: str, overload: str) -> _Name:
-    return "" if domain in _DEFAULT else domain, name, overload
-
-
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
     """Yield the nodes and the nodes of their subgraphs."""
     for node in nodes:
@@ -183,7 +203,7 @@ def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[_Name, onnx.Function
     """How often they call each function."""
     if not functions:
         return Counter()
-    keys = (_key(node.domain, node.op_type, node.overload) for node in all_nodes(nodes))
+    keys = ((domain_of(node), node.op_type, node.overload) for node in all_nodes(nodes))
     return Counter(key for key in keys if key in functions)
 
 
@@ -313,7 +333,7 @@ def _node_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
 
 def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A model of older operators with those of `OLDEST`, as far as the installed onnx converts them."""
-    versions = [entry.version for entry in proto.opset_import if entry.domain in _DEFAULT]
+    versions = [entry.version for entry in proto.opset_import if not domain_of(entry)]
     if not versions or not 0 < versions[0] < OLDEST:
         return proto
     try:
@@ -324,10 +344,10 @@ def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
-    opsets = {"" if entry.domain in _DEFAULT else entry.domain: entry.version for entry in proto.opset_import}
+    opsets = {domain_of(entry): entry.version for entry in proto.opset_import}
     version = opsets.get("")
     if version is None:
-        if any(node.domain in _DEFAULT for node in proto.graph.node):
+        if not all(map(domain_of, proto.graph.node)):
             raise ModelError("the model does not say which version of the default operator set it uses")
         return opsets
     if not OLDEST <= version <= NEWEST:
@@ -375,8 +395,7 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[o
     """Copies that read and give other names, in their subgraphs too, as far as these have none of their own."""
     copies = []
     for node in nodes:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         copy.input[:] = [names.get(name, name) for name in node.input]
         copy.output[:] = [names.get(name, name) for name in node.output]
         for graph in subgraphs(copy):
@@ -392,8 +411,7 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[o
 
 
 def _tensor(tensor: onnx.TensorProto, names: Mapping[str, str]) -> onnx.TensorProto:
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
+    copy = copy_of(tensor)
     copy.name = names[tensor.name]
     return copy
 
@@ -541,7 +559,7 @@ def function_of(node: onnx.NodeProto, domain: str, opset: int,
     given = {attribute.name: attribute for attribute in node.attribute}
     given = {**{name: attribute.default_value for name, attribute in schema.attributes.items()
                 if attribute.default_value.type}, **given}
-    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in proto.opset_import}
+    opsets = {domain_of(entry): entry.version for entry in proto.opset_import}
     # A body is written in some version of the operators; the newest that it says is what it means.
     nodes = [_filled(part, given) for part in proto.node]
     _rename(nodes, apart)
@@ -588,15 +606,13 @@ def _body(schema: Any, node: onnx.NodeProto, opset: int,
 
 def _filled(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> onnx.NodeProto:
     """A copy with the function's attributes in place of references to them."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = copy_of(node)
     del copy.attribute[:]
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
             copy.attribute.append(attribute)
         elif attribute.ref_attr_name in given:
-            filled = onnx.AttributeProto()
-            filled.CopyFrom(given[attribute.ref_attr_name])
+            filled = copy_of(given[attribute.ref_attr_name])
             filled.name = attribute.name
             copy.attribute.append(filled)
     return copy

@@ -12,13 +12,12 @@ import onnx
 from ngraph_mxnet.base.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.frontends.onnx.importer import Imported, import_model
 from ngraph_mxnet.frontends.onnx.inputs import Shapes
-from ngraph_mxnet.frontends.onnx.model import Model
+from ngraph_mxnet.frontends.onnx.model import Model, copy_of
 
 
 def with_all_outputs(model: Model) -> Model:
     """The model, all values that the nodes of its graph compute being outputs behind its own."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copy_of(model.proto)
     known = {value.name for value in proto.graph.output}
     for node in proto.graph.node:
         for name in node.output:
@@ -32,8 +31,7 @@ def with_weights_of(model: Model, other: Model) -> Model:
     """The model with the initialisers of another one, by name. Raises ModelError: the other one lacks one, or has it in
     another shape or type."""
     theirs = {tensor.name: tensor for tensor in other.proto.graph.initializer}
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copy_of(model.proto)
     for tensor in proto.graph.initializer:
         found = theirs.get(tensor.name)
         if found is None:
@@ -81,8 +79,7 @@ def runtime_results(model: Model, inputs: Mapping[str, np.ndarray], names: Seque
     proto = model.proto
     if model.folder is not None and any(onnx.external_data_helper.uses_external_data(tensor)
                                         for tensor in proto.graph.initializer):
-        proto = onnx.ModelProto()
-        proto.CopyFrom(model.proto)
+        proto = copy_of(proto)
         onnx.load_external_data_for_model(proto, str(model.folder))
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

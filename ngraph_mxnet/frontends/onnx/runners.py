@@ -14,10 +14,12 @@ from ngraph_mxnet.base.forks import Recent
 from ngraph_mxnet.frontends.onnx.inputs import dimensions
 from ngraph_mxnet.frontends.onnx.model import (
     Model,
+    domain_of,
     element_of,
     function_of,
     names_around,
     names_from_outside,
+    naming,
     renamed,
     to_array,
     type_of,
@@ -47,10 +49,8 @@ class _Body:
     def run(self, values: dict[str, Any], given: Sequence[Any], trip: int) -> list[Any]:
         """One trip. `values` are those around the body; they get its inputs, too."""
         values.update(zip(self.inputs, given, strict=True))
-        try:
+        with naming(f"trip {trip}"):
             return self._piece(values)
-        except (ModelError, UnsupportedError) as error:
-            raise type(error)(f"trip {trip}: {error}") from None
 
     def stacked(self, rows: list[np.ndarray], output: int, values: dict[str, Any], axis: int = 0) -> np.ndarray:
         """Stack the rows that the trips gave for a scan output along a new axis. Without trips, return an empty array
@@ -233,10 +233,8 @@ def runner_for(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make:
         UnsupportedError, ModelError: nothing can run the node; the text names the node.
     """
     where = f"node {node.name or next(filter(None, node.output), '?')} {node.op_type}"
-    try:
+    with naming(where):
         runner = _plain_runner(model, node, recomputed, make, reference, stable)
-    except (ModelError, UnsupportedError) as error:
-        raise type(error)(f"{where}: {error}") from None
     held = {name: tensor for name in node.input if (tensor := recomputed.tensor(name)) is not None}
     others = [name for name in node.input if name in recomputed and name not in held]
     sizes, fixed = (Piece(model, [], [name for name in others if recomputed.is_size(name) == is_size], recomputed,
@@ -247,7 +245,7 @@ def runner_for(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make:
 
 def _plain_runner(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make: Make, reference: Make,
                 stable: Stable) -> Runner:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node)
     if not domain and node.op_type == "Loop":
         return LoopRunner(model, node, recomputed, make, stable)
     if not domain and node.op_type == "Scan":
@@ -275,7 +273,7 @@ class _NamedRunner:
         self._is_complete = False
 
     def __call__(self, values: Values) -> Sequence[Any]:
-        try:
+        with naming(self._where):
             if not self._is_complete:
                 fixed = dict(zip(self._fixed.outputs, map(_kept, self._fixed({})), strict=True))
                 self._held, self._is_complete = {**self._held, **fixed}, True  # another thread may read it
@@ -284,8 +282,6 @@ class _NamedRunner:
             if any(self._outputs[len(results) :]):
                 raise UnsupportedError(f"output {len(results)} is read, which is not computed")
             return results
-        except (ModelError, UnsupportedError) as error:
-            raise type(error)(f"{self._where}: {error}") from None
 
 
 def _kept(value: Any) -> Any:
