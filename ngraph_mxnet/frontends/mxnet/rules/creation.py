@@ -12,11 +12,13 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
     EXACT,
     FLOATS,
+    MOVED,
     NUMBERS,
     Call,
     Lowering,
     add_rule,
     at_least_1d,
+    expressions,
     moves,
     normal_axis,
     positive,
@@ -100,18 +102,6 @@ def arange(b: Builder, attrs: Call) -> Value:
     return _constant(b, _steps(start, step, count, repeat, element), element)
 
 
-@rule("_linspace", operands=0, ignored=["ctx"])
-def linspace(b: Builder, attrs: Attrs) -> Value:
-    """`num` numbers from `start` to `stop`, which is the last unless `endpoint` is false."""
-    return _constant(b, _even(attrs), _element(attrs))
-
-
-@rule("_npi_logspace", operands=0, ignored=["ctx"])
-def logspace(b: Builder, attrs: Attrs) -> Value:
-    """`base` to the powers of linspace."""
-    return _constant(b, attrs.float("base", 10.0) ** _even(attrs), _element(attrs))
-
-
 def _even(attrs: Attrs) -> np.ndarray:
     return np.linspace(attrs.float("start"), attrs.float("stop"), positive(attrs.int("num"), "num"),
                        endpoint=attrs.bool("endpoint", True))
@@ -141,12 +131,6 @@ def diagonal_indices(b: Builder, attrs: Attrs, x: Value) -> Value:
     if len(shape) < 2 or len({*shape}) != 1:
         raise UnsupportedError(f"found {x.type}, expected at least two axes of one size")
     return b.constant(np.tile(np.arange(shape[0], dtype=np.int64), (len(shape), 1)))
-
-
-@rule("_npi_indices", operands=0, ignored=["ctx"])
-def indices(b: Builder, attrs: Attrs) -> Value:
-    """The coordinates of each place of a tensor of `dimensions`, along a new first axis."""
-    return _constant(b, np.indices(attrs.ints("dimensions")), _element(attrs, i32))
 
 
 def _window(function: Callable[[int], np.ndarray]) -> Lowering:
@@ -210,18 +194,6 @@ def np_diag(b: Builder, attrs: Attrs, x: Value) -> Value:
     return diagonal_matrix(b, x, offset) if x.rank == 1 else diagonal_of(b, x, offset)
 
 
-@moves("_np_diagflat", operands=1)
-def diagflat(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The matrix of the flat tensor."""
-    return diagonal_matrix(b, b.reshape(x, shape=(x.size,)), attrs.int("k", 0))
-
-
-@moves("_np_diagonal", operands=1)
-def diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The diagonals in two axes."""
-    return diagonal_of(b, x, attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))
-
-
 @rule("_np_trace", operands=1, types=NUMBERS)
 def trace(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The sums of the diagonals in two axes."""
@@ -238,18 +210,6 @@ def tril(b: Builder, attrs: Attrs, x: Value) -> Value:
 
 
 # ---- linalg -------------------------------------------------------------------------------------------------------
-
-
-@moves("_linalg_extractdiag", operands=1)
-def extract_diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The diagonals of the matrices in the last two axes."""
-    return diagonal_of(b, x, attrs.int("offset", 0))
-
-
-@moves("_linalg_makediag", operands=1)
-def make_diagonal(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The inverse of extractdiag."""
-    return diagonal_matrix(b, x, attrs.int("offset", 0))
 
 
 @rule("_linalg_sumlogdiag", operands=1, types=FLOATS)
@@ -296,3 +256,26 @@ def make_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
     order[_places(attrs, size)] = np.arange(count)
     flat = b.gather(b.concat(x, zero, axis=x.rank - 1), b.constant(order), axis=x.rank - 1)
     return b.reshape(flat, shape=(*x.shape[:-1], size, size))
+
+
+expressions(
+    ("_linspace", "`num` numbers from `start` to `stop`, which is the last unless `endpoint` is false.",
+     lambda b, attrs: _constant(b, _even(attrs), _element(attrs))),
+    ("_npi_logspace", "`base` to the powers of linspace.",
+     lambda b, attrs: _constant(b, attrs.float("base", 10.0) ** _even(attrs), _element(attrs))),
+    ("_npi_indices", "The coordinates of each place of a tensor of `dimensions`, along a new first axis.",
+     lambda b, attrs: _constant(b, np.indices(attrs.ints("dimensions")), _element(attrs, i32))),
+    operands=0, ignored=["ctx"],
+)
+
+expressions(
+    ("_np_diagflat", "The matrix of the flat tensor.",
+     lambda b, attrs, x: diagonal_matrix(b, b.reshape(x, shape=(x.size,)), attrs.int("k", 0))),
+    ("_np_diagonal", "The diagonals in two axes.",
+     lambda b, attrs, x: diagonal_of(b, x, attrs.int("offset", 0), attrs.int("axis1", 0), attrs.int("axis2", 1))),
+    ("_linalg_extractdiag", "The diagonals of the matrices in the last two axes.",
+     lambda b, attrs, x: diagonal_of(b, x, attrs.int("offset", 0))),
+    ("_linalg_makediag", "The inverse of extractdiag.",
+     lambda b, attrs, x: diagonal_matrix(b, x, attrs.int("offset", 0))),
+    operands=1, types=MOVED,
+)

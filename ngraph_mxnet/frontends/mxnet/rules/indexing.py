@@ -8,10 +8,12 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
     EXACT,
+    MOVED,
     NUMBERS,
     as_indices,
     at_least_1d,
     axis_of,
+    expressions,
     moves,
     normal_axis,
     positive,
@@ -61,18 +63,6 @@ def pick(b: Builder, attrs: Attrs, data: Value, indices: Value) -> Value:
         raise UnsupportedError(f"found indices {indices.type}, expected shape {dropped} or {kept}")
     picked = b.gather_elements(data, b.reshape(as_indices(b, indices), shape=kept), axis=axis, mode=mode)
     return picked if keep else b.reshape(picked, shape=dropped or (1,))
-
-
-@moves("gather_nd", operands=2)
-def gather_nd(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
-    """Slices at coordinates; negative ones count from the end. MXNet raises an error for those outside."""
-    return b.gather_nd(inputs[0], as_indices(b, inputs[1]))
-
-
-@moves("scatter_nd", operands=2)
-def scatter_nd(b: Builder, attrs: Attrs, updates: Value, indices: Value) -> Value:
-    """Zeros of `shape` with the slices at coordinates replaced; of equal coordinates the last."""
-    return b.scatter_nd(full(b, 0, updates, attrs.ints("shape")), as_indices(b, indices), updates)
 
 
 @moves("_contrib_index_copy", operands=3)
@@ -145,18 +135,6 @@ def unravel_index(b: Builder, attrs: Attrs, places: Value) -> Value:
     return stacked(b, rows[::-1])
 
 
-@rule("shape_array", operands=1, types=EXACT)
-def shape_array(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The input's shape as int64: a constant."""
-    return b.constant(np.array(x.shape, np.int64))
-
-
-@rule("size_array", operands=1, types=EXACT)
-def size_array(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The input's number of elements as int64: a constant."""
-    return b.constant(np.array([x.size], np.int64))
-
-
 def _line(b: Builder, x: Value, attrs: Attrs) -> tuple[Value, int]:
     """The tensor and the axis to order; without an axis the flat tensor."""
     if attrs.is_none("axis"):
@@ -218,3 +196,21 @@ def cumsum(b: Builder, attrs: Attrs, x: Value) -> Value:
     if axis is None:
         return b.cumsum(reshaped(b, x, (x.size,)), axis=0)
     return b.cumsum(x, axis=normal_axis(axis, x.rank))
+
+
+expressions(
+    ("gather_nd", "Slices at coordinates; negative ones count from the end. MXNet raises an error for those outside.",
+     lambda b, attrs, *inputs: b.gather_nd(inputs[0], as_indices(b, inputs[1]))),
+    ("scatter_nd", "Zeros of `shape` with the slices at coordinates replaced; of equal coordinates the last.",
+     lambda b, attrs, updates, indices: b.scatter_nd(full(b, 0, updates, attrs.ints("shape")),
+                                                     as_indices(b, indices), updates)),
+    operands=2, types=MOVED,
+)
+
+expressions(
+    ("shape_array", "The input's shape as int64: a constant.",
+     lambda b, attrs, x: b.constant(np.array(x.shape, np.int64))),
+    ("size_array", "The input's number of elements as int64: a constant.",
+     lambda b, attrs, x: b.constant(np.array([x.size], np.int64))),
+    operands=1, types=EXACT,
+)

@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import TypeRuleError, UnsupportedError
@@ -148,6 +148,18 @@ def moves(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: S
           ignored: Sequence[str] = (), typed_by: TypedBy = 0) -> Callable[[_Lowering], _Lowering]:
     """`rule` for an operator that moves elements of any type and computes nothing."""
     return rule(*names, operands=operands, parameters=parameters, ignored=ignored, types=MOVED, typed_by=typed_by)
+
+
+def expressions(*rows: tuple[str, str, Lowering], **how: Any) -> None:
+    """Register rules that are one expression each.
+
+    Args:
+        rows: the operator's names with a space between them, what it computes, and the expression.
+        how: as for `add_rule`.
+    """
+    for names, doc, lower in rows:
+        lower.__doc__ = doc
+        add_rule(lower, *names.split(), **how)
 
 
 def find_rule(op: str) -> Rule | None:

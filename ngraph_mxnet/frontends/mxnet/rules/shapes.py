@@ -8,18 +8,19 @@ from math import prod
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
-from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, moves, normal_axes, normal_axis, positive
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    MOVED,
+    expressions,
+    image_shape,
+    moves,
+    normal_axes,
+    normal_axis,
+    positive,
+)
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops import compositions as composed
 from ngraph_mxnet.ops.compositions import reshaped
-
-
-@moves("Flatten", operands=1)
-def flatten(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """(N, ...) to (N, the rest)."""
-    return reshaped(b, x, (x.shape[0], prod(x.shape[1:])))
-
 
 # ---- reshape ---------------------------------------------------------------------------------------------
 
@@ -154,24 +155,6 @@ def _range(attrs: Attrs, side: str, rank: int) -> tuple[int, int]:
     return bounds[0], bounds[1]
 
 
-@moves("expand_dims", operands=1)
-def expand_dims(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """A new axis of size 1."""
-    return composed.with_axis(b, x, normal_axis(attrs.int("axis"), x.rank + 1))
-
-
-@moves("squeeze", operands=1)
-def squeeze(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The named axes of size 1, or all; one stays when none would."""
-    return b.reshape(x, shape=_squeezed(x.shape, attrs) or (1,))
-
-
-@moves("_np_squeeze", operands=1)
-def np_squeeze(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The named axes of size 1, or all."""
-    return b.reshape(x, shape=_squeezed(x.shape, attrs))
-
-
 def _squeezed(shape: Shape, attrs: Attrs) -> Shape:
     ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
     axes = normal_axes(attrs.ints("axis", ones), len(shape))
@@ -200,12 +183,6 @@ for _rank in (1, 2, 3):
     _of_rank(_rank)
 
 
-@moves("_np_copy", operands=1)
-def np_copy(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The input itself: no one writes into it."""
-    return b.identity(x)
-
-
 @moves("_identity_with_attr_like_rhs", operands=2)
 def identity_like(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
     """The first input."""
@@ -221,18 +198,6 @@ def transpose(b: Builder, attrs: Attrs, x: Value) -> Value:
     rank = x.rank
     axes = attrs.ints("axes", ()) or tuple(range(rank))[::-1]
     return b.transpose(x, order=[normal_axis(axis, rank) for axis in axes])
-
-
-@moves("SwapAxis", operands=1)
-def swap_axes(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """Two axes change places."""
-    return composed.swapped(b, x, *(normal_axis(attrs.int(name, 0), x.rank) for name in ("dim1", "dim2")))
-
-
-@moves("_np_moveaxis", operands=1)
-def move_axes(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """The axes `source` become the axes `destination`; the others follow in their order."""
-    return moved_axes(b, x, attrs.ints("source"), attrs.ints("destination"))
 
 
 def moved_axes(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
@@ -268,3 +233,21 @@ def space_to_depth(b: Builder, attrs: Attrs, x: Value) -> Value:
     if any(side % size for side in image_shape(x)[2:]):
         raise UnsupportedError(f"{x.type}: height and width are no multiples of block_size={size}")
     return composed.space_to_depth(b, x, size)
+
+
+expressions(
+    ("Flatten", "(N, ...) to (N, the rest).", lambda b, attrs, x: reshaped(b, x, (x.shape[0], prod(x.shape[1:])))),
+    ("expand_dims", "A new axis of size 1.",
+     lambda b, attrs, x: composed.with_axis(b, x, normal_axis(attrs.int("axis"), x.rank + 1))),
+    ("squeeze", "The named axes of size 1, or all; one stays when none would.",
+     lambda b, attrs, x: b.reshape(x, shape=_squeezed(x.shape, attrs) or (1,))),
+    ("_np_squeeze", "The named axes of size 1, or all.",
+     lambda b, attrs, x: b.reshape(x, shape=_squeezed(x.shape, attrs))),
+    ("_np_copy", "The input itself: no one writes into it.", lambda b, attrs, x: b.identity(x)),
+    ("SwapAxis", "Two axes change places.",
+     lambda b, attrs, x: composed.swapped(b, x, *(normal_axis(attrs.int(name, 0), x.rank)
+                                                  for name in ("dim1", "dim2")))),
+    ("_np_moveaxis", "The axes `source` become the axes `destination`; the others follow in their order.",
+     lambda b, attrs, x: moved_axes(b, x, attrs.ints("source"), attrs.ints("destination"))),
+    operands=1, types=MOVED,
+)

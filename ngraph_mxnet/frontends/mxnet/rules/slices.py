@@ -12,9 +12,11 @@ from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
 from ngraph_mxnet.frontends.mxnet.rules.registry import (
     ANY,
+    MOVED,
     NUMBERS,
     at_least_1d,
     axis_of,
+    expressions,
     image_shape,
     moves,
     normal_axes,
@@ -134,24 +136,6 @@ def split(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     return _parts(b, x, axis, _equal_starts(x, axis, attrs.int("num_outputs")), attrs.bool("squeeze_axis", False))
 
 
-@moves("_split_v2", operands=1)
-def split_v2(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
-    """Parts of one axis that begin at `indices`, or `sections` equal ones."""
-    return _numpy_split(b, x, attrs, attrs.int("axis", 1))
-
-
-@moves("_npi_hsplit", operands=1, ignored=["axis"])
-def hsplit(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
-    """Parts of axis 1, or of a vector."""
-    return _numpy_split(b, x, attrs, min(1, x.rank - 1))
-
-
-@moves("_npi_dsplit", operands=1, ignored=["axis"])
-def dsplit(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
-    """Parts of axis 2."""
-    return _numpy_split(b, x, attrs, 2)
-
-
 def _numpy_split(b: Builder, x: Value, attrs: Attrs, axis: int) -> list[Value]:
     axis, sections = normal_axis(axis, x.rank), attrs.int("sections", 0)
     starts = list(attrs.ints("indices", ()))
@@ -238,12 +222,6 @@ def im2col(b: Builder, attrs: Attrs, x: Value) -> Value:
 # ---- reversed and rotated ------------------------------------------------------------------------------------
 
 
-@moves("reverse", "_npi_flip", operands=1)
-def reverse(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """Along the named axes."""
-    return flipped(b, x, *normal_axes(attrs.ints("axis"), x.rank))
-
-
 @moves("_np_roll", operands=1)
 def roll(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Each axis by its shift, or the flat tensor; what leaves at one end comes in at the other."""
@@ -283,30 +261,12 @@ def rot90(b: Builder, attrs: Attrs, x: Value) -> Value:
     return flipped(b, swapped(b, x, *axes), axes[1]) if turns else b.identity(x)
 
 
-@moves("Concat", ignored=["num_args"], operands=(1, ANY))
-def concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
-    """One or more tensors along `dim`."""
-    return b.concat(*inputs, axis=axis_of(attrs, inputs[0], 1, "dim"))
-
-
 @moves("_npi_concatenate", ignored=["num_args"], operands=(1, ANY))
 def concatenate(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along `axis`; without one, the flat tensors."""
     if attrs.is_none("axis"):
         return b.concat(*(reshaped(b, x, (x.size,)) for x in inputs), axis=0)
     return b.concat(*inputs, axis=axis_of(attrs, inputs[0], 0))
-
-
-@moves("stack", "_npi_stack", ignored=["num_args"], operands=(1, ANY))
-def stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
-    """Along a new axis."""
-    return stacked(b, inputs, normal_axis(attrs.int("axis", 0), inputs[0].rank + 1))
-
-
-@moves("_npi_vstack", ignored=["num_args"], operands=(1, ANY))
-def vstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
-    """Along axis 0; vectors are rows."""
-    return b.concat(*(reshaped(b, x, at_least(2, x.shape)) for x in inputs), axis=0)
 
 
 @moves("_npi_hstack", ignored=["num_args", "dim"], operands=(1, ANY))
@@ -320,12 +280,6 @@ def hstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
 def dstack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """Along axis 2; vectors are rows, matrices have depth 1."""
     return b.concat(*(reshaped(b, x, at_least(3, x.shape)) for x in inputs), axis=2)
-
-
-@moves("_npi_column_stack", ignored=["num_args"], operands=(1, ANY))
-def column_stack(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
-    """Along axis 1; vectors are columns."""
-    return b.concat(*(reshaped(b, x, x.shape if x.rank > 1 else (x.size, 1)) for x in inputs), axis=1)
 
 
 # ---- repetition ------------------------------------------------------------------------------------------------
@@ -363,12 +317,6 @@ def broadcast_to(b: Builder, attrs: Attrs, x: Value) -> Value:
     if len(shape) != x.rank:
         raise UnsupportedError(f"shape={shape} for {x.type}")
     return b.broadcast(x, shape=[new or old for new, old in zip(shape, x.shape, strict=True)])
-
-
-@moves("_npi_broadcast_to", operands=1)
-def np_broadcast_to(b: Builder, attrs: Attrs, x: Value) -> Value:
-    """To a shape of the same or a higher rank, as in NumPy."""
-    return b.broadcast(x, shape=attrs.ints("shape"))
 
 
 @moves("broadcast_axis", operands=1)
@@ -437,3 +385,34 @@ def np_pad(b: Builder, attrs: Attrs, x: Value) -> Value:
             places = np.pad(np.arange(x.shape[axis]), (begin, end), mode)  # type: ignore[call-overload]
             x = b.gather(x, b.constant(places), axis=axis)
     return x if any(map(any, widths)) else b.identity(x)
+
+
+expressions(
+    ("_split_v2", "Parts of one axis that begin at `indices`, or `sections` equal ones.",
+     lambda b, attrs, x: _numpy_split(b, x, attrs, attrs.int("axis", 1))),
+    ("reverse _npi_flip", "Along the named axes.",
+     lambda b, attrs, x: flipped(b, x, *normal_axes(attrs.ints("axis"), x.rank))),
+    ("_npi_broadcast_to", "To a shape of the same or a higher rank, as in NumPy.",
+     lambda b, attrs, x: b.broadcast(x, shape=attrs.ints("shape"))),
+    operands=1, types=MOVED,
+)
+
+expressions(
+    ("_npi_hsplit", "Parts of axis 1, or of a vector.",
+     lambda b, attrs, x: _numpy_split(b, x, attrs, min(1, x.rank - 1))),
+    ("_npi_dsplit", "Parts of axis 2.", lambda b, attrs, x: _numpy_split(b, x, attrs, 2)),
+    operands=1, ignored=["axis"], types=MOVED,
+)
+
+expressions(
+    ("Concat", "One or more tensors along `dim`.",
+     lambda b, attrs, *inputs: b.concat(*inputs, axis=axis_of(attrs, inputs[0], 1, "dim"))),
+    ("stack _npi_stack", "Along a new axis.",
+     lambda b, attrs, *inputs: stacked(b, inputs, normal_axis(attrs.int("axis", 0), inputs[0].rank + 1))),
+    ("_npi_vstack", "Along axis 0; vectors are rows.",
+     lambda b, attrs, *inputs: b.concat(*(reshaped(b, x, at_least(2, x.shape)) for x in inputs), axis=0)),
+    ("_npi_column_stack", "Along axis 1; vectors are columns.",
+     lambda b, attrs, *inputs: b.concat(*(x if x.rank > 1 else b.reshape(x, shape=(x.size, 1)) for x in inputs),
+                                        axis=1)),
+    operands=(1, ANY), ignored=["num_args"], types=MOVED,
+)
