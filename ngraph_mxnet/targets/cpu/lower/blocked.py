@@ -40,9 +40,7 @@ def pool(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. Windows are clipped to the image, so the halo is not read."""
     value, affine = ctx.stores.get(node.output, (node.output, None))
     out = ctx.new_blocked(value, narrow=True)
-    fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
-    window = _Window(**{name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()},
-                     include_pad=node.attrs.get("include_pad", False))
+    window = _Window.of(node)
     if node.op.name == "avg_pool":
         _average(ctx, node.inputs[0], out, affine, window)
     else:
@@ -60,6 +58,12 @@ class _Window:
     pads_begin: Sequence[int] = (0, 0, 0)
     pads_end: Sequence[int] = (0, 0, 0)
     include_pad: bool = False
+
+    @staticmethod
+    def of(node: Node) -> _Window:
+        fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
+        return _Window(**{name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()},
+                       include_pad=node.attrs.get("include_pad", False))
 
 
 def _average(ctx: Lowering, data: Value, out: BlockedView, affine: Affine | None, window: _Window) -> None:
@@ -95,12 +99,11 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. A task is what a block has of an image, to which overlapping windows add."""
     data, head = map(ctx.blocked, node.inputs)
     out = ctx.new_blocked(node.output)
-    window = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in
-              {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
+    window = _Window.of(node)
     params = MAX_POOL_GRADIENT(
         n=data.type.shape[0], c16=data.blocks, d=_depth(data), h=data.height, w=data.width,
-        windows=(_depth(head), head.height, head.width), kernel=window["kernel"], stride=window["strides"],
-        pad=window["pads_begin"], data=_slice_strides(data), head=_slice_strides(head), output=_slice_strides(out))
+        windows=(_depth(head), head.height, head.width), kernel=window.kernel, stride=window.strides,
+        pad=window.pads_begin, data=_slice_strides(data), head=_slice_strides(head), output=_slice_strides(out))
     ctx.emit("max_pool_gradient_blocked", params, data=data, head=head, output=out)
     ctx.set_blocked(node.output, out)
 

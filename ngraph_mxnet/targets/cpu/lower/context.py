@@ -444,6 +444,12 @@ class Lowering:
         self.strided(kernel, type_.shape, [(view, view.over(type_.shape)) for view in reads], out, floats)
         return out
 
+    def make_plain(self, value: Value, kernel: str, params: Params, **given: Any) -> None:
+        """Make `value` in fresh plain memory by one call, whose operand `output` it is. `given`: see `emit`."""
+        out = self.new_plain(value.type)
+        self.emit(kernel, params, output=out, **given)
+        self.set_plain(value, out)
+
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[Placed], out: Placed,
                 floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
         """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""

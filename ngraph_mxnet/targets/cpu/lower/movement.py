@@ -349,10 +349,8 @@ def position(ctx: Lowering, node: Node) -> None:
     """To i64."""
     element = computing_element(node.inputs[0].type.element)
     source = ctx.dense(read(ctx, node.inputs[0], element, ordered=True))
-    out = ctx.new_plain(node.output.type)
     kernel = node.op.name if element is f32 else f"{node.op.name}_{element}"
-    ctx.emit(kernel, position_params(node.inputs[0].shape, node.attrs["axis"]), input=source, output=out)
-    ctx.set_plain(node.output, out)
+    ctx.make_plain(node.output, kernel, position_params(node.inputs[0].shape, node.attrs["axis"]), input=source)
 
 
 # ---- products --------------------------------------------------------------------------------------------

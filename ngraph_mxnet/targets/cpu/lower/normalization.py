@@ -29,10 +29,8 @@ from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView
 @lowers("softmax", "log_softmax", check=check_f32)
 def softmax(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
-    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, reduction.softmax(node.output.shape, node.attrs["axis"]), input=source, output=out,
-             exact=True)
-    ctx.set_plain(node.output, out)
+    params = reduction.softmax(node.output.shape, node.attrs["axis"])
+    ctx.make_plain(node.output, node.op.name, params, input=ctx.contiguous(node.inputs[0]), exact=True)
 
 
 @lowers("batch_norm_factors", check=check_f32)
@@ -109,13 +107,11 @@ def _order(value: Value, axis: int) -> list[int]:
 @lowers("lrn", check=check_f32)
 def lrn(ctx: Lowering, node: Node) -> None:
     """Across channels, on plain layout."""
-    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     shape, strides = node.output.shape, contiguous_strides(node.output.shape)
     params = reduction.LRN(
         n=shape[0], c=shape[1], inner=prod(shape[2:]), input=strides[:2], output=strides[:2],
         **{name: node.attrs[name] for name in ("size", "alpha", "beta", "bias")})
-    ctx.emit("lrn", params, input=source, output=out)
-    ctx.set_plain(node.output, out)
+    ctx.make_plain(node.output, "lrn", params, input=ctx.contiguous(node.inputs[0]))
 
 
 def _sizes(view: BlockedView) -> dict[str, int]:

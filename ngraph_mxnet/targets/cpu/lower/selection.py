@@ -86,10 +86,8 @@ def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
 
 
 def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
-    out = ctx.new_plain(node.output.type)
-    ctx.emit(f"gather_{node.output.type.element.size}", params, data=ctx.contiguous(node.inputs[0]), indices=positions,
-             output=out, exact=True)
-    ctx.set_plain(node.output, out)
+    ctx.make_plain(node.output, f"gather_{node.output.type.element.size}", params,
+                   data=ctx.contiguous(node.inputs[0]), indices=positions, exact=True)
 
 
 _FEW = {"argsort": 4, "argsort_digits": 32}

@@ -53,10 +53,8 @@ def _image(source: BlockedView, out: BlockedView) -> dict[str, Any]:
 def bilinear_sample(ctx: Lowering, node: Node) -> None:
     """On plain layout: the places that pixels read have no order."""
     images, grid = (ctx.contiguous(value) for value in node.inputs)
-    out = ctx.new_plain(node.output.type)
     params = SAMPLE(**by_name("n c h w", images.type.shape), places=prod(node.output.shape[2:]))
-    ctx.emit("bilinear_sample", params, images=images, grid=grid, output=out)
-    ctx.set_plain(node.output, out)
+    ctx.make_plain(node.output, "bilinear_sample", params, images=images, grid=grid)
 
 
 @lowers("roi_align", "roi_max_pool", check=check_rank)

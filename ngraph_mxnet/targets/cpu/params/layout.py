@@ -125,10 +125,10 @@ def packed_contraction(shape: tuple[int, ...], strides: tuple[int, ...], *, grou
 
 
 @cached(1024)
-def packed_matrices(shape: tuple[int, ...], strides: tuple[int, ...], *, count: int, between: int, oc_tile: int,
-                    fours: bool = False) -> Params:
+def packed_matrices(shape: tuple[int, ...], strides: tuple[int, ...], *, count: int, between: int,
+                    oc_tile: int) -> Params:
     """`count` matrices of `shape` [N][K] at element `strides` and `between` each other, as weights of k16."""
-    return (PACK_FOURS if fours else PACK_CONTRACTION)(
+    return PACK_CONTRACTION(
         supers=count, merged=1, oc_per_group=shape[0], ic_per_group=shape[1], kernel=(1, 1), oc_tile=oc_tile,
         lanes=BLOCK, weights=(*strides, 0, 0, between))
 

@@ -96,7 +96,7 @@ class Programs:
         if prepare is not None:
             prepare.check(inputs, [], self.prepared_bytes)
 
-    def binder(self, address: Address, owner: Any = None, *, of_file: bool = False) -> Any:
+    def binder(self, address: Address, *, of_file: bool = False) -> Any:
         """The `_core.Binder` of Programs with symbols. Of what is `of_file`, all instructions are checked.
 
         Raises:
@@ -105,11 +105,11 @@ class Programs:
         """
         from ngraph_mxnet import _core
 
-        prepare, weights = self._bound_prepare(address, owner, of_file), self._weights
+        prepare, weights = self._bound_prepare(address, None, of_file), self._weights
         if of_file:
             self.check(prepare)
         return _core.Binder(
-            self.main.native(address, owner), prepare, self.prepared_bytes, weights,
+            self.main.native(address, None), prepare, self.prepared_bytes, weights,
             [self.flow.inputs[place].type.bytes for place in weights], self.threads, self.name, self._cached_weights(),
             of_file)
 
