@@ -36,8 +36,7 @@ from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chos
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
-from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.lower.results import stored_values
+from ngraph_mxnet.targets.cpu.lower.module import lower_module, stored_values
 from ngraph_mxnet.targets.cpu.machine.isa import (
     InstructionSet,
     available,
@@ -50,8 +49,7 @@ from ngraph_mxnet.targets.cpu.machine.isa import (
 from ngraph_mxnet.targets.cpu.machine.openmp import ignored, warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_options, read_options, tell_once
-from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
-from ngraph_mxnet.targets.cpu.planning.chains import chained
+from ngraph_mxnet.targets.cpu.pipeline import chained, pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder

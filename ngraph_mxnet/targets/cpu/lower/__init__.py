@@ -11,7 +11,6 @@ from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     quantized,
     selection,
     sequences,
-    spatial,
     weight_gradient,
 )
 from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Settings

@@ -185,7 +185,7 @@ class Lowering:
         self.images = read_as_images(graph)
         self.in_fours = plan_fours(graph) if planned else frozenset()
         self.fours: dict[Value, PlainView] = {}
-        """Images of u8 whose pixels are four bytes (`lower/stem.py`)."""
+        """Images of u8 whose pixels are four bytes (`lower/quantized.py`)."""
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}
@@ -503,6 +503,20 @@ class Lowering:
                          for view, (first, steps) in zip(views, strides, strict=True)]
                 source, target = pairs if into else pairs[::-1]
                 self.strided(f"copy_{plain.type.element.size}", dims, [source], target)
+
+
+def require_border(ctx: Lowering, view: View, halo: Halo, fill: int = 0) -> None:
+    """That there is the border around an image that a reader wants. A view that is no blocked image has its own.
+
+    Raises:
+        BrokenPromiseError: there is none, it is too small, or it is filled with something else.
+    """
+    if not halo or not isinstance(view, BlockedView):
+        return
+    is_there = view.halo == halo or view.halo.cover(halo) == view.halo
+    if not is_there or view.fill != fill or not (fill or view.buffer.zeroing):
+        raise BrokenPromiseError(f"{ctx.origin}: expected a border of {fill} around its data, {halo}, found "
+                                 f"{view.halo or 'none'} of {view.fill}. {DEFECT}")
 
 
 Rule = Callable[[Lowering, Node], None]

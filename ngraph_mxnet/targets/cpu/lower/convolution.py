@@ -14,7 +14,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import greatest, least
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower import winograd
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers, require_border
 from ngraph_mxnet.targets.cpu.lower.contraction import (
     NO_ACTIVATION,
     Activation,
@@ -29,7 +29,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     contract,
     with_activation,
 )
-from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE, STRIDES, super_groups
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, Kind, variants

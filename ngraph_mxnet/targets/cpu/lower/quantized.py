@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.ops.quantization import BYTES
-from ngraph_mxnet.targets.cpu.lower import movement, stem
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower import movement
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, require_border, write_fill
 from ngraph_mxnet.targets.cpu.lower.contraction import (
     NO_ACTIVATION,
     Epilogue,
@@ -24,10 +25,10 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     with_activation,
 )
 from ngraph_mxnet.targets.cpu.lower.convolution import depth_padding, has_depth, volume_convolution
-from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import super_groups
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
-from ngraph_mxnet.targets.cpu.planning.precision import Affine, affine_of
+from ngraph_mxnet.targets.cpu.planning.precision import FOUR, Affine, affine_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
     BlockedView,
@@ -65,7 +66,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
     outputs = [ctx.new_blocked(value) for value in values]
     geometry = Geometry.of(node)
     if node.inputs[0] in ctx.fours:
-        source, packing, geometry = stem.convolution(ctx, node, geometry)
+        source, packing, geometry = _convolution_of_fours(ctx, node, geometry)
     else:
         source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, node.inputs[1], geometry.groups)
     if has_depth(node):
@@ -166,7 +167,7 @@ def quantize(ctx: Lowering, node: Node) -> None:
         whole = _by_channel(ctx, "add", node, rounded, movement.read(ctx, node.inputs[2], f32))
         ctx.set_plain(node.output, ctx.computed(kernel, [whole], node.output.type, (1.0, 0.0)))
     elif node.output in ctx.in_fours:
-        stem.quantize(ctx, data, node.output, affine)
+        _quantize_in_fours(ctx, data, node.output, affine)
     elif element is u8 and node.output in ctx.images:
         source, target = ctx.blocked(data), ctx.new_blocked(node.output)
         ctx.strided(kernel, target.dims, [source], target, affine.floats)
@@ -233,3 +234,61 @@ def dequantize(ctx: Lowering, node: Node) -> None:
         centred = _by_channel(ctx, "subtract", node, numbers, movement.read(ctx, node.inputs[2], f32))
         out = _by_channel(ctx, "multiply", node, centred, ctx.contiguous(node.inputs[1]))
     ctx.set_plain(node.output, out)
+
+
+# ---- few channels (the stem): a pixel is four bytes, and a step of the contraction takes four columns of the kernel at
+# once, as if they were sixteen channels
+
+
+def _quantize_in_fours(ctx: Lowering, data: Value, target: Value, affine: Affine) -> None:
+    """Store `data` as the u8 value `target` in pixels of four bytes, inside the border that its readers want."""
+    batch, _, height, width = data.shape
+    halo, fill = ctx.layout.halo.get(target, Halo()), ctx.layout.fill.get(target, 0)
+    rows, pitch = height + halo.top + halo.bottom, width + halo.left + halo.right
+    memory = plain_view(TensorType(u8, (batch * rows * pitch * FOUR,)), ctx.builder.arena(
+        batch * rows * pitch * FOUR))
+    if halo:
+        write_fill(ctx.emit, memory, halo, fill, planes=batch, height=height, width=width, words=1)
+    strides = (rows * pitch * FOUR, 1, pitch * FOUR, FOUR)
+    first = (halo.top * pitch + halo.left) * FOUR
+    inside = memory.seen(target.type, strides, first)
+    ctx.strided("quantize_u8", data.shape, [ctx.plain(data)], inside, affine.floats)
+    ctx.fours[target] = inside
+
+
+def _convolution_of_fours(ctx: Lowering, node: Node, geometry: Geometry) -> tuple[Input, Packing, Geometry]:
+    """Return what the contraction reads in place of the node's data, weights and geometry."""
+    data, weights = node.inputs[:2]
+    view = ctx.fours[data]
+    image, _, row, pixel = view.strides
+    columns = -(-geometry.kernel[1] // FOUR)
+    outputs = weights.shape[0]
+    packing = _Columns(weights, (outputs, BLOCK, geometry.kernel[0], columns),
+                       (BLOCK * geometry.kernel[0] * columns, geometry.kernel[0] * columns, columns, 1), 1)
+    source = Input("k16", view, Plane(row, pixel, image), 1, 0, 0, 1, node.attrs["short_sums"])
+    return source, packing, replace(geometry, kernel=(geometry.kernel[0], columns),
+                                    dilations=(geometry.dilations[0], FOUR))
+
+
+@dataclass(frozen=True)
+class _Columns(Packing):
+    """Weights i8 [O][C][KH][KW] as [O][4 columns of 4 channels][KH][KW / 4], with zeros where there is nothing."""
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
+        outputs, channels, rows, width = self.value.shape
+
+        def arrange(context: Lowering, view: PlainView) -> PlainView:
+            whole = context.new_plain(TensorType(view.type.element, self.shape))
+            context.strided("fill_1", (prod(self.shape),), [], (replace(whole, type=TensorType(
+                view.type.element, (prod(self.shape),))), (1,)), [0.0])
+            o, c, k, x = view.strides
+            to_o, to_c, to_k, _ = self.strides
+            for four in range(self.shape[3]):
+                count = min(FOUR, width - FOUR * four)
+                part = replace(view, offset=view.offset + FOUR * four * x)
+                target = replace(whole, offset=whole.offset + four)
+                context.strided("copy_1", (outputs, channels, rows, count), [(part, (o, c, k, x))],
+                                (target, (to_o, to_c, to_k, FOUR * to_c)), after=[whole])
+            return whole
+
+        return self.packed(ctx, source, oc_tile, is_wide, arrange)

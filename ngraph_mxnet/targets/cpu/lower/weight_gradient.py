@@ -13,9 +13,8 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers, require_border
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
-from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.params import Params

@@ -13,9 +13,8 @@ from dataclasses import replace
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, require_border
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, Vectors
-from ngraph_mxnet.targets.cpu.lower.results import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
