@@ -15,7 +15,7 @@ from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ngraph_mxnet.targets.cpu.kernels.pointers import from_bf16, inline, to_bf16
+from ngraph_mxnet.targets.cpu.kernels.pointers import emits, from_bf16, inline, to_bf16
 
 __all__ = [
     "F32",
@@ -133,68 +133,43 @@ def _masked(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[i
     return builder.call(function, arguments)
 
 
-@intrinsic
-def load_first_lanes(typingctx, base, index, count, others):
+@emits(lambda base, index, count, others: F32(base, types.int64, types.int64, F32))
+def load_first_lanes(builder, base, index, count, others):
     """The `count` float32 from `base[index]` on, and `others` in the other lanes, whose memory is not touched."""
-
-    def generate(context, builder, signature, arguments):
-        base, index, count, others = arguments
-        operands = [lanes_at(builder, base, index, others.type), ir.IntType(32)(4), _first(builder, count), others]
-        return _masked(builder, "llvm.masked.load.v16f32.p0", others.type, operands)
-
-    return F32(base, types.int64, types.int64, F32), generate
+    operands = [lanes_at(builder, base, index, others.type), ir.IntType(32)(4), _first(builder, count), others]
+    return _masked(builder, "llvm.masked.load.v16f32.p0", others.type, operands)
 
 
-@intrinsic
-def store_first_lanes(typingctx, base, index, value, count):
+@emits(lambda base, index, value, count: types.none(base, types.int64, F32, types.int64))
+def store_first_lanes(builder, base, index, value, count):
     """`base[index : index + count] = value[:count]`; the memory of the other lanes is not touched."""
-
-    def generate(context, builder, signature, arguments):
-        base, index, value, count = arguments
-        operands = [value, lanes_at(builder, base, index, value.type), ir.IntType(32)(4), _first(builder, count)]
-        _masked(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), operands)
-        return context.get_dummy_value()
-
-    return types.none(base, types.int64, F32, types.int64), generate
+    operands = [value, lanes_at(builder, base, index, value.type), ir.IntType(32)(4), _first(builder, count)]
+    _masked(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), operands)
 
 
 _HALVES = ir.VectorType(ir.IntType(16), LANES)
 
 
-@intrinsic
-def load_bf16_lanes(typingctx, base, index):
+@emits(lambda base, index: F32(base, types.int64))
+def load_bf16_lanes(builder, base, index):
     """The 16 bf16 (uint16) from `base[index]` on, as float32."""
-
-    def generate(context, builder, signature, arguments):
-        return from_bf16(builder, builder.load(lanes_at(builder, *arguments, _HALVES), align=2))
-
-    return F32(base, types.int64), generate
+    return from_bf16(builder, builder.load(lanes_at(builder, base, index, _HALVES), align=2))
 
 
-@intrinsic
-def store_bf16_lanes(typingctx, base, index, value):
+@emits(lambda base, index, value: types.none(base, types.int64, F32))
+def store_bf16_lanes(builder, base, index, value):
     """`base[index : index + 16] = value`, rounded to bf16."""
-
-    def generate(context, builder, signature, arguments):
-        builder.store(to_bf16(builder, arguments[2]), lanes_at(builder, arguments[0], arguments[1], _HALVES), align=2)
-        return context.get_dummy_value()
-
-    return types.none(base, types.int64, F32), generate
+    builder.store(to_bf16(builder, value), lanes_at(builder, base, index, _HALVES), align=2)
 
 
-@intrinsic
-def store_pairs(typingctx, base, index, first, second):
+@emits(lambda base, index, first, second: types.none(base, types.int64, F32, F32))
+def store_pairs(builder, base, index, first, second):
     """`base[index : index + 32] = first[0], second[0], first[1], ...`, rounded to bf16."""
-
-    def generate(context, builder, signature, arguments):
-        halves = [to_bf16(builder, value) for value in arguments[2:]]
-        order = [lane + LANES * of for lane in range(LANES) for of in range(2)]
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), order)
-        pairs = builder.shuffle_vector(*halves, mask)
-        builder.store(pairs, lanes_at(builder, arguments[0], arguments[1], pairs.type), align=2)
-        return context.get_dummy_value()
-
-    return types.none(base, types.int64, F32, F32), generate
+    halves = [to_bf16(builder, value) for value in (first, second)]
+    order = [lane + LANES * of for lane in range(LANES) for of in range(2)]
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), order)
+    pairs = builder.shuffle_vector(*halves, mask)
+    builder.store(pairs, lanes_at(builder, base, index, pairs.type), align=2)
 
 
 @intrinsic
@@ -221,66 +196,37 @@ def _better(comparison: str) -> Callable:
     return generate
 
 
-def _choose(comparison: str) -> Callable:
-    @intrinsic
-    def choose(typingctx, x, y):
-        def generate(context, builder, signature, arguments):
-            return _better(comparison)(builder, *arguments)
-
-        return x(x, x), generate
-
-    return choose
-
-
-maximum_lanes = _choose(">")
+maximum_lanes = emits(lambda x, y: x(x, x))(_better(">"))
 """Lane by lane the larger; NaN if either is."""
-minimum_lanes = _choose("<")
+minimum_lanes = emits(lambda x, y: x(x, x))(_better("<"))
 """Lane by lane the smaller; NaN if either is."""
 
 
-@intrinsic
-def greater_lanes(typingctx, x, y):
+@emits(lambda x, y: x(x, x))
+def greater_lanes(builder, x, y):
     """Lane by lane x where it is above y, else y, also where either is NaN: one instruction."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
-
-    return x(x, x), generate
+    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
 
 
-@intrinsic
-def clamp_lanes(typingctx, x, lower, upper):
+@emits(lambda x, lower, upper: x(x, x, x))
+def clamp_lanes(builder, x, lower, upper):
     """Minimum and maximum, lane by lane, that keep NaN: a failed ordered comparison keeps x."""
-
-    def generate(context, builder, signature, arguments):
-        value, low, high = arguments
-        value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
-        return builder.select(builder.fcmp_ordered("<", high, value), high, value)
-
-    return x(x, x, x), generate
+    x = builder.select(builder.fcmp_ordered(">", lower, x), lower, x)
+    return builder.select(builder.fcmp_ordered("<", upper, x), upper, x)
 
 
-@intrinsic
-def where_positive(typingctx, mask, x):
+@emits(lambda mask, x: x(x, x))
+def where_positive(builder, mask, x):
     """x in the lanes where the mask is above 0, else 0."""
-
-    def generate(context, builder, signature, arguments):
-        mask, x = arguments
-        zeros = ir.Constant(x.type, None)
-        return builder.select(builder.fcmp_ordered(">", mask, zeros), x, zeros)
-
-    return x(x, x), generate
+    zeros = ir.Constant(x.type, None)
+    return builder.select(builder.fcmp_ordered(">", mask, zeros), x, zeros)
 
 
 def _where(comparison: str, ordered: bool) -> Callable:
-    @intrinsic
-    def where(typingctx, a, b, x):
-        def generate(context, builder, signature, arguments):
-            a, b, x = arguments
-            compare = builder.fcmp_ordered if ordered else builder.fcmp_unordered
-            return builder.select(compare(comparison, a, b), x, ir.Constant(x.type, None))
-
-        return x(a, b, x), generate
+    @emits(lambda a, b, x: x(a, b, x))
+    def where(builder, a, b, x):
+        compare = builder.fcmp_ordered if ordered else builder.fcmp_unordered
+        return builder.select(compare(comparison, a, b), x, ir.Constant(x.type, None))
 
     return where
 
@@ -295,52 +241,35 @@ where_unequal = _where("!=", ordered=False)
 """x in the lanes where a is not b or either is NaN, else 0."""
 
 
-@intrinsic
-def widen(typingctx, x):
+@emits(lambda x: F64(F32))
+def widen(builder, x):
     """float32 lanes as float64."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fpext(arguments[0], context.get_value_type(F64))
-
-    return F64(F32), generate
+    return builder.fpext(x, ir.VectorType(ir.DoubleType(), LANES))
 
 
-@intrinsic
-def narrow(typingctx, x):
+@emits(lambda x: F32(F64))
+def narrow(builder, x):
     """float64 lanes as float32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fptrunc(arguments[0], context.get_value_type(F32))
-
-    return F32(F64), generate
+    return builder.fptrunc(x, ir.VectorType(ir.FloatType(), LANES))
 
 
-@intrinsic
-def lane(typingctx, x, index):
+@emits(lambda x, index: x.element(x, types.int64))
+def lane(builder, x, index):
     """Element `index`."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.extract_element(arguments[0], builder.trunc(arguments[1], ir.IntType(32)))
-
-    return x.element(x, types.int64), generate
+    return builder.extract_element(x, builder.trunc(index, ir.IntType(32)))
 
 
 def _fold(combine: Callable) -> Callable:
     """Combine all lanes in a fixed tree: lane i with lane i + half, halving each time."""
 
-    @intrinsic
-    def fold(typingctx, x):
-        def generate(context, builder, signature, arguments):
-            value, i32 = arguments[0], ir.IntType(32)
-            half = LANES // 2
-            while half:
-                order = [*range(half, 2 * half), *range(LANES - half)]
-                mask = ir.Constant(ir.VectorType(i32, LANES), order)
-                value = combine(builder, value, builder.shuffle_vector(value, value, mask))
-                half //= 2
-            return builder.extract_element(value, i32(0))
-
-        return x.element(x), generate
+    @emits(lambda x: x.element(x))
+    def fold(builder, x):
+        i32, half = ir.IntType(32), LANES // 2
+        while half:
+            order = [*range(half, 2 * half), *range(LANES - half)]
+            x = combine(builder, x, builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(i32, LANES), order)))
+            half //= 2
+        return builder.extract_element(x, i32(0))
 
     return fold
 
@@ -399,47 +328,38 @@ def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     return [rows[i] for i in _COLUMN]
 
 
-@intrinsic
-def transpose_lanes(typingctx, source, source_stride, target, target_stride):
+def _of_two_tiles(source, source_stride, target, target_stride):
+    return types.none(source, types.int64, target, types.int64)
+
+
+@emits(_of_two_tiles)
+def transpose_lanes(builder, source, source_stride, target, target_stride):
     """Copy a 16 x 16 float32 tile transposed; the strides separate its rows, elements are contiguous."""
+    i64 = ir.IntType(64)
 
-    def generate(context, builder, signature, arguments):
-        base, base_stride, out, out_stride = arguments
-        i64 = ir.IntType(64)
+    def row(start: ir.Value, stride: ir.Value, index: int, column: int) -> ir.Value:
+        at = builder.add(builder.mul(stride, i64(index)), i64(column))
+        return lanes_at(builder, start, at, _EIGHT)
 
-        def row(start: ir.Value, stride: ir.Value, index: int, column: int) -> ir.Value:
-            at = builder.add(builder.mul(stride, i64(index)), i64(column))
-            return lanes_at(builder, start, at, _EIGHT)
-
-        for top in (0, 8):
-            for left in (0, 8):
-                rows = [builder.load(row(base, base_stride, top + i, left), align=4) for i in range(8)]
-                for i, column in enumerate(_transposed(builder, rows)):
-                    builder.store(column, row(out, out_stride, left + i, top), align=4)
-        return context.get_dummy_value()
-
-    return types.none(source, types.int64, target, types.int64), generate
+    for top in (0, 8):
+        for left in (0, 8):
+            rows = [builder.load(row(source, source_stride, top + i, left), align=4) for i in range(8)]
+            for i, column in enumerate(_transposed(builder, rows)):
+                builder.store(column, row(target, target_stride, left + i, top), align=4)
 
 
-@intrinsic
-def transpose_pairs(typingctx, source, source_stride, target, target_stride):
+@emits(_of_two_tiles)
+def transpose_pairs(builder, source, source_stride, target, target_stride):
     """A 16 x 16 float32 tile, rounded to bf16, to 8 x 16 pairs: pair (k, j) is elements 2 k and 2 k + 1 of row j.
 
     The strides separate rows, in elements of their tensors: float32 and bf16.
     """
-
-    def generate(context, builder, signature, arguments):
-        base, base_stride, out, out_stride = arguments
-        i64 = ir.IntType(64)
-        for first in (0, 8):
-            rows = []
-            for j in range(first, first + 8):
-                vector = ir.VectorType(ir.FloatType(), LANES)
-                row = builder.load(lanes_at(builder, base, builder.mul(base_stride, i64(j)), vector), align=4)
-                rows.append(builder.bitcast(to_bf16(builder, row), _EIGHT))
-            for k, column in enumerate(_transposed(builder, rows)):
-                at = builder.add(builder.mul(out_stride, i64(k)), i64(2 * first))
-                builder.store(column, lanes_at(builder, out, at, _EIGHT), align=2)
-        return context.get_dummy_value()
-
-    return types.none(source, types.int64, target, types.int64), generate
+    i64, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+    for first in (0, 8):
+        rows = []
+        for j in range(first, first + 8):
+            row = builder.load(lanes_at(builder, source, builder.mul(source_stride, i64(j)), vector), align=4)
+            rows.append(builder.bitcast(to_bf16(builder, row), _EIGHT))
+        for k, column in enumerate(_transposed(builder, rows)):
+            at = builder.add(builder.mul(target_stride, i64(k)), i64(2 * first))
+            builder.store(column, lanes_at(builder, target, at, _EIGHT), align=2)

@@ -6,7 +6,8 @@ All are Numba intrinsics: a few LLVM instructions each, without bounds checks, w
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import reduce, wraps
+from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
@@ -19,6 +20,7 @@ __all__ = [
     "INTS",
     "TENSORS",
     "absolute",
+    "emits",
     "from_bf16",
     "image_row",
     "inline",
@@ -48,6 +50,31 @@ FLOATS = types.CPointer(types.float64)
 
 inline = njit(error_model="numpy", fastmath={"contract"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorates a helper of kernels. It becomes an LLVM function of its own, which LLVM inlines everywhere."""
+
+
+
+def emits(signature: Callable[..., Any]) -> Callable[[Callable], Any]:
+    """Decorator: an intrinsic, made of a function that emits its instructions.
+
+    Args:
+        signature: gives the Numba signature for the operands' types.
+
+    The function takes an `ir.IRBuilder` and the operands' values. It gives the result, or None where there is none.
+    """
+
+    def declare(emit: Callable) -> Any:
+        def generate(context, builder, signature, arguments):
+            result = emit(builder, *arguments)
+            return context.get_dummy_value() if result is None else result
+
+        @wraps(emit)
+        def typed(typingctx, *operands):
+            return signature(*operands), generate
+
+        return intrinsic(typed)
+
+    return declare
+
 
 _MAGIC_BITS = 0x3F800000
 _SQRT_HALF_BITS = 0x3F3504F3
@@ -103,14 +130,10 @@ def reader(record: Kernels) -> Callable:
     return read
 
 
-@intrinsic
-def shift(typingctx, base, count):
+@emits(lambda base, count: base(base, types.int64))
+def shift(builder, base, count):
     """`base + count` elements."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.gep(arguments[0], [arguments[1]], inbounds=True)
-
-    return base(base, types.int64), generate
+    return builder.gep(base, [count], inbounds=True)
 
 
 @intrinsic
@@ -172,16 +195,12 @@ def store(typingctx, base, index, value):
     return types.none(base, types.int64, value), generate
 
 
-@intrinsic
-def parameter(typingctx, floats, index):
+@emits(lambda floats, index: types.float32(floats, types.int64))
+def parameter(builder, floats, index):
     """`floats[index]` as float32, known not to change while the output is written."""
-
-    def generate(context, builder, signature, arguments):
-        value = builder.load(builder.gep(arguments[0], [arguments[1]], inbounds=True))
-        _mark(value, builder, is_store=False)
-        return builder.fptrunc(value, ir.FloatType())
-
-    return types.float32(floats, types.int64), generate
+    value = builder.load(builder.gep(floats, [index], inbounds=True))
+    _mark(value, builder, is_store=False)
+    return builder.fptrunc(value, ir.FloatType())
 
 
 @intrinsic
@@ -194,16 +213,12 @@ def select(typingctx, condition, yes, no):
     return (yes(types.boolean, yes, yes), generate) if yes == no else None
 
 
-@intrinsic
-def power_of_two(typingctx, biased):
+@emits(lambda biased: types.float32(types.float32))
+def power_of_two(builder, biased):
     """2**n for `biased = n + 1.5 * 2**23`, -126 <= n <= 127: the sum's low bits are n."""
-
-    def generate(context, builder, signature, arguments):
-        bits = builder.bitcast(arguments[0], ir.IntType(32))
-        scaled = builder.add(builder.shl(bits, bits.type(23)), bits.type(_MAGIC_BITS))
-        return builder.bitcast(scaled, ir.FloatType())
-
-    return types.float32(types.float32), generate
+    bits = builder.bitcast(biased, ir.IntType(32))
+    scaled = builder.add(builder.shl(bits, bits.type(23)), bits.type(_MAGIC_BITS))
+    return builder.bitcast(scaled, ir.FloatType())
 
 
 def to_bf16(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -232,24 +247,16 @@ def _constant(kind: ir.Type, number: int) -> ir.Constant:
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
-@intrinsic
-def round_bf16(typingctx, x):
+@emits(lambda x: types.uint16(types.float32))
+def round_bf16(builder, x):
     """float32 to the bits of bf16."""
-
-    def generate(context, builder, signature, arguments):
-        return to_bf16(builder, arguments[0])
-
-    return types.uint16(types.float32), generate
+    return to_bf16(builder, x)
 
 
-@intrinsic
-def widen_bf16(typingctx, x):
+@emits(lambda x: types.float32(types.uint16))
+def widen_bf16(builder, x):
     """The bits of bf16 to float32."""
-
-    def generate(context, builder, signature, arguments):
-        return from_bf16(builder, arguments[0])
-
-    return types.float32(types.uint16), generate
+    return from_bf16(builder, x)
 
 
 def _log_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -257,27 +264,19 @@ def _log_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.add(bits, bits.type(_MAGIC_BITS - _SQRT_HALF_BITS))
 
 
-@intrinsic
-def log_exponent(typingctx, x):
+@emits(lambda x: types.float32(types.float32))
+def log_exponent(builder, x):
     """e of x = m * 2**e with m in [sqrt(1/2), sqrt(2)), for a positive normal x."""
-
-    def generate(context, builder, signature, arguments):
-        bits = _log_bits(builder, arguments[0])
-        return builder.sitofp(builder.sub(builder.ashr(bits, bits.type(23)), bits.type(127)), ir.FloatType())
-
-    return types.float32(types.float32), generate
+    bits = _log_bits(builder, x)
+    return builder.sitofp(builder.sub(builder.ashr(bits, bits.type(23)), bits.type(127)), ir.FloatType())
 
 
-@intrinsic
-def log_mantissa(typingctx, x):
+@emits(lambda x: types.float32(types.float32))
+def log_mantissa(builder, x):
     """m of x = m * 2**e with m in [sqrt(1/2), sqrt(2)), for a positive normal x."""
-
-    def generate(context, builder, signature, arguments):
-        bits = _log_bits(builder, arguments[0])
-        mantissa = builder.and_(bits, bits.type(0x007FFFFF))
-        return builder.bitcast(builder.add(mantissa, bits.type(_SQRT_HALF_BITS)), ir.FloatType())
-
-    return types.float32(types.float32), generate
+    bits = _log_bits(builder, x)
+    mantissa = builder.and_(bits, bits.type(0x007FFFFF))
+    return builder.bitcast(builder.add(mantissa, bits.type(_SQRT_HALF_BITS)), ir.FloatType())
 
 
 def _external(name: str, arity: int) -> Callable:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 from llvmlite import ir
 from numba import float32, types, uint8, uint16
-from numba.extending import intrinsic
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     F32,
@@ -27,7 +26,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     where_equal,
     where_unequal,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import image_row, inline, offset_of, pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import emits, image_row, inline, offset_of, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
@@ -55,44 +54,30 @@ def _all_lanes(number: float) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.FloatType(), LANES), [number] * LANES)
 
 
-@intrinsic
-def load_u8_lanes(typingctx, base, index):
+@emits(lambda base, index: F32(base, types.int64))
+def load_u8_lanes(builder, base, index):
     """The 16 uint8 from `base[index]` on, as float32."""
-
-    def generate(context, builder, signature, arguments):
-        numbers = builder.load(lanes_at(builder, *arguments, _BYTES), align=1)
-        return builder.sitofp(builder.zext(numbers, _WORDS), _all_lanes(0).type)
-
-    return F32(base, types.int64), generate
+    numbers = builder.load(lanes_at(builder, base, index, _BYTES), align=1)
+    return builder.sitofp(builder.zext(numbers, _WORDS), _all_lanes(0).type)
 
 
-@intrinsic
-def store_u8_lanes(typingctx, base, index, value):
+@emits(lambda base, index, value: types.none(base, types.int64, F32))
+def store_u8_lanes(builder, base, index, value):
     """`base[index : index + 16] = value`, of whole numbers from 0 to 255."""
-
-    def generate(context, builder, signature, arguments):
-        whole = builder.bitcast(builder.fadd(arguments[2], _all_lanes(_ROUNDING)), _WORDS)
-        slot = lanes_at(builder, arguments[0], arguments[1], _BYTES)
-        builder.store(builder.trunc(whole, _BYTES), slot, align=1)
-        return context.get_dummy_value()
-
-    return types.none(base, types.int64, F32), generate
+    whole = builder.bitcast(builder.fadd(value, _all_lanes(_ROUNDING)), _WORDS)
+    slot = lanes_at(builder, base, index, _BYTES)
+    builder.store(builder.trunc(whole, _BYTES), slot, align=1)
 
 
-@intrinsic
-def rounded_u8_lanes(typingctx, value, zero_point):
-    """The nearest whole number, ties to even, plus the zero point, within 0 and 255; NaN becomes 0. The contractions of
-    u8 store so, too."""
-
-    def generate(context, builder, signature, arguments):
-        number, zero = arguments
-        lower, upper = builder.fsub(_all_lanes(0.0), zero), builder.fsub(_all_lanes(255.0), zero)
-        bounded = builder.select(builder.fcmp_ordered(">", number, lower), number, lower)
-        bounded = builder.select(builder.fcmp_ordered("<", bounded, upper), bounded, upper)
-        nearest = builder.fsub(builder.fadd(bounded, _all_lanes(_ROUNDING)), _all_lanes(_ROUNDING))
-        return builder.fadd(nearest, zero)
-
-    return F32(F32, F32), generate
+@emits(lambda number, zero: F32(F32, F32))
+def rounded_u8_lanes(builder, number, zero):
+    """The nearest whole number, ties to even, plus the zero point `zero`, within 0 and 255; NaN becomes 0. The
+    contractions of u8 store so, too."""
+    lower, upper = builder.fsub(_all_lanes(0.0), zero), builder.fsub(_all_lanes(255.0), zero)
+    bounded = builder.select(builder.fcmp_ordered(">", number, lower), number, lower)
+    bounded = builder.select(builder.fcmp_ordered("<", bounded, upper), bounded, upper)
+    nearest = builder.fsub(builder.fadd(bounded, _all_lanes(_ROUNDING)), _all_lanes(_ROUNDING))
+    return builder.fadd(nearest, zero)
 
 
 # ---- pools -----

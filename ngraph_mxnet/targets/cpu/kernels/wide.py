@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from ngraph_mxnet.ops.elementwise import SCALARS
 from ngraph_mxnet.targets.cpu.kernels.elementwise import module_of
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, select
+from ngraph_mxnet.targets.cpu.kernels.pointers import emits, inline, select
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.kernels.strided import ternary_kernel, unary_kernel
 from ngraph_mxnet.targets.cpu.params.record import KERNELS
@@ -95,14 +95,10 @@ def _quotient(x, y):
     return _divided(x, y)
 
 
-@intrinsic
-def _divided(typingctx, x, y):
+@emits(lambda x, y: types.int64(types.int64, types.int64))
+def _divided(builder, x, y):
     """C's division of int64, by neither 0 nor -1."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.sdiv(*arguments)
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.sdiv(x, y)
 
 
 @inline
@@ -113,14 +109,10 @@ def _modulus(x, y):
     return select(y == NONE, NONE, moved)
 
 
-@intrinsic
-def _divided_unsigned(typingctx, x, y):
+@emits(lambda x, y: types.int64(types.int64, types.int64))
+def _divided_unsigned(builder, x, y):
     """The same, of the bits as uint64."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.udiv(*arguments)
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.udiv(x, y)
 
 
 @inline
