@@ -286,10 +286,9 @@ class _Arguments:
 
     def __init__(self, b: Builder, symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None],
                  data: Collection[int]) -> None:
-        self._b, self._weights, variables = b, weights_of(symbol), symbol.arguments()
+        self._b, self._roles, variables = b, roles_of(symbol, data), symbol.arguments()
         self.values: dict[Edge, Value] = {}
         self._names = dict(zip(symbol.arg_nodes, distinct([node.argument for node in variables]), strict=True))
-        self._inputs = {node.index for place, node in enumerate(variables) if node.is_computed or place in data}
         self._open = {node.index: (node, type_) for node, type_ in zip(variables, types, strict=True)
                       if not isinstance(type_, TensorType)}
         self._order = [Edge(index, 0) for index in symbol.arg_nodes]
@@ -299,8 +298,8 @@ class _Arguments:
 
     def _add(self, node: SymbolNode, type_: TensorType) -> None:
         self._b.origin = node.origin
-        role = Role.WEIGHT if node.index in self._weights - self._inputs else Role.INPUT
-        self.values[Edge(node.index, 0)] = self._b.parameter(self._names[node.index], type_.shape, type_.element, role)
+        self.values[Edge(node.index, 0)] = self._b.parameter(self._names[node.index], type_.shape, type_.element,
+                                                             self._roles[node.index])
 
     def complete(self, node: SymbolNode) -> None:
         """Add the variables that the operator reads, with the shapes that it gives them.
@@ -315,7 +314,7 @@ class _Arguments:
                     raise ModelError(self._missing())
                 variable, element = self._open.pop(edge.node)
                 self._add(variable, TensorType(element or self._element(node), wanted[slot]))
-            elif (edge.node in self._weights and slot in wanted and canonical(node.op) not in LENIENT
+            elif (self._roles.get(edge.node) is Role.WEIGHT and slot in wanted and canonical(node.op) not in LENIENT
                     and _differ(self.values[edge].shape, wanted[slot])):
                 raise ModelError(f"{self._names[edge.node]} has shape {self.values[edge].shape}, {node.origin} expects "
                                  f"{wanted[slot]}")
@@ -339,9 +338,9 @@ class _Arguments:
         return own or (data.type.element if data is not None and data.type.element.is_float else f32)
 
     def _missing(self) -> str:
-        names = {node.name: node.index in self._weights for node, _ in self._open.values()}
-        return unknown_shapes([name for name, is_weight in names.items()
-                               if not is_weight and not name.endswith("label")] or list(names))
+        roles = {node.name: self._roles[node.index] for node, _ in self._open.values()}
+        return unknown_shapes([name for name, role in roles.items()
+                               if role is Role.INPUT and not name.endswith("label")] or list(roles))
 
     def finish(self) -> None:
         """Put the parameters in the order of the arguments, before those that rules have added. Raises ModelError: one
@@ -395,6 +394,14 @@ def weights_of(symbol: SymbolGraph) -> set[int]:
         if slots and all(slot in parameters[reader.index] or reader.index in found for reader, slot in slots):
             found.add(node.index)
     return {index for index in found if symbol.nodes[index].is_variable}
+
+
+def roles_of(symbol: SymbolGraph, data: Collection[int] = ()) -> dict[int, Role]:
+    """The roles of a graph's variables, by their numbers. What another region computes is no weight, nor are the
+    variables at the places `data`."""
+    weights = weights_of(symbol)
+    return {node.index: Role.WEIGHT if node.index in weights and not node.is_computed and place not in data
+            else Role.INPUT for place, node in enumerate(symbol.arguments())}
 
 
 def data_variables(symbol: SymbolGraph) -> list[str]:

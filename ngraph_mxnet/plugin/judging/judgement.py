@@ -15,7 +15,7 @@ from typing import Any
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Halves
-from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, weights_of
+from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, roles_of
 from ngraph_mxnet.frontends.mxnet.rules.quantization import QUANTIZED
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, unread_output
 from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
@@ -29,7 +29,7 @@ from ngraph_mxnet.frontends.verdicts import (
 )
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.graph import Cost, Node, copied, extract, graph_cost
-from ngraph_mxnet.ir.types import Role, boolean, i8, u8
+from ngraph_mxnet.ir.types import boolean, i8, u8
 from ngraph_mxnet.program.backend import Backend
 
 
@@ -177,14 +177,13 @@ class WholeGraph:
         reached = {value for value in results if value.node not in own}
         if not read | reached <= set(sources):
             return None
-        variables, weights = cut.graph.arguments(), weights_of(cut.graph)
+        variables, roles = cut.graph.arguments(), roles_of(cut.graph, data)
         names = distinct([variable.argument for variable in variables])
         b = Builder(name=cut.graph.nodes[cut.graph.heads[0].node].name)
         table: dict[Value, Value] = {}
-        for place, (variable, name, value) in enumerate(zip(variables, names, sources, strict=True)):
+        for variable, name, value in zip(variables, names, sources, strict=True):
             b.origin = variable.origin
-            is_weight = variable.index in weights and not variable.is_computed and place not in data
-            table[value] = b.parameter(name, value.shape, value.type.element, Role.WEIGHT if is_weight else Role.INPUT)
+            table[value] = b.parameter(name, value.shape, value.type.element, roles[variable.index])
         for node in self._builder.graph.nodes:
             if node in own:
                 b.graph.nodes.append(copied(node, table, dict(node.attrs)))
