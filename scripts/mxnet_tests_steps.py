@@ -138,20 +138,19 @@ def watch_recorded_steps(recorder: Recorder) -> None:
     from mxnet import autograd, nd, sym
 
     from ngraph_mxnet.plugin.binding import gluon_blocks
-    from ngraph_mxnet.plugin.training.program import TrainingProgram
-    from ngraph_mxnet.plugin.training.steps import RecordedSteps
+    from ngraph_mxnet.plugin.training.steps import Calls, Step
 
-    own_program, own_init, own_call = TrainingProgram.__init__, RecordedSteps.__init__, RecordedSteps.call
+    own_step, own_init, own_run = Step.__init__, Calls.__init__, Calls.run
 
-    def init_program(self: Any, symbol: Any, *args: Any, **kwargs: Any) -> None:
-        own_program(self, symbol, *args, **kwargs)
+    def init_step(self: Any, symbol: Any, *args: Any, **kwargs: Any) -> None:
+        own_step(self, symbol, *args, **kwargs)
         root = json.loads(symbol) if isinstance(symbol, str) else symbol.to_json()
         root.setdefault("attrs", {"mxnet_version": ["int", 10901]})
         self.text = json.dumps(root)
 
-    def init(self: Any, program: Any, arguments: Any, parameters: Any, trained: Any) -> None:
-        own_init(self, program, arguments, parameters, trained)
-        self.made_of = program, list(arguments), dict(parameters), list(trained)
+    def init(self: Any, step: Any, arguments: Any, parameters: Any) -> None:
+        own_init(self, step, arguments, parameters)
+        self.made_of = step, list(arguments), dict(parameters)
 
     def results(run: Callable[[Mapping[str, Any]], Sequence[Any]], given: Mapping[str, Any], trained: Sequence[str],
                 train_mode: bool, copied: _Copy) -> list[Any]:
@@ -169,13 +168,13 @@ def watch_recorded_steps(recorder: Recorder) -> None:
         nd.waitall()
         return [*outputs, *arrays.values(), *(arrays[name].grad for name in trained)]
 
-    def compare(steps: Any, given: Mapping[str, Any], outputs: Sequence[Any]) -> None:
-        program, arguments, parameters, trained = steps.made_of
-        symbol = sym.load_json(program.text)
+    def compare(calls: Any, given: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+        step, arguments, parameters = calls.made_of
+        symbol, trained = sym.load_json(step.text), step.wanted
 
         def ours(arrays: Mapping[str, Any]) -> Any:
-            apart = RecordedSteps(program, arguments, {name: arrays[name] for name in parameters}, trained)
-            return own_call(apart, [arrays[name].handle.value for name in arguments])
+            apart = Calls(step, arguments, {name: arrays[name] for name in parameters})
+            return own_run(apart, [arrays[name] for name in arguments])
 
         def native(arrays: Mapping[str, Any]) -> Any:
             made = nd.CachedOp(symbol)(*[arrays[name] for name in symbol.list_inputs()])
@@ -194,13 +193,13 @@ def watch_recorded_steps(recorder: Recorder) -> None:
         title = f"recorded {symbol.name or symbol.list_outputs()}"
         recorder.compare(title, [*outputs, *again], reference, names, exact)
 
-    def call(self: Any, handles: Sequence[int], checked: bool = False, *more: Any, **named: Any) -> Any:
-        program, arguments, parameters, _ = self.made_of
-        arrays = {**dict(zip(arguments, map(_array, handles), strict=True)), **parameters}
-        compared = repeatable_step(program.text) and _is_small(arrays.values())
+    def run(self: Any, given_arrays: Sequence[Any], *more: Any, **named: Any) -> Any:
+        step, arguments, parameters = self.made_of
+        arrays = {**dict(zip(arguments, map(_array, given_arrays), strict=True)), **parameters}
+        compared = repeatable_step(step.text) and _is_small(arrays.values())
         with _paused():  # the call itself may write a gamma
             given = {name: array.copy() for name, array in arrays.items()} if compared else {}
-        outputs = own_call(self, handles, checked, *more, **named)
+        outputs = own_run(self, given_arrays, *more, **named)
         if outputs is not None:
             if compared:
                 compare(self, given, outputs)
@@ -208,8 +207,7 @@ def watch_recorded_steps(recorder: Recorder) -> None:
                 recorder.left_out += 1
         return outputs
 
-    TrainingProgram.__init__, RecordedSteps.__init__ = init_program, init  # type: ignore[method-assign]
-    RecordedSteps.call = call  # type: ignore[method-assign]
+    Step.__init__, Calls.__init__, Calls.run = init_step, init, run  # type: ignore[method-assign]
     gluon_blocks.remember_recorded = lambda *_: None
 
 
@@ -219,11 +217,11 @@ def _paused() -> Any:
     return autograd.pause(train_mode=autograd.is_training())
 
 
-def _array(handle: int) -> Any:
-    """An array of its own over the same memory, for the handle is somebody else's to free."""
+def _array(given: Any) -> Any:
+    """An array of `mx.nd` over the same memory."""
     from mxnet.base import _LIB, check_call
     from mxnet.ndarray import NDArray
 
     copied = ctypes.c_void_p()
-    check_call(_LIB.MXShallowCopyNDArray(ctypes.c_void_p(handle), ctypes.byref(copied)))
+    check_call(_LIB.MXShallowCopyNDArray(given.handle, ctypes.byref(copied)))
     return NDArray(copied)

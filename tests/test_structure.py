@@ -122,6 +122,13 @@ def test_only_the_plugin_imports_mxnet(module: Path):
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
 
 
+def test_the_plugin_names_no_target() -> None:
+    """The registry says which target trains, and the target its layouts and options."""
+    for module in (PACKAGE / "plugin").rglob("*.py"):
+        texts = {node.value for node in ast.walk(_tree(module)) if isinstance(node, ast.Constant)}
+        assert not texts & {*TARGETS_OF_THE_PACKAGE}, module
+
+
 def test_modules_of_tests_have_names_of_their_own() -> None:
     """pytest imports them by these, wherever they lie."""
     files = (ROOT / "tests").rglob("*.py")

@@ -84,6 +84,9 @@ TARGETS: dict[str, Place] = {
 }
 """The targets of this package, by name."""
 
+TRAINER = "CPU"
+"""The target that compiles training steps and updates, whatever NGRAPH_BACKEND names."""
+
 
 DRAW_GRAPH = "ngraph_mxnet.tools.debug:to_svg"
 """A graph as a picture, for notebooks."""

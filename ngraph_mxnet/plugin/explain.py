@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ngraph_mxnet.plugin.judging.partitioner import Partitioned
-    from ngraph_mxnet.plugin.training.program import TrainingProgram
+    from ngraph_mxnet.plugin.training.steps import Step
 
 
 Shapes = Mapping[str, Sequence[int]]
@@ -171,17 +171,12 @@ class BucketTraining:
     ready: float
 
 
-def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[BucketTraining, ...], float]:
+def buckets_of(step: Step) -> tuple[tuple[BucketTraining, ...], float]:
     """The buckets in the order in which they are sent, and the seconds of the backward pass, which is run twice on
-    zeros.
-
-    Args:
-        program: made for recorded calls.
-        trained: names of its gradients, in the order of the backward half's results.
-    """
+    zeros."""
     from ngraph_mxnet import _core
 
-    native = program.backward.native
+    native = step.backward.native
     inputs, outputs = ([np.zeros(shape, ELEMENT_TYPES[element].numpy) for element, shape in each]
                        for each in (native.inputs, native.outputs))
     native.run(inputs, outputs)  # memory is touched
@@ -192,7 +187,7 @@ def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[
     ready = {number: at - begin for number, at, _ in watch.take(0.0)}
     sizes, dtypes = [each.size for each in outputs], [each.dtype for each in outputs]
     plan = make_plan(sizes, dtypes, list(ready), bucket_bytes())
-    return tuple(BucketTraining(tuple(trained[slot.gradient] for slot in bucket.slots),
+    return tuple(BucketTraining(tuple(step.wanted[slot.gradient] for slot in bucket.slots),
                                 sum(slot.bytes for slot in bucket.slots),
                                 max(ready[slot.gradient] for slot in bucket.slots) / seconds)
                  for bucket in plan), seconds
@@ -386,8 +381,8 @@ def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mappin
 def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:
     from ngraph_mxnet.ir import element_type
     from ngraph_mxnet.plugin.judging import partitioner
-    from ngraph_mxnet.plugin.training.parts import part
-    from ngraph_mxnet.plugin.training.program import TrainingProgram
+    from ngraph_mxnet.plugin.training.parts import PartedStep
+    from ngraph_mxnet.plugin.training.steps import Step
     from ngraph_mxnet.plugin.training.updates import compiled_optimizers
 
     text = partitioner.json_of(symbol)
@@ -402,45 +397,42 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
 
     if (reason := why_not_dense(text)) is not None:
         return all_mxnets(reason, reason)
+    told = {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}
     try:
         if sparse:
             raise UnsupportedError(A_SPARSE_GRADIENT)
-        program = TrainingProgram(
-            text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
-            recorded=True)
-        passed = _passed(graph, [program])
-        nodes = [_ours(node, "whole", program, passed) for node in graph.operators()]
-        return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers, None,
-                                   *buckets_of(program, trained))
+        step = Step(text, told, trained)
+        passed = _passed(graph, [step])
+        nodes = [_ours(node, "whole", step, passed) for node in graph.operators()]
+        return TrainingExplanation(tuple(nodes), updates, step.saved_bytes, optimizers, None, *buckets_of(step))
     except UnsupportedError as error:
         whole = " ".join(str(error).split())
     try:
-        parted = part(symbol, types, trained, why_left(sparse))
+        parted = PartedStep(symbol, told, trained, why_left(sparse))
     except UnsupportedError as error:
         return all_mxnets(str(error), whole)
-    found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
-             for member in one.cut.members}
+    ours = [(stage.cut, stage.step) for stage in parted.stages if stage.step is not None]
+    found = {member: (f"part {number}", step) for number, (cut, step) in enumerate(ours, 1) for member in cut.members}
     left = {verdict.name: verdict.reason for verdict in parted.partition.left()}
-    passed = _passed(parted.graph, [program for _, program in found.values()])
+    passed = _passed(parted.graph, [step for _, step in ours])
     nodes = [_ours(node, *found[node.index], passed) if node.index in found
              else NodeTraining(node.name, node.op, MXNET, MXNET, left.get(node.name))
              for node in parted.graph.operators()]
-    saved = sum(one.program.saved_bytes for one in parted.trained)
-    return TrainingExplanation(tuple(nodes), updates, saved, optimizers, whole)
+    return TrainingExplanation(tuple(nodes), updates, parted.saved_bytes, optimizers, whole)
 
 
-def _passed(graph: SymbolGraph, programs: Sequence[TrainingProgram]) -> set[int]:
+def _passed(graph: SymbolGraph, steps: Sequence[Step]) -> set[int]:
     """The nodes behind one that a gradient reaches: it goes through them, though a pass may have joined their own
     adjoints to others."""
-    reached, behind = {origin for program in programs for origin in program.gone_back}, set[int]()
+    reached, behind = {origin for step in steps for origin in step.gone_back}, set[int]()
     for node in graph.nodes:
         if any(edge.node in behind or graph.nodes[edge.node].origin in reached for edge in node.inputs):
             behind.add(node.index)
     return behind
 
 
-def _ours(node: SymbolNode, where: str, program: TrainingProgram, passed: set[int]) -> NodeTraining:
-    back = where if node.origin in program.gone_back else COVERED if node.index in passed else NOTHING
+def _ours(node: SymbolNode, where: str, step: Step, passed: set[int]) -> NodeTraining:
+    back = where if node.origin in step.gone_back else COVERED if node.index in passed else NOTHING
     return NodeTraining(node.name, node.op, where, back)
 
 

@@ -13,7 +13,7 @@ from ngraph_mxnet.frontends.verdicts import left_table
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.plugin.binding import environment, fallbacks, updates
 from ngraph_mxnet.plugin.regions import chosen_backend, precision_of, range_verdicts
-from ngraph_mxnet.plugin.training.program import PlannedStep, planned_steps
+from ngraph_mxnet.plugin.training.steps import PlannedStep, planned_steps
 from ngraph_mxnet.program.ranges import RangeVerdict, range_table
 
 if TYPE_CHECKING:

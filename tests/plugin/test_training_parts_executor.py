@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, bound, close, mx, needs_library
 
-from ngraph_mxnet.plugin.training.parts import PartedStep
+from ngraph_mxnet.plugin.training.parts import BoundParts
 
 pytestmark = needs_library
 
@@ -41,7 +41,7 @@ def both(symbol: mx.sym.Symbol, grad_req: Any = "write") -> list[mx.executor.Exe
 
 def same(ours: mx.executor.Executor, theirs: mx.executor.Executor) -> None:
     mx.nd.waitall()  # reading MXNet's states does not wait for its backward pass
-    assert isinstance(ours.training.step, PartedStep)
+    assert isinstance(ours.training.step, BoundParts)
     for arrays in ("output_dict", "aux_dict", "grad_dict"):
         for name, array in getattr(theirs, arrays).items():
             if array is not None:

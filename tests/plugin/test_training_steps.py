@@ -248,14 +248,14 @@ def test_labels_that_are_no_class_choose_none(multiple: bool) -> None:
 
 def test_an_output_that_the_way_back_reads_is_kept_once() -> None:
     from ngraph_mxnet.ir import TensorType, element_type
-    from ngraph_mxnet.plugin.training.program import TrainingProgram
+    from ngraph_mxnet.plugin.training.steps import Step
 
     symbol = mx.sym.SoftmaxOutput(mx.sym.Variable("data"), name="softmax")
     types = {name: TensorType(element_type("f32"), shape)
              for name, shape in (("data", (3, 5)), ("softmax_label", (3,)))}
-    program = TrainingProgram(symbol.tojson(), types, ["data"])
-    assert (list(program.repeated.values()), program.saved_bytes) == ([0], 0)
-    recorded = TrainingProgram(symbol.tojson(), types, ["data"], recorded=True)
+    step = Step(symbol.tojson(), types, ["data"], recorded=False)
+    assert (list(step.repeated.values()), step.saved_bytes) == ([0], 0)
+    recorded = Step(symbol.tojson(), types, ["data"])
     assert not recorded.repeated and recorded.saved_bytes == 4 * 15
 
 

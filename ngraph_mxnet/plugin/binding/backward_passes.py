@@ -76,7 +76,7 @@ def install() -> None:
     NDArray.backward = method
 
 
-links: Kinds[Refusal | bool] = Kinds(lambda made: 0, lambda made: True)
+links: Kinds[Refusal | bool] = Kinds()
 """What came of the links that backward passes have met, by their keys."""
 
 

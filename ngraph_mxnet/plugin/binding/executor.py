@@ -39,21 +39,19 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.importer import why_not_dense
-from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import backward_passes, compiled_bind, environment, fallbacks
 
 # `executor` by its module: where that imports mxnet, whose end activates us, it is only half there yet.
 from ngraph_mxnet.plugin.binding.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
-from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
+from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused
 from ngraph_mxnet.plugin.binding.gluon_blocks import Beside
 from ngraph_mxnet.plugin.inference import is_whole
 from ngraph_mxnet.plugin.judging import partitioner
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.plugin.training.parts import PartedStep
-    from ngraph_mxnet.plugin.training.steps import TrainingStep
+    from ngraph_mxnet.plugin.training.parts import BoundParts
+    from ngraph_mxnet.plugin.training.steps import Bound
 
 
 Shapes = dict[str, tuple[int, ...]]
@@ -139,7 +137,7 @@ class Training:
     """Belongs to one executor. What it can't run, MXNet does, and the log says why."""
 
     def __init__(self) -> None:
-        self.step: TrainingStep | PartedStep | None = None
+        self.step: Bound | BoundParts | None = None
         self._tried = False
         self.ran = False
         """True if the last forward pass ran the compiled step."""
@@ -158,24 +156,6 @@ class Training:
                 self.step = found
         return self.step is not None
 
-    def forward(self) -> list[NDArray] | None:
-        """The outputs; None: nothing was done."""
-        assert self.step is not None
-        self.ran = self.step.forward()
-        return self.step.outputs if self.ran else None
-
-    def backward(self, executor: Executor, heads: Any, is_train: bool) -> bool:
-        """Run the backward pass of the compiled step. Return False, and do nothing, if the last forward pass was not
-        one of `forward`."""
-        if not self.ran or self.step is None:
-            return False
-        self.step.backward(_listed(executor, heads), is_train)
-        return True
-
-    def forget(self) -> None:
-        """Another forward has begun."""
-        self.ran = False
-
 
 def _listed(executor: Executor, heads: Any) -> list[NDArray]:
     """List the head gradients that `backward` is given, at most one for each output. The caller may give more or fewer.
@@ -188,15 +168,14 @@ def _listed(executor: Executor, heads: Any) -> list[NDArray]:
     for number, head in enumerate(given):
         if not isinstance(head, NDArray):
             raise TypeError(f"inputs must be NDArray: head gradient {number} is a {type(head).__name__}")
-    if len(given) > len(executor.outputs):
-        return list(given[:len(executor.outputs)])
-    return list(given)
+    return list(given[:len(executor.outputs)])
 
 
-def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
+def _step_of(executor: Executor) -> Bound | BoundParts | Refusal:
     """Compile the executor's training step as a whole, or else in parts. Return a Refusal if neither is possible or no
     gradient is wanted."""
-    from ngraph_mxnet.plugin.training.steps import TrainingStep
+    from ngraph_mxnet.plugin.training.parts import whole_or_parted
+    from ngraph_mxnet.plugin.training.steps import types_of
 
     symbol = executor._symbol
     title = f"training of {compiled_bind.title(symbol)}"
@@ -208,20 +187,8 @@ def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
     if not wanted:
         return Refusal(title, "no gradient is wanted", quiet=True)
     added = [name for name in wanted if requests[name] == "add"]
-    try:
-        try:
-            return TrainingStep(partitioner.json_of(symbol), arrays, wanted, added)
-        except UnsupportedError as error:
-            whole = brief(error)
-        from ngraph_mxnet.plugin.training.parts import PartedStep
-
-        found = PartedStep(symbol, arrays, wanted, added)
-        fallbacks.add_partition(found.partition)
-        return found
-    except UnsupportedError as error:
-        return Refusal(title, f"{whole}; {brief(error)}")
-    except Exception as error:
-        return Refusal(title, reason_of(error))
+    return made_or_refused(title, lambda: whole_or_parted(
+        symbol, types_of(arrays), list(wanted), lambda step: step.bound(arrays, wanted, added), recorded=False))
 
 
 def _requests(requests: Any, names: Sequence[str]) -> dict[str, str]:
@@ -288,13 +255,15 @@ class NGraphExecutor(Executor):
 
     @_replaceable
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
-        self.training.forget()
-        if is_train and self.monitor is None and self.training.wanted(self):
+        training = self.training
+        training.ran = False
+        if is_train and self.monitor is None and training.wanted(self):
             self._set(kwargs)
-            computed = self.training.forward()
-            if computed is not None:
+            assert training.step is not None
+            training.ran = training.step.forward()
+            if training.ran:
                 self._native_is_stale = True
-                self._publish(computed)
+                self._publish(training.step.outputs)
                 return self.outputs
             kwargs = {}
         twin = self._twin_for(is_train)
@@ -333,7 +302,8 @@ class NGraphExecutor(Executor):
 
     @_replaceable
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        if self.training.backward(self, out_grads, is_train):
+        if self.training.ran and self.training.step is not None:
+            self.training.step.backward(_listed(self, out_grads), is_train)
             return
         twin = self._twin_for(is_train=True)
         if self._native_is_stale:
@@ -590,10 +560,10 @@ def reason_for_native(symbol: Symbol, text: str, ctx: Context, group2ctx: Any, a
 def wants_gradient(grad_req: Any) -> bool:
     """True if a `grad_req` asks for any gradient. A `grad_req` of an unknown type counts as asking, so that MXNet
     judges it."""
+    if isinstance(grad_req, Mapping):
+        grad_req = list(grad_req.values())
     if isinstance(grad_req, str):
         return grad_req != "null"
-    if isinstance(grad_req, Mapping):
-        return any(value != "null" for value in grad_req.values())
     if isinstance(grad_req, (list, tuple)):
         return any(value != "null" for value in grad_req)
     return True

@@ -146,15 +146,14 @@ Made = TypeVar("Made")
 
 class Kinds(Generic[Made]):
     """A table of what was made for each kind of call that is worth it. The calls alone, not time, decide which kind is
-    due. So a program computes the same in each run."""
+    due. So a program computes the same in each run.
 
-    def __init__(self, bytes_of: Callable[[Made], int], was_compiled: Callable[[Made], bool]) -> None:
-        """
-        Args:
-            bytes_of: what a step of what was made saves.
-            was_compiled: whether making it took as long as compiling does.
-        """
-        self._made, self._bytes_of, self._was_compiled = Recent(MOST_KINDS), bytes_of, was_compiled
+    What is made may tell by `saved_bytes` how many bytes a call saves, by default 0, and by `was_compiled` whether
+    making it took as long as compiling does, by default yes.
+    """
+
+    def __init__(self) -> None:
+        self._made = Recent(MOST_KINDS)
         self._seen: Counter[Hashable] = Counter()
         self._count = 0
 
@@ -168,14 +167,14 @@ class Kinds(Generic[Made]):
         found: Made | None = self._made.get(kind)
         if found is None and self._is_due(kind):
             found = make()
-            self._count += self._was_compiled(found)
+            self._count += getattr(found, "was_compiled", True)
             self.put(kind, found)
         return found
 
     def put(self, kind: Hashable, made: Made) -> None:
         """From now on this is what was made for the kind."""
         self._made.put(kind, made)
-        sizes = list(map(self._bytes_of, self.values()))
+        sizes = [getattr(one, "saved_bytes", 0) for one in self.values()]
         most = max(MOST_BYTES, AS_LARGE * max(sizes))
         while sum(sizes) > most:
             del sizes[0]
@@ -466,13 +465,13 @@ def remember_call(block: HybridBlock, op: Any, places: Sequence[int], args: tupl
 class QuickTraining(Remembered):
     """A call that was recorded."""
 
-    def __init__(self, block: HybridBlock, training: Any, steps: Any, args: Sequence[NDArray]) -> None:
-        """`training`: counts the calls; `steps`: the `RecordedSteps` that have run it."""
+    def __init__(self, block: HybridBlock, training: Any, calls: Any, args: Sequence[NDArray]) -> None:
+        """`training`: counts the calls; `calls`: the `Calls` that have run it."""
         import ngraph_mxnet._core as _core
 
         super().__init__(block, len(args), type(args[0]))
         self._array_type = array_type_of(block)
-        self._training, self._mode_of, self._steps = training, _core.recording_mode, steps
+        self._training, self._mode_of, self._calls = training, _core.recording_mode, calls
         self._mode = self._mode_of()
         self._places = [found for is_input, found in block._cached_op_args if is_input]
 
@@ -481,8 +480,7 @@ class QuickTraining(Remembered):
         if self._mode_of() is not self._mode or not self.fits(block, args) or not config.get("NGRAPH_TRAINING"):
             return None
         try:
-            outputs = self._steps.call([args[place].handle.value for place in self._places], True,
-                                       self._array_type)
+            outputs = self._calls.run([args[place] for place in self._places], self._array_type, checked=True)
         except Exception:  # the long way meets it again, and tells
             return None
         if outputs is None:
@@ -491,8 +489,8 @@ class QuickTraining(Remembered):
         return _regroup(outputs, block._out_format)
 
 
-def remember_recorded(block: HybridBlock, training: Any, steps: Any, args: list[Any]) -> None:
-    """The block has been called with these arguments, of which none was a list, and `steps` have run it."""
+def remember_recorded(block: HybridBlock, training: Any, calls: Any, args: list[Any]) -> None:
+    """The block has been called with these arguments, of which none was a list, and `calls` have run it."""
     plain = type(args[0]) in DENSE and len({*map(type, args)}) == 1 and not any(block._in_format)
-    trained = QuickTraining(block, training, steps, args) if plain else None
+    trained = QuickTraining(block, training, calls, args) if plain else None
     of_block(block).trained = trained if trained is not None and trained.same(block, tuple(args)) else None

@@ -13,8 +13,8 @@ hooks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
@@ -27,46 +27,16 @@ from mxnet.util import is_np_array, is_np_shape
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import UnsupportedError
-from ngraph_mxnet.frontends.mxnet.importer import A_SPARSE_GRADIENT, why_left
+from ngraph_mxnet.frontends.mxnet.importer import why_left
 from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
-from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import environment, fallbacks, gluon_blocks
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused, reason_of
 from ngraph_mxnet.plugin.binding.gluon_blocks import DENSE, Kinds, of_block
 from ngraph_mxnet.plugin.judging import partitioner
 
-
-class PartedBlock:
-    """The calls of a block with inputs of these shapes and types and these arrays of parameters.
-
-    Args:
-        trained: the names of parameters and inputs that gradients may be wanted of.
-        left: parameters whose readers are MXNet's, with the reason.
-        whole: why the block is not ours as a whole.
-
-    Raises:
-        UnsupportedError: no part of it is worth it; the text says why.
-    """
-
-    def __init__(self, block: HybridBlock, inputs: Mapping[str, NDArray], parameters: Mapping[str, NDArray],
-                 trained: Sequence[str], left: Mapping[str, str], whole: str) -> None:
-        from ngraph_mxnet.plugin.training.parts import PartedCalls, part
-
-        symbol = block._cached_graph[1]
-        if block._cached_op.is_np_sym:
-            raise UnsupportedError(f"{whole}; a net of the NumPy interface is not trained in parts")
-        types = {name: (array.shape, array.dtype) for name, array in {**inputs, **parameters}.items()}
-        try:
-            parted = part(symbol, types, trained, left)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{whole}; {error}") from None
-        fallbacks.add_partition(parted.partition)
-        self.calls = PartedCalls(parted, parameters)
-        self.saved_bytes = sum(one.program.saved_bytes for one in parted.trained)
-
-    def run(self, inputs: Mapping[str, NDArray], array_type: type[NDArray]) -> list[NDArray]:
-        """The outputs, recorded, which are of `mx.nd`."""
-        return self.calls.run(inputs)
+if TYPE_CHECKING:
+    from ngraph_mxnet.plugin.training.parts import PartedCalls
+    from ngraph_mxnet.plugin.training.steps import Calls
 
 
 def sparse_gradients(block: HybridBlock) -> dict[str, str]:
@@ -80,61 +50,78 @@ _INLINED = 2
 """Operators of a graph that MXNet's cached op runs as if it weren't hybridized, by default."""
 
 
-class Calls:
-    """Recorded calls with inputs of these shapes and types and these arrays of parameters.
+class Recorded:
+    """Recorded calls of one block or loss.
 
-    Raises:
-        UnsupportedError: they can't be compiled; the text says why.
+    Attributes:
+        calls: by kind of call, or why MXNet runs calls of the kind.
+        count: calls that were compiled.
     """
 
-    def __init__(self, text: str, inputs: Mapping[str, NDArray], parameters: Mapping[str, NDArray],
-                 trained: Sequence[str]) -> None:
-        """`text`: the symbol's JSON; `trained`: the names of parameters and inputs that gradients may be wanted of."""
-        from ngraph_mxnet.plugin.training.program import TrainingProgram
-        from ngraph_mxnet.plugin.training.steps import RecordedSteps, check_engine, types_of
+    def __init__(self, name: str) -> None:
+        self._title = f"training of {name}"
+        self.calls: Kinds[Calls | PartedCalls | Refusal] = Kinds()
+        self.count = 0
 
-        check_engine()  # before anything is compiled
-        arrays = {**inputs, **parameters}
-        program = TrainingProgram(text, types_of(arrays), trained, recorded=True)
-        self.steps = RecordedSteps(program, list(inputs), parameters, trained)
-        self.saved_bytes, self.was_compiled = program.saved_bytes, program.was_compiled
+    def _refused(self, reason: str, *, quiet: bool = True) -> Refusal:
+        return Refusal(self._title, reason, quiet)
 
-    def run(self, inputs: Mapping[str, NDArray], array_type: type[NDArray]) -> list[NDArray] | None:
-        """The outputs, recorded, of this class; None: nothing was done. The inputs are in the order that they were in
-        at first."""
-        return self.steps.call([array.handle.value for array in inputs.values()], array_type=array_type)
+    def _run(self, kind: Hashable, make: Callable[[], Calls | PartedCalls], arrays: Sequence[NDArray],
+             array_type: type[NDArray], *, quiet: bool = False) -> tuple[Calls | PartedCalls, list[NDArray]] | Refusal:
+        """Run a call of this kind. Return the calls that it is one of, and its outputs; or why MXNet runs it.
+
+        Args:
+            make: called where calls of this kind are due to be compiled.
+            quiet: that they can't be compiled is nothing amiss.
+
+        Raises:
+            TypeError: the kind has no hash.
+        """
+        calls = self.calls.get_or_make(kind, lambda: made_or_refused(self._title, make, quiet=quiet))
+        if calls is None:
+            return self._refused("its inputs have had many shapes: these are compiled when they come again")
+        if isinstance(calls, Refusal):
+            return calls
+        try:
+            outputs = calls.run(arrays, array_type)
+        except Exception as error:
+            refusal = self._refused(reason_of(error, "running it"), quiet=False)
+            if isinstance(error, UnsupportedError):
+                self.calls.put(kind, refusal)
+            return refusal
+        if outputs is None:
+            return self._refused("too many calls wait for their backward pass, or the profiler is on", quiet=False)
+        self.count += 1
+        return calls, outputs
 
 
-class GluonTraining:
+class GluonTraining(Recorded):
     """Belongs to one block, as long as that keeps its cached op."""
 
     def __init__(self, block: HybridBlock) -> None:
+        from ngraph_mxnet.plugin.training.rules import why_modal
+
+        super().__init__(block.name)
         self.cached_op = block._cached_op
         self._names = block._cached_graph[1].list_inputs()
-        self._nothing = Refusal(_title(block), "it trains no parameters, and no input comes from a compiled call",
-                                quiet=True)
-        """The refusal of a block such as a loss where MXNet goes back through its inputs, too. It does less work than a
-        node on the tape costs."""
-        self._few = Refusal(_title(block), "MXNet runs so few operators one by one, and can differentiate them twice",
-                            quiet=True)
-        self._left = self._why_left(block)
-        self.count = 0
-        """Calls that were compiled."""
-        self._rare = Refusal(_title(block), "its inputs have had many shapes: these are compiled when they come "
-                                            "again", quiet=True)
-        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds(saved_bytes, was_compiled)
+        nodes = parse_symbol(partitioner.json_of(block._cached_graph[1])).operators()
+        flags = dict(block._flags)
+        self._is_few = not flags.get("static_alloc") and len(nodes) <= flags.get("inline_limit", _INLINED)
+        self._modal = next((why for node in nodes if (why := why_modal(node)) is not None), None)
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """Return the outputs of the block, or a Refusal: the reason why MXNet runs the call."""
         from ngraph_mxnet import _core
 
         follows = any(type(arg) in DENSE and _core.is_ours(arg.handle.value) for arg in args)
-        if (reason := self._left[autograd.is_training()]) is not None and not (follows and reason is self._few):
-            return reason
+        if self._modal is not None and not autograd.is_training():
+            return self._refused(f"in predict mode {self._modal}, and its gradient follows the mode of `backward`")
+        if self._is_few and not follows:
+            return self._refused("MXNet runs so few operators one by one, and can differentiate them twice")
         if not all(type(arg) in DENSE and arg.ctx.device_type == "cpu" for arg in args):
-            return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
+            return self._refused("an input is no dense array in the CPU's memory")
         if not gluon_blocks.are_plain([found for is_input, found in block._cached_op_args if not is_input]):
-            return Refusal(_title(block), "a parameter's `data` is the program's own", quiet=True)
+            return self._refused("a parameter's `data` is the program's own")
         inputs: dict[str, NDArray] = {}
         parameters: dict[str, NDArray] = {}
         trained: list[str] = []
@@ -143,77 +130,44 @@ class GluonTraining:
                 inputs[name] = args[found]
                 continue
             if found._stype != "default":
-                return Refusal(_title(block), f"the parameter {name} is sparse")
+                return self._refused(f"the parameter {name} is sparse", quiet=False)
             if found._data is None or len(found._data) != 1:
-                return Refusal(_title(block), f"the parameter {name} is not on one device", quiet=True)
+                return self._refused(f"the parameter {name} is not on one device")
             parameters[name] = found._data[0]
             if found.grad_req != "null":
                 trained.append(name)
         if not trained and not follows:
-            return self._nothing
+            # Such as a loss where MXNet goes back through its inputs, too: less work than a node on the tape costs.
+            return self._refused("it trains no parameters, and no input comes from a compiled call")
         trained += [name for name, array in inputs.items() if on_tape(array)]
-        key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
-               tuple(array.handle.value for array in parameters.values()))
-        calls = self.calls.get_or_make(key, lambda: made_or_refused(
-            _title(block), lambda: _made(block, inputs, parameters, trained)))
-        if calls is None:
-            return self._rare
-        if isinstance(calls, Refusal):
-            return calls
-        try:
-            outputs = calls.run(inputs, gluon_blocks.array_type_of(block))
-        except Exception as error:
-            refusal = Refusal(_title(block), reason_of(error, "running it"))
-            if isinstance(error, UnsupportedError):
-                self.calls.put(key, refusal)
-            return refusal
-        if outputs is None:
-            return Refusal(_title(block), "too many calls wait for their backward pass, or the profiler is on")
-        self.count += 1
-        if isinstance(calls, Calls):
-            gluon_blocks.remember_recorded(block, self, calls.steps, args)
+        kind = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
+                tuple(array.handle.value for array in parameters.values()))
+        found = self._run(kind, lambda: _made(block, inputs, parameters, trained), list(inputs.values()),
+                          gluon_blocks.array_type_of(block))
+        if isinstance(found, Refusal):
+            return found
+        calls, outputs = found
+        if calls.checks:
+            gluon_blocks.remember_recorded(block, self, calls, args)
         return _regroup(outputs, block._out_format)
 
-    def _why_left(self, block: HybridBlock) -> dict[bool, Refusal | None]:
-        """Why calls in predict mode, and those in training mode, are MXNet's; None: they are not."""
-        from ngraph_mxnet.plugin.training.rules import why_modal
 
-        nodes = parse_symbol(partitioner.json_of(block._cached_graph[1])).operators()
-        flags = dict(block._flags)
-        modal = next((why for node in nodes if (why := why_modal(node)) is not None), None)
-        few = None
-        if not flags.get("static_alloc") and len(nodes) <= flags.get("inline_limit", _INLINED):
-            few = self._few
-        if modal is None:
-            return {False: few, True: few}
-        return {False: Refusal(_title(block), f"in predict mode {modal}, and its gradient follows the mode of "
-                                              "`backward`", quiet=True), True: few}
+def _made(block: HybridBlock, inputs: Mapping[str, NDArray], parameters: Mapping[str, NDArray],
+          trained: Sequence[str]) -> Calls | PartedCalls:
+    """Compile calls of the block with inputs of these shapes and types and these arrays of parameters.
 
-
-def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
-          trained: list[str]) -> Calls | PartedBlock:
-    """Compile calls of the block as a whole, or else in parts.
+    Args:
+        trained: the names of parameters and inputs that gradients may be wanted of.
 
     Raises:
-        UnsupportedError: neither can be; the text says why.
+        UnsupportedError: they can't be compiled, as a whole or in parts; the text says why.
     """
-    sparse = sparse_gradients(block)
-    if sparse:
-        return PartedBlock(block, inputs, parameters, trained, sparse, A_SPARSE_GRADIENT)
-    try:
-        return Calls(partitioner.json_of(block._cached_graph[1]), inputs, parameters, trained)
-    except UnsupportedError as error:
-        return PartedBlock(block, inputs, parameters, trained, {}, brief(error))
+    from ngraph_mxnet.plugin.training.parts import whole_or_parted
+    from ngraph_mxnet.plugin.training.steps import check_engine, types_of
 
-
-def saved_bytes(made: Calls | PartedBlock | Refusal) -> int:
-    """Return the bytes that a step saves for its backward pass."""
-    return 0 if isinstance(made, Refusal) else made.saved_bytes
-
-
-def was_compiled(made: Calls | PartedBlock | Refusal) -> bool:
-    """True if making the calls took as long as compiling does."""
-    return not isinstance(made, Calls) or made.was_compiled
+    check_engine()  # before anything is compiled
+    return whole_or_parted(block._cached_graph[1], types_of({**inputs, **parameters}), trained,
+                           lambda step: step.calls(list(inputs), parameters), sparse_gradients(block))
 
 
 def wanted() -> bool:
@@ -237,10 +191,6 @@ def on_tape(array: NDArray) -> bool:
     return array.dtype in (np.float32, np.float16)
 
 
-def _title(block: HybridBlock) -> str:
-    return f"training of {block.name}"
-
-
 _KINDS: list[Any] = [kind for kind in vars(losses).values()
                      if isinstance(kind, type) and issubclass(kind, losses.Loss) and kind is not losses.Loss]
 _HYBRIDS = {kind: kind.hybrid_forward for kind in _KINDS}
@@ -251,20 +201,15 @@ _COMMON = frozenset(vars(HybridBlock(prefix="")))
 """Attributes of any block."""
 
 
-class LossTraining:
-    """Belongs to one loss.
-
-    Attributes:
-        count: calls that were compiled.
-    """
+class LossTraining(Recorded):
+    """Belongs to one loss."""
 
     def __init__(self, block: losses.Loss) -> None:
         from ngraph_mxnet import _core
 
+        super().__init__(block.name)
         self._mode_of, self._is_ours, self._is_known = _core.recording_mode, _core.is_ours, _core.is_known
         self._names = [name for name in vars(block) if name not in _COMMON]
-        self._calls: Kinds[Calls | Refusal] = Kinds(saved_bytes, was_compiled)
-        self.count = 0
 
     def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
         """Return the output of the loss, or None if MXNet runs the call."""
@@ -274,23 +219,16 @@ class LossTraining:
         if not any(self._is_ours(arg.handle.value) for arg in args) or any(
                 not is_known and on_tape(arg) for is_known, arg in zip(known, args, strict=True)):
             return None
+        kind = (known, is_np_array(), *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
         try:
-            key = (known, is_np_array(), *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
-            calls = self._calls.get_or_make(key, lambda: self._make(block, args, known))
+            found = self._run(kind, lambda: _calls_of(block, args, known), args,
+                              mx.np.ndarray if is_np_array() else NDArray, quiet=True)
         except TypeError:  # an attribute that has no hash
             return None
-        if calls is None or isinstance(calls, Refusal):
-            return None
-        try:
-            outputs = calls.steps.call([arg.handle.value for arg in args],
-                                       array_type=mx.np.ndarray if is_np_array() else NDArray)
-        except Exception as error:
-            fallbacks.log.add(Refusal(f"training of {block.name}", reason_of(error, "running it")))
-            return None
-        if outputs is None:
-            return None
-        self.count += 1
-        return outputs[0]
+        if not isinstance(found, Refusal):
+            return found[1][0]
+        fallbacks.log.add(found)
+        return None
 
     def _state_of(self, block: losses.Loss) -> list[Any]:
         """Return what the graph depends on: the loss's attributes. The graph of a hybridized loss is fixed when its
@@ -311,15 +249,12 @@ class LossTraining:
                          or (block._backend is None and environment.requested()))
                     and config.get("NGRAPH_TRAINING") and environment.problem() is None)
 
-    def _make(self, block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls | Refusal:
-        made = made_or_refused(f"training of {block.name}", lambda: _calls_of(block, args, recorded), quiet=True)
-        if isinstance(made, Refusal):
-            fallbacks.log.add(made)
-        return made
-
 
 def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls:
     """Raises what MXNet raises of wrong arguments, too."""
+    from ngraph_mxnet.plugin.training.steps import Step, check_engine, types_of
+
+    check_engine()
     if is_np_array() != is_np_shape():
         raise UnsupportedError("the program uses MXNet's NumPy arrays without its NumPy shapes, or the other way round")
     if block._active:
@@ -338,7 +273,7 @@ def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[boo
         raise UnsupportedError("it does not read all that it is given")
     # In the order in which MXNet goes back through them.
     trained = [name for name in symbol.list_inputs() if recorded[names.index(name)]]
-    return Calls(symbol.tojson(), dict(zip(names, args, strict=True)), {}, trained)
+    return Step(symbol.tojson(), types_of(dict(zip(names, args, strict=True))), trained).calls(names, {})
 
 
 def _first_call(block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import ADJOINTS, HEAD, Joint, dependence
 from ngraph_mxnet.autodiff.split import Split
-from ngraph_mxnet.base import config
+from ngraph_mxnet.base import config, registry
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.importer import lower_values, own_results
@@ -54,12 +54,11 @@ class TrainingGraph:
 
 
 def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str] | None = None, *,
-                    predicting: bool = False, recorded: bool = True, name: str = "main") -> TrainingGraph:
+                    predicting: bool = False, name: str = "main") -> TrainingGraph:
     """Args:
         symbol: parsed, or JSON text.
         types: of every variable, by name.
         wanted: names of variables that gradients are wanted of; by default all of floats.
-        recorded: for recorded calls, not for an executor: MXNet goes back through their nodes in another order.
         predicting: gradients are those of a backward pass in predict mode, and nothing is written.
 
     Raises:
@@ -82,8 +81,7 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         floats = [parameter for parameter in b.graph.parameters if parameter.type.element.is_float]
         wishes = [parameter for parameter in floats if wanted is None or parameter.name in wanted]
         statistics, gammas = list(_statistics(b, symbol, values, wishes)), dict(_gammas(b, symbol, values, wishes))
-        if recorded:
-            statistics.reverse()
+        statistics.reverse()  # as MXNet goes back through recorded calls
     results = [*(values[head] for head in symbol.heads), *(batch for _, batch in statistics), *gammas.values()]
     graph = b.results(*own_results(b, results))
     graph.remove_dead()
@@ -159,41 +157,39 @@ def refuse_gradients(graph: Graph, wanted: Collection[str]) -> None:
             active.update(value for value in node.outputs if value.type.element.is_float)
 
 
-_CPU = "CPU"
-_BLOCKS = 16
-"""Channels that lie together in the CPU's layout of images."""
-
-
-def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *, recorded: bool,
-                 for_range: bool = False) -> Made:
-    """Compile the content of a `TrainingProgram`: the forward and backward programs, and its attributes as facts.
+def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
+                 recorded: bool = True, for_range: bool = False, predicting: bool = False) -> Made:
+    """Compile the content of a `Step`: the forward and backward programs, and its attributes as facts.
 
     Args:
+        recorded: the outputs are the caller's to write: the backward program reads none of them.
         for_range: the types have symbols among their sizes, of which guards are in force: templates are compiled.
+        predicting: compile the one program of a backward pass in predict mode, which computes forward, too; its facts
+            are the heads that it reads. Its results are the gradients.
 
     Raises:
         UnsupportedError: it can't be trained as a whole; the text says why.
     """
+    if predicting:
+        return _predicting(symbol, types, wanted)
     for name in wanted:
         if not types[name].element.is_float:
             raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    training = import_training(symbol, types, wanted, recorded=recorded)
-    gammas = [place for place, gamma in enumerate(training.gammas) if recorded or gamma.of]
+    training = import_training(symbol, types, wanted)
     first_gamma = training.outputs + len(training.statistics)
-    training.graph.results[first_gamma:] = [training.graph.results[first_gamma + place] for place in gammas]
     joint, floats = _joint(training, wanted)
-    halves = split(joint, len(training.graph.results), blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
+    halves = split(joint, len(training.graph.results), blocks=get_backend(registry.TRAINER).channel_block,
+                   share=config.get("NGRAPH_REMATERIALIZE"))
     read = {parameter.name for parameter in halves.backward.parameters}
-    # What a recorded call gives is the caller's to write.
     repeated = _repeated(halves, range(training.outputs if recorded else 0, first_gamma), len(training.graph.results))
     facts = {
         "name": symbol.nodes[symbol.heads[0].node].name,
         "outputs": training.outputs,
         "heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in read],
         "statistics": [(one.name, one.momentum, one.of) for one in training.statistics],
-        "gammas": [training.gammas[place].name for place in gammas],
+        "gammas": [(one.name, one.of) for one in training.gammas],
         "saved": [name for name in halves.saved if name not in repeated],
         "repeated": repeated,
         "gone_back": sorted(joint.passed),
@@ -201,13 +197,7 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
     return Made(list(map(_template if for_range else compiled_half, (halves.forward, halves.backward))), facts)
 
 
-def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
-    """The program of a backward pass in predict mode, which computes forward, too; its facts are the heads that it
-    reads, as those of `compile_step`. Its results are the gradients.
-
-    Raises:
-        UnsupportedError: as `compile_step`.
-    """
+def _predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
     training = import_training(symbol, types, predicting=True)
     joint, floats = _joint(training, wanted)
     graph = joint.graph
@@ -234,11 +224,11 @@ def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[
 
 def compiled_half(graph: Graph) -> Executable:
     """A half of a step, compiled: it derives nothing from weights in advance."""
-    return compile_graph(_prepared(graph), _CPU)
+    return compile_graph(_prepared(graph), registry.TRAINER)
 
 
 def _template(graph: Graph) -> Template:
-    made = get_backend(_CPU).template(_prepared(graph), {})
+    made = get_backend(registry.TRAINER).template(_prepared(graph), {})
     if made is None:
         raise UnsupportedError("kernels that are generated for a graph are for its sizes")
     return made

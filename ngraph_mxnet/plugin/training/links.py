@@ -15,6 +15,7 @@ from mxnet.base import _LIB, check_call
 
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.autodiff.reverse import HEAD
+from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves
 from ngraph_mxnet.frontends.mxnet.importer import lower_values
@@ -50,7 +51,7 @@ def compiled_link(description: Description) -> tuple[Any, Sources]:
     operators, values, leaves, wanted, heads = description
     told = [[name_of(op), attributes, inputs, outputs] for op, attributes, inputs, outputs in operators]
     made = get_or_make(lambda: program_key(("training", "link", json.dumps([told, values, leaves, wanted, heads])),
-                                           "CPU", {}),
+                                           registry.TRAINER, {}),
                        lambda: _compiled(told, values, leaves, wanted, heads), small=True)
     return made.programs[0].native, [tuple(source) for source in made.facts["sources"]]
 

@@ -19,9 +19,12 @@ from mxnet import optimizer as mx_optimizer
 from mxnet.ndarray import NDArray
 from mxnet.optimizer import Optimizer
 
+from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ops.compositions import scalar
+from ngraph_mxnet.plugin.training.steps import bound_graph
+from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.program_cache import Made, get_or_make, program_key
 
 Values = Mapping[str, Value]
@@ -414,21 +417,10 @@ def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence
     """
     shapes = [row[0].shape for row in arrays]
     (program,) = get_or_make(
-        lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), "CPU", {}),
+        lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), registry.TRAINER, {}),
         lambda: Made([_compiled(rule, flags, shapes, shared, own)]), small=True).programs
-    rows = [[array.handle.value for array in row] for row in arrays]
-    return _on_arrays(program, [handle for row in rows for handle in row],
-                      [handle for weight, _, *states in rows for handle in (weight, *states)])
-
-
-def _on_arrays(program: Any, inputs: list[int], outputs: list[int]) -> Any:
-    """Raises UnsupportedError."""
-    from ngraph_mxnet import _core
-
-    bound = _core.BoundGraph(program.native, inputs, outputs, in_place=True, given=True)
-    if not bound.possible:
-        raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
-    return bound
+    written = [array for weight, _, *states in arrays for array in (weight, *states)]
+    return bound_graph(program.native, [array for row in arrays for array in row], written, in_place=True, given=True)
 
 
 def clip_graph(shapes: Sequence[Sequence[int]]) -> Graph:
@@ -456,10 +448,9 @@ def bound_clip(arrays: Sequence[NDArray], norm: NDArray) -> Any:
         raise UnsupportedError("an array is none of float32")
     shapes = [array.shape for array in arrays]
     (program,) = get_or_make(
-        lambda: program_key(("clip", shapes), "CPU", {}),
+        lambda: program_key(("clip", shapes), registry.TRAINER, {}),
         lambda: Made([_in_place(clip_graph(shapes), range(1, 1 + len(shapes)))]), small=True).programs
-    handles = [array.handle.value for array in arrays]
-    return _on_arrays(program, handles, [*handles, norm.handle.value])
+    return bound_graph(program.native, arrays, [*arrays, norm], in_place=True, given=True)
 
 
 def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
@@ -479,7 +470,7 @@ def _in_place(graph: Graph, replaced: Sequence[int]) -> Any:
     """
     from ngraph_mxnet.program.compile import compile as compile_graph
 
-    executable: Any = compile_graph(graph, "CPU", chains=1, codegen=0, autotune=0, precision="f32")
+    executable: Any = compile_graph(graph, registry.TRAINER, **get_backend(registry.TRAINER).in_place)
     reason = executable.in_the_way(dict(enumerate(replaced)))
     if reason is not None:
         raise UnsupportedError(reason)

@@ -51,6 +51,7 @@ from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_options, read_options, tell_once
 from ngraph_mxnet.targets.cpu.pipeline import chained, pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import in_the_way
@@ -175,6 +176,8 @@ class CPUBackend(Backend):
 
     name = "CPU"
     options = OPTIONS
+    channel_block = BLOCK
+    in_place: Mapping[str, Any] = {"chains": 1, "codegen": 0, "autotune": 0, "precision": "f32"}
 
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":
