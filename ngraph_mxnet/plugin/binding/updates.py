@@ -24,7 +24,7 @@ from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import environment, fallbacks
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.plugin.binding.gluon_blocks import DENSE
-from ngraph_mxnet.plugin.training.updates import Rule, flags_of, rates, rule_of
+from ngraph_mxnet.plugin.training.updates import Rule, bound_update, flags_of, number, numbers_of, rates, rule_of
 
 stock_call = Updater.__call__
 stock_states = Updater.sync_state_context
@@ -142,13 +142,13 @@ class Updates:
         del self._bound[MOST_PROGRAMS:]
         rows = [[weight, gradient, *_leaves(state)]
                 for weight, gradient, state in zip(weights, gradients, states, strict=True)]
-        for number, row in zip(indices, rows, strict=True):
-            _check(number, row, rule.states(flags))
+        for index, row in zip(indices, rows, strict=True):
+            _check(index, row, rule.states(flags))
         for weight, _, *made in rows:
             for array in (weight, *made):
                 array.wait_to_read()  # the first write to an array gives it its memory, which a program must find
         try:
-            bound.program = bound_program(rule, optimizer, flags, rows)
+            bound.program = bound_update(type(optimizer).__name__, rule, flags, rows)
         except UnsupportedError:
             raise
         except Exception as error:
@@ -209,13 +209,6 @@ def _check(index: Any, row: Sequence[Any], states: int) -> None:
                                f"{2 + states} of one shape")
 
 
-def bound_program(rule: Rule, optimizer: Optimizer, flags: tuple[str, ...], rows: Sequence[Sequence[NDArray]]) -> Any:
-    from ngraph_mxnet.plugin.training.updates import bound_update
-
-    return bound_update(type(optimizer).__name__, rule, flags, rows, list(rule.shared(optimizer, flags)),
-                        list(rule.own(optimizer, flags, 0.0, 0.0, 1)))
-
-
 def _run(bound: _Bound, rule: Rule, optimizer: Optimizer, flags: tuple[str, ...]) -> bool:
     """Start the update. Return True if the update is on its way; otherwise no count has changed."""
     global _ran
@@ -240,11 +233,14 @@ def _run(bound: _Bound, rule: Rule, optimizer: Optimizer, flags: tuple[str, ...]
 def _numbers(bound: _Bound, rule: Rule, optimizer: Optimizer, flags: tuple[str, ...]) -> bytes:
     learning, decays = rates(rule, optimizer, bound.indices)
     counts = optimizer._index_update_count
-    values = [*rule.shared(optimizer, flags).values()]
+    shared, own = numbers_of(rule, flags)
+    values = [number(name, optimizer) for name in shared]
     same: dict[tuple[float, float, int], list[float]] = {}
     for index, rate, decay in zip(bound.indices, learning, decays, strict=True):
         key = rate, decay, counts[index]
         if key not in same:
-            same[key] = [*rule.own(optimizer, flags, *key).values()]
+            t = counts[index]
+            lr = rule.rate(optimizer, rate, t)
+            same[key] = [number(name, optimizer, lr=lr, wd=decay, t=t) for name in own]
         values += same[key]
     return np.array(values, np.float32).tobytes()

@@ -3,7 +3,8 @@
 A formula is for one parameter, in ops of the IR. It is what MXNet 1.9.1 computes, operation by operation and in its
 order (src/operator/optimizer_op-inl.h and its neighbours, or the optimizer's own Python), so that float32 gives the
 same bits but where a sum is taken (LAMB's norms). What a step may change is no constant but a *number*, a value of
-shape (1,), by its name.
+shape (1,). Its name is what it is: an expression of attributes of the optimizer and of the parameter's `lr`, `wd` and
+`t`, how often it was updated, in float32.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -35,120 +37,112 @@ Formula = Callable[[Builder, Value, Value, Sequence[Value], Values, Flags], list
 their order."""
 
 
-def _clipped(b: Any, x: Value, n: Values, limit: str = "clip") -> Value:
+def _clipped(b: Any, x: Value, n: Values, limit: str = "clip_gradient") -> Value:
     return b.minimum(b.maximum(x, n[f"-{limit}"]), n[limit])
 
 
 def _rescaled(b: Any, gradient: Value, n: Values, flags: Flags) -> Value:
-    scaled = b.multiply(gradient, n["rescale"])
+    scaled = gradient * n["rescale_grad"]
     return _clipped(b, scaled, n) if "clip" in flags else scaled
 
 
 def _decayed(b: Any, weight: Value, gradient: Value, n: Values, flags: Flags) -> Value:
     """Clipped behind the decay, as Adam's and RMSProp's is."""
-    total = b.add(b.multiply(gradient, n["rescale"]), b.multiply(weight, n["wd"]))
+    total = gradient * n["rescale_grad"] + weight * n["wd"]
     return _clipped(b, total, n) if "clip" in flags else total
 
 
-def _moving(b: Any, state: Value, new: Value, n: Values, rate: str) -> Value:
-    return b.add(b.multiply(state, n[rate]), b.multiply(new, n[f"1-{rate}"]))
+def _moving(state: Value, new: Value, n: Values, rate: str) -> Value:
+    return state * n[rate] + new * n[f"1-{rate}"]
 
 
 def sgd(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """multi_sgd_update and multi_sgd_mom_update."""
-    step = _sgd_step(b, gradient, n, flags)
-    decay = b.multiply(weight, n["lr*wd"])
+    step, decay = _sgd_step(b, gradient, n, flags), weight * n["lr*wd"]
     if "momentum" not in flags:
-        return [b.subtract(weight, b.add(decay, step))]
-    momentum = b.subtract(b.subtract(b.multiply(states[0], n["momentum"]), decay), step)
-    return [b.add(weight, momentum), momentum]
+        return [weight - (decay + step)]
+    momentum = states[0] * n["momentum"] - decay - step
+    return [weight + momentum, momentum]
 
 
 def nag(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """nag_mom_update and sgd_update. The former writes the weight first and then reads it again for the momentum."""
     if "momentum" not in flags:
-        return [b.subtract(b.multiply(weight, n["1-lr*wd"]), _sgd_step(b, gradient, n, flags))]
+        return [weight * n["1-lr*wd"] - _sgd_step(b, gradient, n, flags)]
     scaled = _rescaled(b, gradient, n, flags)
-    slowed = b.multiply(states[0], n["momentum"])
+    slowed = states[0] * n["momentum"]
 
     def moved(decayed: Value) -> Value:
-        return b.subtract(slowed, b.multiply(b.add(scaled, b.multiply(decayed, n["wd"])), n["lr"]))
+        return slowed - (scaled + decayed * n["wd"]) * n["lr"]
 
-    new = b.add(b.subtract(weight, slowed), b.multiply(moved(weight), n["momentum+1"]))
+    new = weight - slowed + moved(weight) * n["momentum+1"]
     return [new, moved(new)]
 
 
 def _sgd_step(b: Any, gradient: Value, n: Values, flags: Flags) -> Value:
     """Without `clip`, the rate is multiplied by the rescaling first."""
-    if "clip" in flags:
-        return b.multiply(_rescaled(b, gradient, n, flags), n["lr"])
-    return b.multiply(gradient, n["lr*rescale"])
+    return _rescaled(b, gradient, n, flags) * n["lr"] if "clip" in flags else gradient * n["lr*rescale_grad"]
 
 
 def adam(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """adam_update; the correction of the bias is in the rate."""
     g = _decayed(b, weight, gradient, n, flags)
-    mean = _moving(b, states[0], g, n, "beta1")
-    variance = _moving(b, states[1], b.square(g), n, "beta2")
-    step = b.divide(b.multiply(mean, n["lr"]), b.add(b.sqrt(variance), n["epsilon"]))
-    return [b.subtract(weight, step), mean, variance]
+    mean = _moving(states[0], g, n, "beta1")
+    variance = _moving(states[1], b.square(g), n, "beta2")
+    return [weight - mean * n["lr"] / (b.sqrt(variance) + n["epsilon"]), mean, variance]
 
 
 def rmsprop(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """rmsprop_update, and rmspropalex_update where it is `centered`."""
     g = _decayed(b, weight, gradient, n, flags)
     if "centered" not in flags:
-        variance = _moving(b, states[0], b.square(g), n, "gamma1")
-        step = b.multiply(b.divide(g, b.sqrt(b.add(variance, n["epsilon"]))), n["lr"])
-        made, new = [variance], b.subtract(weight, step)
+        variance = _moving(states[0], b.square(g), n, "gamma1")
+        made, new = [variance], weight - g / b.sqrt(variance + n["epsilon"]) * n["lr"]
     else:
-        variance = b.add(b.multiply(b.multiply(g, n["1-gamma1"]), g), b.multiply(states[0], n["gamma1"]))
-        mean = _moving(b, states[1], g, n, "gamma1")
-        spread = b.add(b.subtract(variance, b.square(mean)), n["epsilon"])
-        delta = b.subtract(b.multiply(states[2], n["gamma2"]), b.divide(b.multiply(g, n["lr"]), b.sqrt(spread)))
-        made, new = [variance, mean, delta], b.add(weight, delta)
+        variance = g * n["1-gamma1"] * g + states[0] * n["gamma1"]
+        mean = _moving(states[1], g, n, "gamma1")
+        spread = variance - b.square(mean) + n["epsilon"]
+        delta = states[2] * n["gamma2"] - g * n["lr"] / b.sqrt(spread)
+        made, new = [variance, mean, delta], weight + delta
     return [_clipped(b, new, n, "clip_weights") if "clip_weights" in flags else new, *made]
 
 
 def adagrad(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """The operators of `mxnet.optimizer.AdaGrad.update`."""
     g = _rescaled(b, gradient, n, flags)
-    history = b.add(states[0], b.square(g))
-    step = b.divide(g, b.sqrt(b.add(history, n["epsilon"])))
-    return [b.add(weight, b.multiply(b.add(step, b.multiply(weight, n["wd"])), n["-lr"])), history]
+    history = states[0] + b.square(g)
+    step = g / b.sqrt(history + n["float_stable_eps"])
+    return [weight + (step + weight * n["wd"]) * n["-lr"], history]
 
 
 def ftrl(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """ftrl_update. Its (sign(z) * lamda1 - z) * (abs(z) > lamda1) is -sign(z) * max(abs(z) - lamda1, 0)."""
     g = _rescaled(b, gradient, n, flags)
-    total = b.add(states[1], b.square(g))
+    total = states[1] + b.square(g)
     root = b.sqrt(total)
-    change = b.divide(b.multiply(b.subtract(root, b.sqrt(states[1])), weight), n["lr"])
-    z = b.add(states[0], b.subtract(g, change))
-    shrunk = b.multiply(b.sign(z), b.maximum(b.subtract(b.abs(z), n["lamda1"]), n["zero"]))
-    scale = b.add(b.divide(b.add(root, n["beta"]), n["lr"]), n["wd"])
-    return [b.negative(b.divide(shrunk, scale)), z, total]
+    change = (root - b.sqrt(states[1])) * weight / n["lr"]
+    z = states[0] + (g - change)
+    shrunk = b.sign(z) * b.maximum(b.abs(z) - n["lamda1"], n["0"])
+    return [-(shrunk / ((root + n["beta"]) / n["lr"] + n["wd"])), z, total]
 
 
 def lamb(b: Any, weight: Value, gradient: Value, states: Sequence[Value], n: Values, flags: Flags) -> list[Value]:
     """multi_lamb_update: Adam's direction, as long as the weight."""
     g = _rescaled(b, gradient, n, flags)
-    mean = _moving(b, states[0], g, n, "beta1")
-    variance = _moving(b, states[1], b.square(g), n, "beta2")
+    mean = _moving(states[0], g, n, "beta1")
+    variance = _moving(states[1], b.square(g), n, "beta2")
+    first, second = mean, variance
     if "corrected" in flags:
-        unbiased = b.divide(mean, n["1-beta1**t"]), b.divide(variance, n["1-beta2**t"])
-    else:
-        unbiased = mean, variance
-    direction = b.divide(unbiased[0], b.add(b.sqrt(unbiased[1]), n["epsilon"]))
-    direction = b.add(direction, b.multiply(weight, n["wd"]))
+        first, second = mean / n["1-beta1**t"], variance / n["1-beta2**t"]
+    direction = first / (b.sqrt(second) + n["epsilon"]) + weight * n["wd"]
     length, own = _norm(b, weight), _norm(b, direction)
     if "lower" in flags:
-        length = b.maximum(length, n["lower"])
+        length = b.maximum(length, n["lower_bound"])
     if "upper" in flags:
-        length = b.minimum(length, n["upper"])
-    none = b.logical_or(b.equal(length, n["zero"]), b.equal(own, n["zero"]))
-    ratio = b.multiply(b.select(none, n["one"], b.divide(length, own)), n["lr"])
-    return [b.subtract(weight, b.multiply(direction, ratio)), mean, variance]
+        length = b.minimum(length, n["upper_bound"])
+    none = b.equal(length, n["0"]) | b.equal(own, n["0"])
+    ratio = b.select(none, n["1"], length / own) * n["lr"]
+    return [weight - direction * ratio, mean, variance]
 
 
 def _norm(b: Any, x: Value) -> Value:
@@ -156,10 +150,6 @@ def _norm(b: Any, x: Value) -> Value:
     total = b.reduce_sum(b.square(x), axes=tuple(range(x.type.rank)))
     return b.sqrt(b.reshape(total, shape=(1,)))
 
-
-F = np.float32
-Numbers = Mapping[str, Any]
-"""The numbers of one step, by name: Python's numbers and NumPy's float32."""
 
 _METHODS = ("_get_lr", "_get_lrs", "_get_wd", "_get_wds", "_set_current_context", "_update_count", "create_state",
             "create_state_multi_precision", "update", "update_multi_precision")
@@ -172,16 +162,14 @@ class Rule:
     formula: what it computes.
     flags: gives what is so at every step of this optimizer, in order.
     states: gives the number of states of these flags.
-    shared: gives the numbers that all parameters have in common.
-    own: gives those of one parameter of (optimizer, flags, its rate, its weight decay, how often it was updated).
+    rate: gives the `lr` of (optimizer, the learning rate, `t`).
     grouped: whether MXNet counts and asks its schedule for `aggregate_num` parameters at a time, not for each.
     """
 
     formula: Formula
     flags: Callable[[Any], tuple[str, ...]]
     states: Callable[[tuple[str, ...]], int]
-    shared: Callable[[Any, tuple[str, ...]], Numbers]
-    own: Callable[[Any, tuple[str, ...], float, float, int], Numbers]
+    rate: Callable[[Any, float, int], float] = lambda optimizer, lr, t: lr
     grouped: bool = False
 
 
@@ -226,20 +214,6 @@ def _clip(optimizer: Any) -> tuple[str, ...]:
     return _flag("clip", optimizer.clip_gradient)
 
 
-def _bound(name: str, limit: float) -> Numbers:
-    return {name: limit, f"-{name}": -F(limit)}
-
-
-def _shared(optimizer: Any, flags: tuple[str, ...]) -> dict[str, Any]:
-    bounds = _bound("clip", optimizer.clip_gradient) if "clip" in flags else {}
-    return {"rescale": optimizer.rescale_grad, **bounds}
-
-
-def _rate(name: str, value: float) -> Numbers:
-    """A rate of decay, and what it leaves, which MXNet computes in float32."""
-    return {name: value, f"1-{name}": F(1) - F(value)}
-
-
 def _momentum(optimizer: Any) -> tuple[str, ...]:
     """
     Raises:
@@ -254,41 +228,8 @@ def _sgd_flags(optimizer: Any) -> tuple[str, ...]:
     return (*_clip(optimizer), *_momentum(optimizer))
 
 
-def _sgd_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    shared = _shared(optimizer, flags) if "clip" in flags else {}
-    return {**shared, "momentum": optimizer.momentum} if "momentum" in flags else shared
-
-
-def _sgd_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    rate = {"lr": lr} if "clip" in flags else {"lr*rescale": F(lr) * F(optimizer.rescale_grad)}
-    return {**rate, "lr*wd": F(lr) * F(wd)}
-
-
-def _nag_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    if "momentum" not in flags:
-        return _sgd_shared(optimizer, flags)
-    return {**_shared(optimizer, flags), "momentum": optimizer.momentum, "momentum+1": F(optimizer.momentum) + F(1)}
-
-
-def _nag_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    if "momentum" in flags:
-        return {"lr": lr, "wd": wd}
-    rate = {"lr": lr} if "clip" in flags else {"lr*rescale": F(lr) * F(optimizer.rescale_grad)}
-    return {**rate, "1-lr*wd": F(1) - F(lr) * F(wd)}
-
-
-def _plain_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    return {"lr": lr, "wd": wd}
-
-
-def _adam_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    return {**_shared(optimizer, flags), **_rate("beta1", optimizer.beta1), **_rate("beta2", optimizer.beta2),
-            "epsilon": optimizer.epsilon}
-
-
-def _adam_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    first, second = 1. - optimizer.beta1**t, 1. - optimizer.beta2**t
-    return {"lr": lr * (math.sqrt(second) / first), "wd": wd}
+def _corrected(optimizer: Any, lr: float, t: int) -> float:
+    return lr * (math.sqrt(1. - optimizer.beta2**t) / (1. - optimizer.beta1**t))
 
 
 def _rmsprop_flags(optimizer: Any) -> tuple[str, ...]:
@@ -297,26 +238,8 @@ def _rmsprop_flags(optimizer: Any) -> tuple[str, ...]:
     return (*_clip(optimizer), *_flag("centered", optimizer.centered), *_flag("clip_weights", optimizer.clip_weights))
 
 
-def _rmsprop_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    return {**_shared(optimizer, flags), **_rate("gamma1", optimizer.gamma1), "epsilon": optimizer.epsilon,
-            **({"gamma2": optimizer.gamma2} if "centered" in flags else {}),
-            **(_bound("clip_weights", optimizer.clip_weights) if "clip_weights" in flags else {})}
-
-
 def _adagrad_flags(optimizer: Any) -> tuple[str, ...]:
     return _flag("clip", optimizer.clip_gradient is not None)
-
-
-def _adagrad_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    return {**_shared(optimizer, flags), "epsilon": optimizer.float_stable_eps}
-
-
-def _adagrad_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    return {"-lr": -lr, "wd": wd}
-
-
-def _ftrl_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    return {**_shared(optimizer, flags), "lamda1": optimizer.lamda1, "beta": optimizer.beta, "zero": 0.0}
 
 
 def _lamb_flags(optimizer: Any) -> tuple[str, ...]:
@@ -327,31 +250,18 @@ def _lamb_flags(optimizer: Any) -> tuple[str, ...]:
             *_flag("upper", optimizer.upper_bound))
 
 
-def _lamb_shared(optimizer: Any, flags: tuple[str, ...]) -> Numbers:
-    bounds: Numbers = {name: getattr(optimizer, f"{name}_bound") for name in ("lower", "upper") if name in flags}
-    return {**_adam_shared(optimizer, flags), **bounds, "zero": 0.0, "one": 1.0}
-
-
-def _lamb_own(optimizer: Any, flags: tuple[str, ...], lr: float, wd: float, t: int) -> Numbers:
-    if "corrected" not in flags:
-        return {"lr": lr, "wd": wd}
-    return {"lr": lr, "wd": wd, **{f"1-{name}**t": F(1) - F(getattr(optimizer, name)) ** F(t)
-                                   for name in ("beta1", "beta2")}}
-
-
 def _momentum_states(flags: tuple[str, ...]) -> int:
     return int("momentum" in flags)
 
 
 _RULES: dict[type, Rule] = {
-    mx_optimizer.SGD: Rule(sgd, _sgd_flags, _momentum_states, _sgd_shared, _sgd_own, grouped=True),
-    mx_optimizer.NAG: Rule(nag, _sgd_flags, _momentum_states, _nag_shared, _nag_own),
-    mx_optimizer.Adam: Rule(adam, _clip, lambda flags: 2, _adam_shared, _adam_own),
-    mx_optimizer.RMSProp: Rule(rmsprop, _rmsprop_flags, lambda flags: 3 if "centered" in flags else 1,
-                               _rmsprop_shared, _plain_own),
-    mx_optimizer.AdaGrad: Rule(adagrad, _adagrad_flags, lambda flags: 1, _adagrad_shared, _adagrad_own),
-    mx_optimizer.Ftrl: Rule(ftrl, _clip, lambda flags: 2, _ftrl_shared, _plain_own),
-    mx_optimizer.LAMB: Rule(lamb, _lamb_flags, lambda flags: 2, _lamb_shared, _lamb_own),
+    mx_optimizer.SGD: Rule(sgd, _sgd_flags, _momentum_states, grouped=True),
+    mx_optimizer.NAG: Rule(nag, _sgd_flags, _momentum_states),
+    mx_optimizer.Adam: Rule(adam, _clip, lambda flags: 2, _corrected),
+    mx_optimizer.RMSProp: Rule(rmsprop, _rmsprop_flags, lambda flags: 3 if "centered" in flags else 1),
+    mx_optimizer.AdaGrad: Rule(adagrad, _adagrad_flags, lambda flags: 1),
+    mx_optimizer.Ftrl: Rule(ftrl, _clip, lambda flags: 2),
+    mx_optimizer.LAMB: Rule(lamb, _lamb_flags, lambda flags: 2),
 }
 _stock: dict[type, list[tuple[str, Any]]] = {
     kind: [(name, getattr(kind, name)) for name in _METHODS] for kind in _RULES}
@@ -375,17 +285,49 @@ def rates(rule: Rule, optimizer: Optimizer, indices: list[Any]) -> tuple[list[fl
     return found, optimizer._get_wds(indices)
 
 
+_OWN = ("lr", "wd", "t")
+
+
+@functools.cache
+def _code(name: str) -> CodeType:
+    return compile(name, "<number>", "eval")
+
+
+def number(name: str, optimizer: Any, **own: float) -> float:
+    """Return the number of this name. `own`: `lr`, `wd` and `t` of a parameter, for a number that depends on them."""
+    code = _code(name)
+    known = {each: np.float32(own[each] if each in _OWN else getattr(optimizer, each)) for each in code.co_names}
+    found: float = eval(code, {}, known)
+    return found
+
+
+@functools.cache
+def numbers_of(rule: Rule, flags: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the names of the numbers that the formula reads: those that all parameters share, and each one's own."""
+    b = Builder(name="numbers")
+
+    class Asked(dict[str, Value]):
+        def __missing__(self, name: str) -> Value:
+            return self.setdefault(name, b.parameter(f"number{len(self)}", (1,)))
+
+    asked = Asked()
+    weight, gradient, *states = (b.parameter(f"array{place}", (1,)) for place in range(2 + rule.states(flags)))
+    rule.formula(b, weight, gradient, states, asked, flags)
+    own = [name for name in asked if {*_OWN} & {*_code(name).co_names}]
+    return [name for name in asked if name not in own], own
+
+
 NUMBERS = "numbers"
 
 
-def update_graph(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
-                 own: Sequence[str]) -> Graph:
+def update_graph(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]]) -> Graph:
     """The update of parameters of these shapes.
 
-    Its parameters are the numbers, f32 of shape (shared + shapes * own,), those that are `shared` first and then each
-    parameter's `own`; and for each parameter weight, gradient and states. Its results are for each the new weight and
+    Its parameters are the numbers, f32 of shape (shared + shapes * own,), those that are shared first and then each
+    parameter's own; and for each parameter weight, gradient and states. Its results are for each the new weight and
     states.
     """
+    shared, own = numbers_of(rule, flags)
     b = Builder(name="update")
     numbers = b.parameter(NUMBERS, (len(shared) + len(shapes) * len(own),))
 
@@ -404,8 +346,7 @@ def update_graph(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[i
     return b.results(*results)
 
 
-def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[NDArray]],
-                 shared: Sequence[str], own: Sequence[str]) -> Any:
+def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[NDArray]]) -> Any:
     """The `_core.BoundGraph` that updates weights and states in place; its `run` is given the numbers.
 
     Args:
@@ -417,8 +358,8 @@ def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence
     """
     shapes = [row[0].shape for row in arrays]
     (program,) = get_or_make(
-        lambda: program_key(("update", kind, flags, shapes, list(shared), list(own)), registry.TRAINER, {}),
-        lambda: Made([_compiled(rule, flags, shapes, shared, own)]), small=True).programs
+        lambda: program_key(("update", kind, flags, shapes, numbers_of(rule, flags)), registry.TRAINER, {}),
+        lambda: Made([_compiled(rule, flags, shapes)]), small=True).programs
     written = [array for weight, _, *states in arrays for array in (weight, *states)]
     return bound_graph(program.native, [array for row in arrays for array in row], written, in_place=True, given=True)
 
@@ -430,12 +371,12 @@ def clip_graph(shapes: Sequence[Sequence[int]]) -> Graph:
     numbers = b.parameter(NUMBERS, (2,))
     most, one = (b.slice(numbers, begin=(place,), end=(place + 1,)) for place in range(2))
     arrays = [b.parameter(f"array{place}", shape) for place, shape in enumerate(shapes)]
-    squares = [b.reshape(b.reduce_sum(b.multiply(array, array), axes=tuple(range(len(array.shape))), keep_dims=False),
+    squares = [b.reshape(b.reduce_sum(array * array, axes=tuple(range(len(array.shape))), keep_dims=False),
                          shape=(1,)) for array in arrays]
     norm = b.sqrt(functools.reduce(b.add, squares))
-    scale = b.minimum(b.divide(most, b.add(norm, scalar(b, 1e-8, norm))), scalar(b, 1, norm))
+    scale = b.minimum(most / (norm + scalar(b, 1e-8, norm)), scalar(b, 1, norm))
     # Two products are a chain, and only a chain may write over what it reads.
-    return b.results(*(b.multiply(b.multiply(array, scale), one) for array in arrays), norm)
+    return b.results(*(array * scale * one for array in arrays), norm)
 
 
 def bound_clip(arrays: Sequence[NDArray], norm: NDArray) -> Any:
@@ -453,10 +394,9 @@ def bound_clip(arrays: Sequence[NDArray], norm: NDArray) -> Any:
     return bound_graph(program.native, arrays, [*arrays, norm], in_place=True, given=True)
 
 
-def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
-              own: Sequence[str]) -> Any:
+def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]]) -> Any:
     """Raises UnsupportedError."""
-    graph = update_graph(rule, flags, shapes, shared, own)
+    graph = update_graph(rule, flags, shapes)
     states = rule.states(flags)
     return _in_place(graph, [first + place for first in range(1, len(graph.parameters), 2 + states)
                              for place in (0, *range(2, 2 + states))])  # the numbers are the first
