@@ -180,18 +180,18 @@ def _same(b: Builder, attrs: Call, *inputs: Value) -> Value:
 _NOT_OF_NORMS = ("momentum", "cudnn_off", "min_calib_range", "max_calib_range")
 
 
-@_in_training("BatchNorm", ignored=_NOT_OF_NORMS)
-def _batch_norm(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+@_in_training("BatchNorm", "_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS)
+def _batch_norm(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     """With the batch's statistics, which the outputs behind it are; with the moving ones where `use_global_stats`."""
     return _normalized(b, attrs, *inputs)
 
 
-@_in_training("BatchNorm", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
-def _batch_norm_back_in_predict_mode(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
+@_in_training("BatchNorm", "_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
+def _batch_norm_back_in_predict_mode(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     return _normalized(b, attrs, *inputs, predicting=True)
 
 
-def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *,
+def _normalized(b: Builder, attrs: Call, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *,
                 predicting: bool = False) -> list[Value]:
     if attrs.bool("output_mean_var", False):
         raise UnsupportedError("output_mean_var in training")
@@ -208,19 +208,8 @@ def _normalized(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, m
         made = list(b.node("batch_norm_training", [wide, gamma, beta], {"epsilon": epsilon}).outputs)
         if moved:  # goes back in the place of what it is
             made[0] = b.own_gradient(made[0], moved[0], full(b, 1, wide), scaled=True)
-    return [made[0] if axis == 1 else moved_axis(b, made[0], 1, axis), *made[1:]]
-
-
-@_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS)
-def _batch_norm_relu(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
-    normal, *statistics = _normalized(b, attrs, *inputs)
-    return [b.relu(normal), *statistics]
-
-
-@_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
-def _batch_norm_relu_back_in_predict_mode(b: Builder, attrs: Attrs, *inputs: Value) -> list[Value]:
-    normal, *statistics = _normalized(b, attrs, *inputs, predicting=True)
-    return [b.relu(normal), *statistics]
+    normal = made[0] if axis == 1 else moved_axis(b, made[0], 1, axis)
+    return [b.relu(normal) if canonical(attrs.node.op) == "_contrib_BatchNormWithReLU" else normal, *made[1:]]
 
 
 @_in_training("LayerNorm", "GroupNorm")
