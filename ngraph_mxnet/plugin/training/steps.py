@@ -46,28 +46,26 @@ class Seeds:
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
         self._common = 0
-        self._own: dict[Device, int] = {}
-        self._steps: dict[Device, int] = {}
+        self._states: dict[Device, tuple[int, int]] = {}
 
     def seed(self, number: int) -> None:
         """For all devices."""
         with self._lock:
             self._common = number % _WORD
-            self._own.clear()
-            self._steps.clear()
+            self._states.clear()
 
     def seed_device(self, number: int, device: Device) -> None:
         """For one device: the same numbers for the same seed, whichever it is."""
         with self._lock:
-            self._own[device] = number % _WORD
-            self._steps[device] = 0
+            self._states[device] = number % _WORD, 0
 
     def next(self, device: Device) -> tuple[int, int]:
         """The key and the step of the next step of training on the device, each less than 2^63."""
         with self._lock:
-            step = self._steps.get(device, 0)
-            self._steps[device] = step + 1
-            return self._own.get(device, self._common + device[1] % (_WORD >> 1) * _WORD), step
+            common = self._common + device[1] % (_WORD >> 1) * _WORD
+            key, step = self._states.get(device, (common, 0))
+            self._states[device] = key, step + 1
+            return key, step
 
 
 seeds = Seeds()
