@@ -12,7 +12,7 @@ from wheel.wheelfile import WheelFile
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules  # noqa: E402
+from building import CMakeBuild, FreshModules, description  # noqa: E402
 
 AUTOLOAD = "ngraph_mxnet_autoload.pth"
 KERNELS = "libngraph_kernels.so"
@@ -69,6 +69,7 @@ class EditableWithAutoload(editable_wheel):
 
 
 setup(
+    **description(ROOT / "README.md"),
     ext_modules=[Extension("ngraph_mxnet._core", sources=[])],
     cmdclass={"build_ext": Libraries, "build_py": ModulesWithAutoload, "editable_wheel": EditableWithAutoload},
 )

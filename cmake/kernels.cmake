@@ -11,6 +11,11 @@ endfunction()
 
 # The kernels, compiled ahead of time: an object for each family and instruction set.
 function(add_kernel_objects result)
+  execute_process(COMMAND "${Python_EXECUTABLE}" -c "import numba" RESULT_VARIABLE without_numba ERROR_QUIET)
+  if(without_numba)
+    message(FATAL_ERROR "Numba compiles the kernels, and ${Python_EXECUTABLE} can't import it: pip install numba, or name "
+                        "a Python that has it, -DPython_EXECUTABLE=...")
+  endif()
   # What compiles them decides about the objects as the sources do; the file is written anew only when that changes.
   ask_python("import sys, llvmlite, numba; print(sys.version, 'numba', numba.__version__, 'llvmlite', llvmlite.__version__)"
              KERNEL_COMPILER)

@@ -19,7 +19,7 @@ if not (ROOT / "csrc").is_dir():
     raise SystemExit(f"there is no {ROOT / 'csrc'}: ngraph-runtime is built from a checkout or from its source "
                      "distribution")
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules  # noqa: E402
+from building import CMakeBuild, FreshModules, description  # noqa: E402
 
 LIBRARY = "libngraph_runtime.so"
 PREBUILT = "NGRAPH_RUNTIME_PREBUILT"
@@ -82,6 +82,7 @@ class WithTheLibrarysSources(sdist):
 
 
 setup(
+    **description(HERE / "README.md"),
     version=version(),
     # An extension makes the wheel one of its platform.
     ext_modules=[Extension("ngraph_runtime._library", sources=[])],

@@ -57,6 +57,16 @@ def names(wheel: Path) -> set[str]:
     return set(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.parametrize("readme", ["README.md", "runtime/README.md"])
+def test_the_description_has_no_link_into_the_repository(readme: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "cmake"))
+    from building import description
+
+    text = description(ROOT / readme)["long_description"]
+    assert "](" in (ROOT / readme).read_text() and not re.search(r"\]\((?!https?:)", text)
+    assert "docs/artefact.md" in text or "docs/index.md" in text
+
+
 @pytest.mark.slow
 def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
     assert f"ngraph_mxnet/_core{sysconfig.get_config_var('EXT_SUFFIX')}" in names

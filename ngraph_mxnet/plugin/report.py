@@ -73,6 +73,9 @@ class Report(Facts):
         trained = f", {numbered(len(self.steps), 'compiled training step')}" * bool(self.steps)
         yield bold(counts + trained + (f", {self.updates} compiled updates" if self.updates else ""))
         yield notice(f"Nothing is compiled: {self.problem}") if self.problem is not None else None
+        if not (self.calls or self.regions or self.steps or self.left or self.fallbacks or self.problem):
+            yield notice("This report is about models that MXNet runs, and so far MXNet had none to compile. A model "
+                         "of ngraph_mxnet.compile always runs compiled: explain and profile tell about it.")
         if self.regions:
             yield table("output", "backend", "operators", "first input", ">threads", ">calls", title="Compiled regions",
                         rows=((one.name, f"{one.backend} {one.precision}", counted(one.ops, MOST_OPS), one.first_input,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import string
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.plugin.binding import fallbacks
 from ngraph_mxnet.plugin.binding.fallbacks import FallbackLog, Refusal, reason_of
+from ngraph_mxnet.plugin.report import Report
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
 
 pytestmark = needs_library
@@ -294,6 +296,12 @@ def test_report(caplog):
     text = str(found)
     assert "FullyConnected x2" in text
     assert "Run by MXNet" in text
+
+
+def test_a_report_of_no_model_says_what_it_is_about():
+    quiet = Report(0, (), {}, ())
+    assert "A model of ngraph_mxnet.compile always runs compiled" in str(quiet)
+    assert "always runs compiled" not in str(replace(quiet, left={("linalg_det", "no rule"): 1}))
 
 
 def test_report_without_the_library(monkeypatch):

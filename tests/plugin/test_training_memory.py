@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,14 +92,16 @@ def steps_but(before: Sequence[Any]) -> list[Any]:
     return found
 
 
-def test_the_report_has_the_bytes_of_a_step() -> None:
+def test_the_report_has_the_bytes_of_a_step(caplog: pytest.LogCaptureFixture) -> None:
     gc.collect()
+    caplog.set_level(logging.INFO, "ngraph_mxnet")
     before = ngraph_mxnet.report().steps
     symbol = images()
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     shapes, _, states = symbol.infer_shape(data=(4, 3, 12, 12))
     arrays = {name: mx.nd.zeros(shape) for name, shape in zip(names, [*shapes, *states], strict=True)}
     made = Step(symbol.tojson(), types_of(arrays), ["first_weight", "conv0_weight"])
+    assert "softmax trains compiled, with gradients of 2 arrays" in caplog.text
     step, = steps_but(before)
     assert step.name == "softmax" and step.times == 0 and step.total == step.forward + step.backward
     own = [made.new_arrays(mx.cpu()) for _ in range(2)]

@@ -170,6 +170,14 @@ def test_gather_clips_its_indices() -> None:
     assert_agree(b.results(*(b.gather(table, indices, axis=axis) for axis in range(3))))
 
 
+def test_a_gather_counts_the_bytes_of_its_rows_and_not_of_the_table() -> None:
+    b = Builder()
+    table, rows = b.weight("table", (100_000, 8)), b.parameter("rows", (3,), element_type("i64"))
+    executable = compile(b.results(b.gather(table, rows, axis=0)), "CPU")
+    (instruction,) = [i for level in executable.main.levels() for i in level]  # type: ignore[attr-defined]
+    assert instruction.bytes == 2 * 3 * 8 * 4 + 3 * 8
+
+
 def test_regions_turned_round_have_no_points() -> None:
     b = Builder()
     x, rois = b.parameter("x", (1, 3, 6, 4)), b.constant(np.array([[0, 3, 1, 1, 4], [0, 1, 1, 3, 4]], np.float32))

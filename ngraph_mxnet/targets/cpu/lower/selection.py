@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import least
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, f32, i64
 from ngraph_mxnet.ops.pooling import gradient_taps
 from ngraph_mxnet.ops.training import threshold
@@ -93,8 +94,10 @@ def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
 
 
 def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
-    ctx.make_plain(node.output, f"gather_{node.output.type.element.size}", params,
-                   data=ctx.contiguous(node.inputs[0]), indices=positions, exact=True)
+    data, out = ctx.contiguous(node.inputs[0]), node.output.type
+    touched = least(data.type.bytes, out.bytes) + positions.type.bytes + out.bytes  # rows, not the table
+    ctx.make_plain(node.output, f"gather_{out.element.size}", params, data=data, indices=positions, bytes=touched,
+                   exact=True)
 
 
 _FEW = {"argsort": 4, "argsort_digits": 32}
