@@ -90,6 +90,8 @@ TRAINER = "CPU"
 
 DRAW_GRAPH = "ngraph_mxnet.tools.debug:to_svg"
 """A graph as a picture, for notebooks."""
+PARTS = "ngraph_mxnet.tools.layouts:parts_of"
+"""What a terminal and a notebook show of facts."""
 BLOCK_WITH_ARRAYS = "ngraph_mxnet.plugin.arrays:with_arrays"
 """A Gluon block as a function of NumPy arrays."""
 

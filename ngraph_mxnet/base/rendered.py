@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.registry import PARTS, loaded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,26 +29,31 @@ class Facts:
     """A part of the tree of facts about a model and its run: a dataclass, whose fields may be such parts again.
 
     It has three renderers: `to_dict` gives JSON, which the page of `report` holds, too; a terminal and a notebook print
-    what `shown` gives. A dataclass that prints so has `repr=False`.
+    what `shown` gives, by the class's `layout` of `tools/layouts.py`. A dataclass that prints so has `repr=False`.
     """
 
     derived: ClassVar[Sequence[str]] = ()
     """Names of properties, and of methods without arguments, that JSON has beside the fields."""
     renamed: ClassVar[Mapping[str, str | None]] = {}
-    """JSON's names of fields; it leaves out those that are None."""
+    """JSON's names of fields and of `derived`. None leaves one out; the facts of one whose name is empty stand among
+    the others."""
+    layout: ClassVar[str] = "plain"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts by name, for JSON."""
         found: dict[str, Any] = {}
-        for name in (*(each.name for each in fields(self)), *self.derived):  # type: ignore[arg-type]
+        own = [each.name for each in fields(self)] if is_dataclass(self) else list[str]()
+        for name in (*own, *self.derived):
             if (called := self.renamed.get(name, name)) is not None:
                 value = getattr(self, name)
-                found[called] = jsonable(value() if name in self.derived and callable(value) else value)
+                data = jsonable(value() if name in self.derived and callable(value) else value)
+                found |= {called: data} if called else data or {}
         return found
 
     def shown(self) -> Iterable[RenderableType | None]:
-        """Yield what is printed, one below the other; None is left out."""
-        yield facts_table((name, plainly(value)) for name, value in self.to_dict().items())
+        """Return what is printed, one below the other; None is left out."""
+        parts: Iterable[RenderableType | None] = loaded(PARTS)(self)
+        return parts
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
@@ -80,9 +86,12 @@ _HTML = "<pre style='white-space:pre;overflow-x:auto;line-height:normal;font-fam
 
 
 def jsonable(value: Any) -> Any:
-    """Replace facts and dataclasses by dicts of their fields, tuples by lists, and sets by sorted lists."""
+    """Replace facts, dataclasses and named tuples by dicts of their fields, other tuples by lists, and sets by sorted
+    lists."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if hasattr(value, "_asdict"):
+        return jsonable(value._asdict())
     if isinstance(value, Mapping):
         return {name: jsonable(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

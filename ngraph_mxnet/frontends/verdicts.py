@@ -1,4 +1,4 @@
-"""Verdicts: whether a backend takes a node, and the reason when not; partitionings, and these as tables."""
+"""Verdicts: whether a backend takes a node, and the reason when not; partitionings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ngraph_mxnet.base.forks import ForkSafeLock
-from ngraph_mxnet.base.rendered import MOST_OPS, bold, counted, jsonable, numbered, short, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.ir.graph import Cost, Graph, Node, graph_cost
 from ngraph_mxnet.program.backend import Backend
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 RULE_FAILED = "its rule failed"
 
@@ -45,32 +40,41 @@ def backend_reason(backend: Backend, nodes: Iterable[Node]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Region:
-    """Framework nodes that were proposed to run as one. `rejected`: why they do not; None when they do."""
+class Region(Facts):
+    """Framework nodes that were proposed to run as one. `rejected`: why they do not; None when they do. `precision`: of
+    its convolutions and matrix products, where it is known; with a recipe, how many are in 8 bits."""
 
     nodes: tuple[tuple[str, str], ...]  # (name, operator)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     cost: Cost = field(default_factory=Cost)
     rejected: str | None = None
+    precision: str | None = None
 
+    renamed: ClassVar[Mapping[str, str | None]] = {"nodes": None, "named": "nodes", "cost": ""}
+    derived = ("named", "ops")
+
+    @property
+    def named(self) -> list[dict[str, str]]:
+        return [{"name": name, "op": op} for name, op in self.nodes]
+
+    @property
     def ops(self) -> dict[str, int]:
         """How often each operator occurs, the most frequent first."""
         return dict(Counter(op for _, op in self.nodes).most_common())
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"nodes": [{"name": name, "op": op} for name, op in self.nodes], "ops": self.ops(),
-                "inputs": list(self.inputs), "outputs": list(self.outputs), **jsonable(self.cost),
-                "rejected": self.rejected}
-
 
 @dataclass
-class Partition:
+class Partition(Facts):
     """One partitioning of one graph on one backend."""
 
     backend: str
     verdicts: list[Verdict]
     reviewed: list[Region] = field(default_factory=list)
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"verdicts": None, "reviewed": None}
+    derived = ("regions", "rejected", "left")
+    layout = "partition"
 
     @property
     def failed(self) -> bool:
@@ -82,11 +86,14 @@ class Partition:
         """Return the regions that run on the backend."""
         return [region for region in self.reviewed if region.rejected is None]
 
+    @property
+    def rejected(self) -> list[Region]:
+        return [region for region in self.reviewed if region.rejected is not None]
+
     def left(self) -> list[Verdict]:
         """The nodes that stay with the framework, each with its reason."""
         taken = {name for region in self.regions for name, _ in region.nodes}
-        refused = {name: region.rejected
-                   for region in self.reviewed if region.rejected for name, _ in region.nodes}
+        refused = {name: region.rejected for region in self.rejected for name, _ in region.nodes}
         return [
             verdict if not verdict.supported else Verdict(
                 verdict.name, verdict.op, refused.get(verdict.name, "the framework put it in no region"))
@@ -96,11 +103,6 @@ class Partition:
     def left_by_kind(self) -> dict[tuple[str, str], int]:
         """(operator, reason): how many nodes."""
         return count_kinds(self.left())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"backend": self.backend, "regions": jsonable(self.regions),
-                "rejected": [region.to_dict() for region in self.reviewed if region.rejected],
-                "left": jsonable(self.left())}
 
 
 def count_kinds(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], int]:
@@ -236,26 +238,3 @@ def not_worth_it(total: Cost) -> str | None:
     if total.macs or total.operations:
         return None
     return "it only moves elements and computes nothing, so that a call would cost more than it saves"
-
-
-def shown(partition: Partition, precisions: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """The regions, each with its precision where that is known, then what was left and why. MACs are multiply-adds;
-    bytes cross the region's border."""
-    left = partition.left_by_kind()
-    ours = sum(len(region.nodes) for region in partition.regions)
-    regions = numbered(len(partition.regions), "region")
-    yield bold(f"{ours} of {ours + sum(left.values())} nodes run on {partition.backend}, in {regions}")
-    if partition.regions:
-        known = ("precision",) if precisions else ()
-        yield table("#", "operators", *known, ">nodes", ">in", ">out", ">MACs", ">other ops", ">bytes", title="Regions",
-                    rows=((number, counted(region.ops(), MOST_OPS), *precisions[number - 1:number], len(region.nodes),
-                           len(region.inputs), len(region.outputs), *map(short, astuple(region.cost)))
-                          for number, region in enumerate(partition.regions, 1)))
-    if left:
-        yield left_table(left)
-
-
-def left_table(left: Mapping[tuple[str, str], int]) -> Table:
-    """How many nodes of which operator stay with the framework, and why."""
-    return table("operator", ">nodes", "reason", title="Left to MXNet",
-                 rows=((op, count, reason) for (op, reason), count in left.items()))

@@ -6,14 +6,14 @@ import glob
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
-from ngraph_mxnet.base.rendered import Facts, bold, jsonable, line, notice, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.distributed.gradients import bucket_bytes, make_plan
 from ngraph_mxnet.frontends.mxnet.importer import (
     A_SPARSE_GRADIENT,
@@ -23,7 +23,7 @@ from ngraph_mxnet.frontends.mxnet.importer import (
     why_not_dense,
 )
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.frontends.verdicts import Partition, Verdict, shown
+from ngraph_mxnet.frontends.verdicts import Partition, Verdict
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.plugin.arrays import brief
@@ -43,7 +43,6 @@ from ngraph_mxnet.program.ranges import (
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
-    from rich.console import RenderableType
 
     from ngraph_mxnet.plugin.judging.partitioner import Partitioned
     from ngraph_mxnet.plugin.training.steps import Step
@@ -58,7 +57,6 @@ class Explanation(Facts):
     """Prints as tables; `to_dict` is for programs.
 
     `details`: what the backend tells of each region (`Backend.explain`), if asked for.
-    `precisions`: of each region's convolutions and matrix products; with a recipe, how many are in 8 bits.
     `notices`: settings that this machine can't follow.
     """
 
@@ -66,28 +64,14 @@ class Explanation(Facts):
     details: Any = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ()
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"partition": "", "details": ""}
+    layout = "explanation"
 
     @property
     def compiles(self) -> bool:
         """True if any node runs on the backend."""
         return bool(self.partition.regions)
-
-    def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {**self.partition.to_dict(), "notices": list(self.notices)}
-        for region, precision in zip(found["regions"], self.precisions, strict=True):
-            region["precision"] = precision
-        if self.details is not None:
-            found |= self.details.to_dict()
-        return {**found, "plans": jsonable(self.plans)} if self.plans else found
-
-    def shown(self) -> Iterator[RenderableType | None]:
-        yield from shown(self.partition, self.precisions)
-        yield self.details
-        for number, plan in enumerate(self.plans, 1):
-            yield bold(f"Region {number}") if len(self.plans) > 1 else None
-            yield plan
-        yield from map(notice, self.notices)
 
 
 def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None, *, kernels: bool,
@@ -107,11 +91,11 @@ def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None,
         told = all_dtypes(symbol, dtypes)
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found, regions = region_graphs(symbol, types, planner)
-        precisions = tuple(planner.precision_of(graph.clone(), {}) for graph, _ in regions)
+        found.reviewed = [*(replace(region, precision=planner.precision_of(graph.clone(), {}))
+                            for region, (graph, _) in zip(found.regions, regions, strict=True)), *found.rejected]
         details = planner.explain([graph for graph, _ in regions]) if kernels else None
         plans = [planner.plan(graph, {**pins, **options}) for graph, pins in regions]
-    return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()),
-                       precisions)
+    return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()))
 
 
 @contextmanager
@@ -335,29 +319,16 @@ class TrainingExplanation(Facts):
     buckets: tuple[BucketTraining, ...] = ()
     backward_seconds: float = 0.0
 
+    layout = "training"
+
     @property
     def compiles(self) -> bool:
         """True if any node trains compiled."""
-        return any(node.forward != MXNET for node in self.nodes)
+        return self.compiled > 0
 
-    def shown(self) -> Iterator[RenderableType | None]:
-        ours = sum(node.forward != MXNET for node in self.nodes)
-        yield bold(f"{ours} of {len(self.nodes)} nodes train compiled, {self.saved_bytes} bytes are saved from forward "
-                   "to backward")
-        yield notice(f"Not trained as a whole: {self.whole}") if self.whole is not None else None
-        yield table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", rows=(
-            (node.name, node.op, node.forward, node.backward, node.reason or "") for node in self.nodes))
-        updated = [update for update in self.updates if update.where != MXNET]
-        yield line(f"{len(updated)} of {len(self.updates)} parameters are updated by one program with "
-                   f"{', '.join(self.optimizers)}; with other optimizers by MXNet")
-        for update in self.updates:
-            yield notice(f"MXNet updates {update.name}: {update.reason}") if update.where == MXNET else None
-        if self.buckets:
-            yield table("bucket", "gradients", "first", "last", "MB", "ready", rows=(
-                (number, len(bucket.gradients), bucket.gradients[0], bucket.gradients[-1], f"{bucket.bytes / 1e6:.1f}",
-                 f"{bucket.ready:.2f}") for number, bucket in enumerate(self.buckets)),
-                title="Sums over processes (dist_sync_ngraph): when buckets are ready, in shares of the "
-                      f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
+    @property
+    def compiled(self) -> int:
+        return sum(node.forward != MXNET for node in self.nodes)
 
 
 def explain_training(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> TrainingExplanation:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from ngraph_mxnet.base.rendered import MOST_OPS, Facts, bold, counted, mib, notice, numbered, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.frontends.mxnet.symbol_json import mxnet_element, parse_symbol
-from ngraph_mxnet.frontends.verdicts import left_table
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.plugin.binding import environment, fallbacks, updates
 from ngraph_mxnet.plugin.regions import chosen_backend, precision_of, range_verdicts
 from ngraph_mxnet.plugin.training.steps import PlannedStep, planned_steps
-from ngraph_mxnet.program.ranges import RangeVerdict, range_table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ngraph_mxnet.program.ranges import RangeVerdict
 
 
 @dataclass(frozen=True)
@@ -64,32 +60,13 @@ class Report(Facts):
     steps: tuple[PlannedStep, ...] = ()
     ranges: tuple[RangeVerdict, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
-        return {**super().to_dict(), "left": left}
+    renamed: ClassVar[Mapping[str, str | None]] = {"left": None, "left_nodes": "left"}
+    derived = ("left_nodes",)
+    layout = "report"
 
-    def shown(self) -> Iterator[RenderableType | None]:
-        counts = f"{self.calls} calls, {len(self.regions)} compiled regions, {len(self.fallbacks)} fallbacks"
-        trained = f", {numbered(len(self.steps), 'compiled training step')}" * bool(self.steps)
-        yield bold(counts + trained + (f", {self.updates} compiled updates" if self.updates else ""))
-        yield notice(f"Nothing is compiled: {self.problem}") if self.problem is not None else None
-        if not (self.calls or self.regions or self.steps or self.left or self.fallbacks or self.problem):
-            yield notice("This report is about models that MXNet runs, and so far MXNet had none to compile. A model "
-                         "of ngraph_mxnet.compile always runs compiled: explain and profile tell about it.")
-        if self.regions:
-            yield table("output", "backend", "operators", "first input", ">threads", ">calls", title="Compiled regions",
-                        rows=((one.name, f"{one.backend} {one.precision}", counted(one.ops, MOST_OPS), one.first_input,
-                               one.threads, one.calls) for one in self.regions))
-        yield range_table(self.ranges) if self.ranges else None
-        if self.steps:
-            yield table("output", ">forward", ">backward", ">saved", ">times", ">in all",
-                        title="Memory of training steps, MiB",
-                        rows=((step.name, mib(step.forward), mib(step.backward), mib(step.saved), step.times,
-                               mib(step.total)) for step in self.steps))
-        yield left_table(self.left) if self.left else None
-        if self.fallbacks:
-            yield table("what", ">times", "reason", title="Run by MXNet",
-                        rows=((one.what, one.count, one.reason) for one in self.fallbacks))
+    @property
+    def left_nodes(self) -> list[dict[str, Any]]:
+        return [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
 
 
 def report() -> Report:

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError, UnsupportedError, listed
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
-from ngraph_mxnet.base.rendered import Facts, bold, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, axis_name
 from ngraph_mxnet.ir.sizes import MOST, Binding, symbol
 from ngraph_mxnet.program.audit import active
 from ngraph_mxnet.program.executable import Executable, InputError, Port, as_array, input_ports, output_ports
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 MOST_BOUND = 64
 """Sets of shapes for which what runs them is kept; the one used longest ago goes first."""
@@ -390,17 +386,12 @@ class RangeExplanation(Facts):
     verdicts: tuple[RangeVerdict, ...]
     fixed: int = 0
 
+    layout = "ranges"
+
     @property
     def compiles(self) -> bool:
         """True if no set of shapes has to be compiled for itself."""
         return all(verdict.reason is None for verdict in self.verdicts)
-
-    def shown(self) -> Iterator[RenderableType]:
-        ours = sum(verdict.reason is None for verdict in self.verdicts)
-        fixed = f"; sizes of {self.fixed} more do not change" if self.fixed else ""
-        yield bold(f"{ours} of {len(self.verdicts)} are compiled once for a range of sizes{fixed}")
-        if self.verdicts:
-            yield range_table(self.verdicts)
 
 
 def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]) -> None:
@@ -410,12 +401,3 @@ def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[
             if name not in shapes or not 0 <= axis < len(shapes[name]):
                 raise ConfigError(f"axis {axis} of {name!r} is to change; there are: "
                                   f"{listed(f'{name}={tuple(shape)}' for name, shape in shapes.items())}")
-
-
-def range_table(verdicts: Sequence[RangeVerdict]) -> Table:
-    def row(verdict: RangeVerdict) -> tuple[str, ...]:
-        assumed = (f"{each.condition} ({each.why})" if each.why else each.condition for each in verdict.assumptions)
-        return verdict.name, "\n".join(verdict.inputs), "\n".join(assumed), verdict.reason or ""
-
-    return table("output", "inputs that change", "assumed, and by what", "compiled for each set of shapes because",
-                 rows=map(row, verdicts), title="Ranges of sizes")

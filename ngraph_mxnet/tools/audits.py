@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from ngraph_mxnet.base.errors import AuditError
 from ngraph_mxnet.base.rendered import Facts
@@ -17,14 +17,12 @@ from ngraph_mxnet.tools.debug import Statistics
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Recorded(Facts):
     tensor: Tensor
     statistics: Statistics
-    hash: bytes
+    hash: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.tensor.kind, "name": self.tensor.name, "node": self.tensor.node,
-                **self.statistics.to_dict(), "hash": self.hash.hex()}
+    renamed: ClassVar[Mapping[str, str | None]] = {"tensor": "", "statistics": ""}
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def _tensors(graph: RecordedGraph, rows: list[dict[str, Any]]) -> list[Recorded]
             tensor = graph.tensors[row["place"]]
             numbers = [row[name] for name in ("min", "max", "mean", "norm", "nan", "infinite", "zeros", "denormals")]
             yield Recorded(tensor, Statistics(tensor.shape, str(element_type(tensor.element).numpy), *numbers),
-                           row["hash"])
+                           row["hash"].hex())
 
     return sorted(recorded(), key=lambda each: (KINDS.index(each.tensor.kind), each.tensor.place))
 
@@ -152,11 +150,27 @@ class Pair(Facts):
         """The framework's name of the node that makes it, or reads it first."""
         return self.a.tensor.node
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.a.tensor.kind, "name": self.a.tensor.name, "node": self.node, **super().to_dict()}
+    @property
+    def of(self) -> dict[str, str]:
+        return {name: getattr(self.a.tensor, name) for name in ("kind", "name", "node")}
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"of": ""}
+    derived = ("of",)
 
 
-@dataclass(frozen=True)
+class At(NamedTuple):
+    """A call: its graph's name, and its number."""
+
+    graph: str
+    number: int
+
+
+class Compared(NamedTuple):
+    tensors: int
+    calls: int
+
+
+@dataclass(frozen=True, repr=False)
 class Difference(Facts):
     """The difference of two runs.
 
@@ -164,15 +178,18 @@ class Difference(Facts):
         compared: how many tensors of how many calls were compared, up to where the runs part.
         weights: the weights that differ in the call at which the runs part.
         first: the first other tensor that differs; None if none does.
-        call: the graph's name and the number of the call at which they part; None if they do not.
+        call: the one at which they part; None if they do not.
         unmatched: what only one run has, as sentences.
     """
 
-    compared: tuple[int, int]
+    compared: Compared
     weights: list[Pair]
     first: Pair | None
-    call: tuple[str, int] | None
+    call: At | None
     unmatched: list[str]
+
+    derived = ("differs", "node")
+    layout = "parting"
 
     @property
     def node(self) -> str | None:
@@ -185,11 +202,6 @@ class Difference(Facts):
     @property
     def differs(self) -> bool:
         return self.call is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "differs": self.differs, "node": self.node,
-                "call": dict(zip(("graph", "number"), self.call, strict=True)) if self.call else None,
-                "compared": dict(zip(("tensors", "calls"), self.compared, strict=True))}
 
 
 def difference(a: Run, b: Run, tolerance: float = 0.0) -> Difference:
@@ -216,9 +228,9 @@ def difference(a: Run, b: Run, tolerance: float = 0.0) -> Difference:
         found, seen = _parting(one.tensors, other.tensors, tolerance)
         tensors += read + seen
         if weights or found:
-            return Difference((tensors, number + 1), weights, found[0] if found else None,
-                              (one.graph.name, one.number), unmatched)
-    return Difference((tensors, len(pairs)), [], None, None, unmatched)
+            return Difference(Compared(tensors, number + 1), weights, found[0] if found else None,
+                              At(one.graph.name, one.number), unmatched)
+    return Difference(Compared(tensors, len(pairs)), [], None, None, unmatched)
 
 
 def _weights(call: RecordedCall) -> list[Recorded]:

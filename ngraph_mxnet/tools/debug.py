@@ -129,8 +129,6 @@ def _line(drawn: list[Node], of: int) -> str:
     return f"{len(drawn)} nodes{': ' if ops else ''}{ops}{left_out}"
 
 
-
-
 class Statistics(NamedTuple):
     """The statistics of a tensor; `str` gives a line of text.
 
@@ -150,10 +148,6 @@ class Statistics(NamedTuple):
     infinite: int
     zeros: int
     denormals: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as a dict for JSON, with the shape as a list."""
-        return {**self._asdict(), "shape": list(self.shape)}
 
     def __str__(self) -> str:
         figures = [f"{name} {'-' if figure is None else f'{figure:.6g}'}" for name, figure in (

@@ -135,7 +135,7 @@ def test_explain_shows_the_node_as_taken(kind):
     symbol = net(mx.sym.var("x"), mx.sym.var("state"))
     partition = explain(symbol, {"x": (STEPS, BATCH, UNITS), "state": (BATCH, UNITS)}).partition
     assert not partition.left()
-    assert [region.ops()[f"_{kind}"] for region in partition.regions] == [1]
+    assert [region.ops[f"_{kind}"] for region in partition.regions] == [1]
 
 
 @pytest.mark.parametrize("kind", ["foreach", "while_loop", "cond"])

@@ -15,7 +15,7 @@ from native_runs import mx
 import ngraph_mxnet
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, ModelError
-from ngraph_mxnet.frontends.verdicts import short
+from ngraph_mxnet.base.rendered import short
 from ngraph_mxnet.tools.cli.commands import main
 
 sym = mx.sym

@@ -75,7 +75,7 @@ def test_attributes_pin(plans: list[Plan], attributes: dict[str, str], device: s
     if device is None:
         assert "pinned" not in node.why
     else:
-        assert (plan.devices[node.device], node.why) == (device, "pinned by the user")
+        assert (node.device, node.why) == (device, "pinned by the user")
     assert np.linalg.norm(found - expected) <= 1e-2 * np.linalg.norm(expected)
 
 

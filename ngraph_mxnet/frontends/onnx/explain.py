@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from ngraph_mxnet.base.errors import UnsupportedError
-from ngraph_mxnet.base.rendered import Facts, bold, counted, facts_table, line, notice, short, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.frontends.onnx.importer import Imported, import_model, unknown_operators
 from ngraph_mxnet.frontends.onnx.inputs import bind_shapes, input_types, with_batches
 from ngraph_mxnet.frontends.onnx.model import Model
@@ -29,10 +29,6 @@ from ngraph_mxnet.program.ranges import (
     check_axes,
     told_by_place,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,40 +63,14 @@ class OnnxExplanation(Facts):
     def compiles(self) -> bool:
         return self.reason is None
 
-    def to_dict(self) -> dict[str, Any]:
-        found = {**super().to_dict(), "compiles": self.compiles}
-        details = found.pop("details")
-        return found | {name: entry for name, (entry,) in (details or {}).items()}
+    @property
+    def of_details(self) -> dict[str, Any]:
+        """The details, which are of one graph."""
+        return {name: entry for name, (entry,) in (self.details.to_dict() if self.details else {}).items()}
 
-    def shown(self) -> Iterator[RenderableType | None]:
-        yield bold(self._headline())
-        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
-        ports = [("inputs", "\n".join(self.inputs)), ("outputs", "\n".join(self.outputs)), ("operator sets", opsets)]
-        yield facts_table(ports + ([("precision", self.precision)] if self.precision else []))
-        yield _counts("Operators of the model", self.operators)
-        yield line("operators without a rule: " + ", ".join(self.unknown)) if self.unknown else None
-        if self.ops:
-            yield _counts("Ops of the optimised graph", self.ops)
-            yield line(f"{short(self.macs)} multiply-adds, {short(self.operations)} other operations, "
-                       f"{self.weights / 1e6:.2f} MB of weights")
-        yield self.details
-        yield from self.plans
-        yield from map(notice, self.notices)
-
-    def _headline(self) -> str:
-        if self.reason is not None:
-            return f"it does not compile for {self.backend}: {self.reason}"
-        ops = sum(self.ops.values())
-        if self.rest is None:
-            return f"all {sum(self.operators.values())} nodes run on {self.backend}, as {ops} ops"
-        first = f"its first part runs on {self.backend}, as {ops} ops; " if ops else ""
-        return f"{first}what follows is compiled at a call, when the data is there: {self.rest}"
-
-
-def _counts(title: str, counts: Mapping[str, int]) -> Table:
-    found = table(title, rows=[[counted(counts)]])
-    found.columns[0].min_width = len(title)
-    return found
+    renamed: ClassVar[Mapping[str, str | None]] = {"details": None, "of_details": ""}
+    derived = ("compiles", "of_details")
+    layout = "onnx"
 
 
 def explain_onnx(model: Model, shapes: Mapping[str, Sequence[int]], backend: str | None, *, kernels: bool,

@@ -142,5 +142,5 @@ def left_by_kind(partitions: Sequence[Partition], most: int = 8) -> str:
 
 def describe(region: Region) -> str:
     """One line: how many nodes of which operators, and their work."""
-    ops = ", ".join(f"{op} x{count}" for op, count in region.ops().items())
+    ops = ", ".join(f"{op} x{count}" for op, count in region.ops.items())
     return f"{len(region.nodes)} nodes ({ops}), {region.cost.macs / 1e6:.1f} million multiply-adds"

@@ -16,16 +16,13 @@ Where the metric is not monotone in k or m, what is found is not the smallest, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import Facts, line, make_figure, notice, save_figure, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ngraph_mxnet.base.rendered import Facts, make_figure, save_figure
 
 MOST_EVALUATIONS = 12
 _FINER = 4
@@ -250,36 +247,7 @@ class Report(Facts):
     doubt: str | None = None
 
     renamed: ClassVar[Mapping[str, str | None]] = {"float_totals": "float", "quantised_totals": "quantised"}
-
-    def shown(self) -> Iterator[RenderableType | None]:
-        yield table("|layer", "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms",
-                    "decision", rows=map(_layer, self.layers))  # names that aren't broken can be copied, to be kept
-        if self.errors:
-            errors = ", ".join(f"{method} {error:.3g}" for method, error in self.errors.items())
-            yield line(f"Error of the outputs by method: {errors}")
-        if self.corrections:
-            yield table("correction", "layers", "used for", "error without", "error with", rows=(
-                (row.name, row.layers, row.used, f"{row.error_without:.3g}", f"{row.error_with:.3g}")
-                for row in self.corrections))
-        if self.trace:
-            yield table("evaluation", "layers in float", self.metric, "within the bound", rows=(
-                (number, len(trial.kept), f"{trial.metric:.5g}", "yes" if trial.holds else "no")
-                for number, trial in enumerate(self.trace, 1)))
-        yield table(f"{self.samples} samples", f"ms, {self.threads} threads", self.metric, "weights MB", "arena MB",
-                    rows=((name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
-                           f"{totals.arena_bytes / 1e6:.3f}")
-                          for name, totals, metric in (("float", self.float_totals, self.float_metric),
-                                                       ("quantised", self.quantised_totals, self.quantised_metric))))
-        yield line(self.decision)
-        yield notice(self.doubt) if self.doubt is not None else None
-
-
-def _layer(row: LayerRow) -> tuple[str | None, ...]:
-    span = None if row.range is None else f"{row.range[0]:.4g} to {row.range[1]:.4g}"
-    numbers = (None,) * 3 if row.scale is None else (span, f"{row.scale:.4g}", str(row.zero_point))
-    return (row.name, *numbers, row.method, ", ".join(row.corrections) or None,
-            None if row.damage is None else f"{row.damage:.2g}", f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
-            "int8" if row.kept is None else f"float: {row.kept}")
+    layout = "quantisation"
 
 
 def plot(report: Report, path: str | Path) -> None:

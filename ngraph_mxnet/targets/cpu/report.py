@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import Facts, common_prefix, facts_table, percent, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.ir.module import Flow
 from ngraph_mxnet.program.executable import KernelCall, Lowered, PlannedBuffer
 from ngraph_mxnet.program.trace import Event, recorder
@@ -30,10 +30,6 @@ from ngraph_mxnet.targets.cpu.planning.view import BF16, BlockedView, View
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.targets.cpu.program.trace import Label, Spans
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 _VARIANTS = {symbol(variant, isa): (variant, isa) for isa in ISAS for variant in variants(isa)}
 _ROWS: dict[str, int] = {depthwise_symbol(s, isa): s for isa in ISAS for s in STRIDES}
@@ -174,50 +170,13 @@ class Explained(Facts):
     memory: list[MemoryUse]
     threads: list[int]
 
+    layout = "contractions"
+
     @classmethod
     def of(cls, compiled: Sequence[Any]) -> Explained:
         """Collect the facts about these `targets.cpu.backend.CPUExecutable`s."""
         return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled],
                    [each.threads for each in compiled])
-
-    def shown(self) -> Iterator[RenderableType]:
-        title, nodes = titled("Contractions", [c.node for region in self.kernels for c in region])
-        names = iter(nodes)
-        yield table("#", "node", "|algorithm", "|kernel", "|tile", ">tasks by", ">chunk", ">tasks", ">calls", rows=(
-            (number, next(names), c.algorithm, c.kernel, c.tile, c.order, c.chunk, c.tasks, c.calls)
-            for number, region in enumerate(self.kernels, 1) for c in region), title=title)
-        yield memory_table(self.memory)
-        yield "Threads of a call, at most: " + ", ".join(map(str, self.threads))
-
-
-def memory_table(regions: Sequence[MemoryUse]) -> Table:
-    """One row for each region."""
-    return table("#", ">all intermediates", ">all buffers", ">least possible", ">planned", ">prepared weights", rows=(
-        (number, *(f"{size / 1e6:.2f}" for size in (use.intermediates, use.separate, use.least, use.planned,
-                                                    use.prepared)))
-        for number, use in enumerate(regions, 1)), title="Memory beside inputs and outputs, MB")
-
-
-def titled(title: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
-    """For a table with a column of nodes: its title, and the nodes by their framework's names. What all of these begin
-    with stands in the title alone, and what those of one row begin with in front of it: `stage1_{conv0 + relu0}`."""
-    names = [_framework_names(node) for node in nodes]
-    prefix = common_prefix([name for row in names for name in row])
-    cells = [_joined([name.removeprefix(prefix) for name in row]) or node
-             for row, node in zip(names, nodes, strict=True)]
-    return title + (f" of {prefix}" if prefix else ""), cells
-
-
-def _framework_names(node: str) -> list[str]:
-    """`conv0` and `relu0` of `convolution (mx:conv0 Convolution + mx:relu0 Activation)`."""
-    inside = node.partition("(")[2].removesuffix(")")
-    return [part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ") if part]
-
-
-def _joined(names: Sequence[str]) -> str:
-    prefix = common_prefix(names)
-    rest = " + ".join(name.removeprefix(prefix) for name in names)
-    return f"{prefix}{{{rest}}}" if prefix else rest
 
 
 @dataclass(frozen=True)
@@ -259,6 +218,8 @@ class Profile(Facts):
     dropped: int = 0
     memory: tuple[MemoryUse, ...] = ()
 
+    layout = "profile"
+
     @property
     def total_ms(self) -> float:
         """The sum of the parts, which shares refer to; medians of parts differ a little from the whole's."""
@@ -279,39 +240,14 @@ class Profile(Facts):
             groups[row.kernel].append(row)
         return slowest_first(total(kernel, "", rows) for kernel, rows in groups.items())
 
-    def _shares(self, row: Row) -> dict[str, float]:
+    def shares(self, row: Row) -> dict[str, float]:
+        """Return the row's rates, and its shares of the time and of the machine's peak."""
         return {"share": row.ms / self.total_ms, "gflops": row.gflops, "of_peak": row.gflops / self.peak.gflops,
                 "gigabytes": row.gigabytes, "of_copy": row.gigabytes / self.peak.gigabytes}
 
     def to_dict(self) -> dict[str, Any]:
-        rows, kinds = ([{**asdict(row), **self._shares(row)} for row in each] for each in (self.rows, self.kinds()))
+        rows, kinds = ([{**asdict(row), **self.shares(row)} for row in each] for each in (self.rows, self.kinds()))
         return {**super().to_dict(), "rows": rows, "kinds": kinds, "note": self.note}
-
-    def shown(self) -> Iterator[RenderableType | None]:
-        """Kernels by node, totals by kernel, and what is not in kernels."""
-        title, nodes = titled("Kernels by node", [row.origin for row in self.rows])
-        rates = (">ms", ">share", ">GFLOP/s", ">of peak", ">GB/s", ">of copy")
-        yield table("|kernel", "node", *rates, rows=map(self._row, self.rows, nodes), title=title)
-        yield table("|kernel", ">calls", *rates, rows=((self._row(row, row.calls)) for row in self.kinds()),
-                    title="Totals by kernel")
-        rate = sum(row.gflop for row in self.rows) / self.wall_ms * 1e3
-        parts = (("in kernels", sum(row.ms for row in self.rows)), ("in calls, threads waiting", self.waiting_ms),
-                 ("outside: framework, Python", self.outside_ms))
-        yield facts_table([*((name, f"{ms:.3f} ms", percent(ms / self.total_ms)) for name, ms in parts), (
-            "whole", f"{self.wall_ms:.3f} ms", f"{rate:.1f} GFLOP/s, {percent(rate / self.peak.gflops)} of the peak")],
-            f"A forward pass (medians of {self.rounds})")
-        yield memory_table(self.memory)
-        yield (f"Peak measured on {self.peak.threads} threads, {self.isa}: {self.peak.gflops:.1f} GFLOP/s of "
-               f"multiply-adds in registers, {self.peak.gigabytes:.1f} GB/s copying memory. Tensors in a cache move "
-               "faster than that.")
-        yield self.note
-        yield f"[bold]{self.dropped} spans were dropped: use fewer rounds.[/bold]" if self.dropped else None
-
-    def _row(self, row: Row, cell: Any) -> tuple[Any, ...]:
-        of = self._shares(row)
-        flops = (f"{row.gflops:.1f}", percent(of["of_peak"])) if row.gflop else ("", "")
-        return (row.kernel, cell, f"{row.ms:.3f}", percent(of["share"]), *flops, f"{row.gigabytes:.1f}",
-                percent(of["of_copy"]))
 
 
 def total(kernel: str, origin: str, rows: Sequence[Row]) -> Row:

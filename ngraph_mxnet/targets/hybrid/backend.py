@@ -333,7 +333,7 @@ def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | Fi
 
 def _whole(graph: Graph, plan: Plan, backends: Backends) -> Regions | None:
     """The graph as it was given, if it is one region: the device's own passes know best. None otherwise."""
-    device = plan.regions[0].device if plan.regions else HOST
+    device = plan.placement.regions[0].device if plan.placement.regions else HOST
     if len(plan.regions) > 1 or any(backends[device].supports(node) for node in graph.nodes):
         return None
     return whole_region(graph, device)

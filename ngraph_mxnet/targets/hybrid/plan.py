@@ -1,31 +1,17 @@
-"""The plan of a placed graph, as text, JSON, tables and SVG: what runs where and why, what crosses, what it takes."""
+"""The plan of a placed graph, as facts and pictures: what runs where and why, what crosses, what it takes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 from xml.sax.saxutils import escape as xml_escape
 
 from ngraph_mxnet.base.drawing import MARGIN, Box, Edge, Look, picture, svg, text
 from ngraph_mxnet.base.errors import PackageError
-from ngraph_mxnet.base.rendered import (
-    MOST_OPS,
-    Facts,
-    bold,
-    counted,
-    finite,
-    jsonable,
-    line,
-    notice,
-    numbered,
-    short,
-    table,
-    time_text,
-)
+from ngraph_mxnet.base.rendered import Facts, finite, numbered, short, time_text
 from ngraph_mxnet.ir.graph import Cost, count_ops, node_cost
 from ngraph_mxnet.program.package import count, decode_graph, encode_graph
 from ngraph_mxnet.targets.hybrid.extraction import Outline
@@ -41,10 +27,6 @@ from ngraph_mxnet.targets.hybrid.search import (
     Tensor,
 )
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 @dataclass(frozen=True)
 class PlacedNode:
@@ -53,36 +35,40 @@ class PlacedNode:
     name: str
     op: str
     origin: str
-    device: int
+    device: str
     region: int
     seconds: tuple[float | None, ...]
     why: str
 
 
 @dataclass(frozen=True)
-class PlacedRegion:
-    """Nodes that run as one, from `begin` to `end` in predicted seconds."""
+class PlacedRegion(Facts):
+    """Nodes that run as one, from `begin` to `end` in predicted seconds. `simulated_seconds`: on a simulated device, as
+    it was compiled; its transfers are among them."""
 
-    device: int
+    device: str
     nodes: tuple[int, ...]
     ops: dict[str, int]
     cost: Cost
     begin: float
     end: float
+    simulated_seconds: float | None = None
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"cost": ""}
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A tensor that another device reads. `copied`: else all address it, and `saved` seconds of a copy are not
+    """A tensor that another device reads. `copied`: else all address it, and `saved_seconds` of a copy are not
     spent."""
 
     name: str
-    to: int
+    to: str
     bytes: int
     begin: float
     end: float
     copied: bool
-    saved: float
+    saved_seconds: float
 
 
 class Plan(Facts):
@@ -96,7 +82,7 @@ class Plan(Facts):
         self.kinds = kinds
         self.devices = outline.problem.devices
         self.simulated: dict[int, float] = {}
-        """Seconds of each region on a simulated device, as it was compiled; its transfers are among them."""
+        """Seconds of regions; see `PlacedRegion.simulated_seconds`."""
 
     @property
     def seconds(self) -> float:
@@ -118,15 +104,15 @@ class Plan(Facts):
             ends = max(ends, region.end)
         return False
 
-    @cached_property
+    @property
     def regions(self) -> tuple[PlacedRegion, ...]:
         spans = {span.what: span for span in self.placement.schedule.spans}
         found = []
         for number, region in enumerate(self.placement.regions):
             nodes = [self.outline.nodes[item] for item in region.items]
             cost = sum(map(node_cost, nodes), Cost())
-            found.append(PlacedRegion(region.device, region.items, count_ops(nodes), cost, spans[number].begin,
-                                      spans[number].end))
+            found.append(PlacedRegion(self.devices[region.device], region.items, count_ops(nodes), cost,
+                                      spans[number].begin, spans[number].end, self.simulated.get(number)))
         return tuple(found)
 
     @cached_property
@@ -137,7 +123,7 @@ class Plan(Facts):
         for crossing in problem.crossings(self.placement.devices):
             tensor, span = problem.tensors[crossing.tensor], spans[crossing]
             copied, saved = problem.crossing_seconds(crossing) > 0, tensor.copy_seconds(crossing.here, crossing.to)
-            found.append(Transfer(tensor.name, crossing.to, tensor.bytes, span.begin, span.end, copied,
+            found.append(Transfer(tensor.name, self.devices[crossing.to], tensor.bytes, span.begin, span.end, copied,
                                   0.0 if copied else saved))
         return tuple(sorted(found, key=lambda transfer: transfer.begin))
 
@@ -148,8 +134,8 @@ class Plan(Facts):
         for item, node in enumerate(self.outline.nodes):
             seconds = [s if math.isfinite(s) else None for s in self.outline.problem.items[item].seconds]
             found.append(PlacedNode(self.outline.problem.items[item].name, node.op.name, node.origin,
-                                    self.placement.devices[item],
-                                    region_of[item], tuple(seconds), self._why(item)))
+                                    self.devices[self.placement.devices[item]], region_of[item], tuple(seconds),
+                                    self._why(item)))
         return tuple(found)
 
     def _why(self, item: int) -> str:
@@ -175,81 +161,36 @@ class Plan(Facts):
             return f"faster on {name}, but with what crosses then the call would take {time_text(more)} more"
         return f"faster on {name}, which is busy meanwhile"
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON. Times are in seconds, predicted; `alone` is null where a device does not run everything."""
-        shared = [t for t in self.transfers if not t.copied]
-        return {
-            "devices": list(self.devices),
-            "costs": list(self.kinds),
-            "predicted_seconds": self.seconds,
-            "alone_seconds": finite(self.alone),
-            "serial_seconds": self.placement.serial,
-            "method": self.placement.method,
-            "nodes": [{**jsonable(n), "device": self.devices[n.device]} for n in self.nodes],
-            "regions": [{"device": self.devices[r.device], "nodes": list(r.nodes), "ops": r.ops, "macs": r.cost.macs,
-                         "operations": r.cost.operations, "begin": r.begin, "end": r.end,
-                         "simulated_seconds": self.simulated.get(n)} for n, r in enumerate(self.regions)],
-            "transfers": [{"name": t.name, "to": self.devices[t.to], "bytes": t.bytes, "begin": t.begin, "end": t.end,
-                           "copied": t.copied, "saved_seconds": t.saved} for t in self.transfers],
-            "shared": {"tensors": len(shared), "bytes": sum(t.bytes for t in shared),
-                       "seconds": sum(t.saved for t in shared)},
-            "unmatched_pins": list(self.outline.unmatched),
-        }
+    @property
+    def shared(self) -> dict[str, float]:
+        """The transfers that are none, as all devices address the tensors: how many, their bytes, and the seconds that
+        copies would take."""
+        found = [transfer for transfer in self.transfers if not transfer.copied]
+        return {"tensors": len(found), "bytes": sum(one.bytes for one in found),
+                "seconds": sum(one.saved_seconds for one in found)}
 
-    def shown(self) -> Iterator[RenderableType | None]:
-        """The times, the regions, what crosses, and where each node goes and why."""
-        yield bold(self.headline)
-        yield line(self.costs)
-        yield table("predicted time of a call", "", rows=[
-            ("as placed" + (", devices working at once" if self.overlaps else ""), time_text(self.seconds)),
-            *((f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
-              for name, seconds in zip(self.devices, self.alone, strict=True)), ("found by", self.placement.method)])
-        yield self._regions_table() if self.regions else None
-        yield self._transfers_table() if self.transfers else None
-        if self.nodes:
-            alike = groupby(self.nodes, lambda node: (node.device, node.region, node.why))
-            yield table("nodes", "device", *self.devices, "why", title="Where each node goes",
-                        rows=(self._nodes_row(list(nodes)) for _, nodes in alike))
-        for pattern in self.outline.unmatched:
-            yield notice(f"no node here is called {pattern!r}: that pin did nothing")
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For JSON. Times are in seconds, predicted; `alone` is null where a device does not run everything."""
+        return {"devices": self.devices, "costs": self.kinds, "predicted_seconds": self.seconds,
+                "alone_seconds": finite(self.alone), "serial_seconds": self.placement.serial,
+                "method": self.placement.method, "unmatched_pins": self.outline.unmatched}
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"facts": ""}
+    derived = ("facts", "nodes", "regions", "transfers", "shared")
+    layout = "placement"
 
     @property
     def headline(self) -> str:
         """One line: how many nodes and regions on each device."""
-        return ", ".join(f"{sum(node.device == device for node in self.nodes)} nodes on {name} in "
-                         + numbered(sum(region.device == device for region in self.regions), "region")
-                         for device, name in enumerate(self.devices))
+        return ", ".join(f"{sum(node.device == name for node in self.nodes)} nodes on {name} in "
+                         + numbered(sum(region.device == name for region in self.regions), "region")
+                         for name in self.devices)
 
     @property
-    def costs(self) -> str:
+    def told_costs(self) -> str:
         """The kind of each device's costs, as text."""
         return "; ".join(f"{name}'s costs are {kind}" for name, kind in zip(self.devices, self.kinds, strict=True))
-
-    def _regions_table(self) -> Table:
-        simulated = [">simulated as compiled"] if self.simulated else []
-        return table("#", "device", "ops", ">nodes", ">MACs", ">begin", ">time", *simulated, rows=(
-            (number + 1, self.devices[region.device], counted(region.ops, MOST_OPS), len(region.nodes),
-             short(region.cost.macs), time_text(region.begin), time_text(region.end - region.begin),
-             *([time_text(self.simulated[number]) if number in self.simulated else ""] if simulated else []))
-            for number, region in enumerate(self.regions)), title="Regions, in the order in which they begin",
-            caption="as compiled: with the transfers of the region's inputs and results" if simulated else None)
-
-    def _transfers_table(self) -> Table:
-        shared = [t for t in self.transfers if not t.copied]
-        told = (f"{len(shared)} tensors of {short(sum(t.bytes for t in shared))}B lie in memory that all devices "
-                f"address: not copied, which saved {time_text(sum(t.saved for t in shared))}")
-        return table("tensor", "to", ">bytes", ">begin", ">time", title="Between the devices", rows=(
-            (t.name, self.devices[t.to], short(t.bytes), time_text(t.begin),
-             time_text(t.end - t.begin) if t.copied else "shared") for t in self.transfers),
-            caption=told if shared else None)
-
-    def _nodes_row(self, nodes: Sequence[PlacedNode]) -> tuple[str, ...]:
-        """Of neighbours of one device and reason."""
-        first, last = (each.name + (f" {each.op}" if each.name != each.op else "") for each in (nodes[0], nodes[-1]))
-        times = ("-" if None in column else time_text(sum(s for s in column if s is not None))
-                 for column in zip(*(node.seconds for node in nodes), strict=True))
-        return (first if len(nodes) == 1 else f"{first} to {last} ({len(nodes)})", self.devices[nodes[0].device],
-                *times, nodes[0].why)
 
     def svg(self) -> str:
         """A picture of the placed graph."""
@@ -278,14 +219,14 @@ def graph_picture(plan: Plan) -> str:
             edges[tensor.producer, reader] = Edge(
                 tensor.producer, reader, _type_of(plan, tensor.producer, reader),
                 f"{tensor.name}: {short(tensor.bytes)}B", crosses)
-    looks = [Look(_COLOURS[device % len(_COLOURS)], _BORDERS[device % len(_BORDERS)], name)
-             for device, name in enumerate(plan.devices)]
+    looks = {name: Look(_COLOURS[device % len(_COLOURS)], _BORDERS[device % len(_BORDERS)], name)
+             for device, name in enumerate(plan.devices)}
     boxes = []
     for node in plan.nodes:
         times = ", ".join(f"{name} {'-' if seconds is None else time_text(seconds)}"
                           for name, seconds in zip(plan.devices, node.seconds, strict=True))
         boxes.append(Box(f"{node.region + 1}: {node.op}", node.name, looks[node.device],
-                         f"{node.name} ({node.op}) on {plan.devices[node.device]}\n{times}\n{node.why}"))
+                         f"{node.name} ({node.op}) on {node.device}\n{times}\n{node.why}"))
     return picture(boxes, list(edges.values()), plan.headline, [_times_line(plan)],
                    "crosses from one device to another" if crossing else "")
 
@@ -302,9 +243,10 @@ def timeline_picture(plan: Plan) -> str:
     lanes = [host, *(f"to {name}" for name in others), f"to {host}", *others]
     left, right, lane, total = 110, 900, 44, plan.seconds or 1.0
     body = [text(MARGIN, 22, f"Predicted schedule of a call: {time_text(plan.seconds)}", 14, "title"),
-            text(MARGIN, 40, plan.costs, 12)]
+            text(MARGIN, 40, plan.told_costs, 12)]
 
-    def bar(row: int, begin: float, end: float, device: int, label: str, title: str) -> None:
+    def bar(row: int, begin: float, end: float, of: str, label: str, title: str) -> None:
+        device = plan.devices.index(of)
         x, wide = left + begin / total * (right - left), max((end - begin) / total * (right - left), 0.5)
         y = _TOP + row * lane
         body.append(f'<g><title>{xml_escape(title)}</title><rect x="{x:.2f}" y="{y}" width="{wide:.2f}" height="30" '
@@ -318,12 +260,12 @@ def timeline_picture(plan: Plan) -> str:
     for number, region in enumerate(plan.regions, 1):
         ops = ", ".join(f"{op} x{count}" for op, count in region.ops.items())
         took = f"{time_text(region.begin)} to {time_text(region.end)}"
-        lane_of = lanes.index(plan.devices[region.device])
-        bar(lane_of, region.begin, region.end, region.device, str(number), f"region {number}, {took}: {ops}")
+        bar(lanes.index(region.device), region.begin, region.end, region.device, str(number),
+            f"region {number}, {took}: {ops}")
     for transfer in plan.transfers:
         took = time_text(transfer.end - transfer.begin) if transfer.copied else "shared, not copied"
-        bar(lanes.index(f"to {plan.devices[transfer.to]}"), transfer.begin, transfer.end, transfer.to, "",
-            f"{transfer.name} to {plan.devices[transfer.to]}, {short(transfer.bytes)}B: {took}")
+        bar(lanes.index(f"to {transfer.to}"), transfer.begin, transfer.end, transfer.to, "",
+            f"{transfer.name} to {transfer.to}, {short(transfer.bytes)}B: {took}")
     bottom = _TOP + len(lanes) * lane
     for tick in range(5):
         x = left + tick / 4 * (right - left)
@@ -335,7 +277,7 @@ def timeline_picture(plan: Plan) -> str:
 def _times_line(plan: Plan) -> str:
     alone = ", ".join(f"all on {name} {time_text(seconds)}" if seconds != float("inf") else f"{name} can't run all"
                       for name, seconds in zip(plan.devices, plan.alone, strict=True))
-    return f"predicted {time_text(plan.seconds)}; {alone} ({plan.costs})"
+    return f"predicted {time_text(plan.seconds)}; {alone} ({plan.told_costs})"
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:

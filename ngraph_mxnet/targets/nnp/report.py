@@ -5,16 +5,16 @@ from __future__ import annotations
 import atexit
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.forks import ForkSafeLock
-from ngraph_mxnet.base.rendered import Facts, facts_table, percent, table
+from ngraph_mxnet.base.rendered import Facts, table
 from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.program import Program
 from ngraph_mxnet.targets.nnp.timing import Timeline, capacity, simulate
@@ -83,41 +83,7 @@ class Report(Facts):
     """No time in it was measured."""
     renamed: ClassVar[Mapping[str, str | None]] = {"seconds": "simulated_seconds"}
     derived = ("simulated", "joules", "watts")
-
-    def shown(self) -> Iterator[RenderableType]:
-        """Tables of the whole, units, memories and links, energy, and the nodes that took longest."""
-        yield facts_table([
-            ("simulated time", f"{self.seconds * 1e3:.4f} ms"), ("instructions", self.instructions),
-            *((f"{element} multiply-adds", f"{count / 1e9:.3f} G") for element, count in self.macs.items()),
-            ("of the grids' peak", percent(self.peak_part)),
-            ("energy", f"{self.joules * 1e3:.3f} mJ, {self.watts:.2f} W in the mean")],
-            f"{self.program} on {self.device} (simulated)")
-        yield table("units", ">count", ">busy in the mean", ">busy at most", title="Units (simulated)", rows=(
-            (row.kind, row.units, percent(row.mean), percent(row.most)) for row in self.units))
-        yield table("level", ">bytes moved", ">of the capacity", ">most in use", ">of",
-                    title="Memories and links (simulated)", rows=(
-                        (row.level, _bytes(row.bytes), percent(row.utilisation), _bytes(row.most), _bytes(row.size))
-                        for row in self.levels))
-        yield facts_table(((name, f"{joules * 1e3:.3f} mJ", percent(joules / self.joules if self.joules else 0.0))
-                           for name, joules in self.energy.items()), "Energy (simulated)")
-        slowest = sorted(self.nodes, key=lambda row: row.begin - row.end)[:_MOST_NODES]
-        yield table("node", ">instructions", ">begin us", ">end us", ">grid us", ">vector us", ">dma us", rows=(
-            (row.origin, row.instructions, *(f"{seconds * 1e6:.1f}" for seconds in (
-                row.begin, row.end, row.grid, row.vector, row.dma))) for row in slowest),
-            title=f"Nodes that took longest (simulated; {len(slowest)} of {len(self.nodes)})")
-
-
-_MOST_NODES = 30
-
-
-def _bytes(count: float | None) -> str:
-    if count is None:
-        return ""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
+    layout = "simulation"
 
 
 def make_report(timeline: Timeline) -> Report:

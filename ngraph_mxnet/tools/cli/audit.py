@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ngraph_mxnet.base.errors import AuditError
 from ngraph_mxnet.base.rendered import mib, table
-from ngraph_mxnet.program.recorder import Reader, location, phrase
-from ngraph_mxnet.tools.audits import Checkpoint, Difference, Recorded, Run, difference, open_run
+from ngraph_mxnet.program.recorder import Reader, location
+from ngraph_mxnet.tools.audits import Checkpoint, Recorded, Run, difference, open_run
 from ngraph_mxnet.tools.cli import options
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _checkpoints_table(run: Run) -> Table:
 
 def _tensors_table(title: str, tensors: Sequence[Recorded]) -> Table:
     return table("kind", "name", "node", "statistics", "hash", title=title, rows=(
-        (of.kind, of.name, "" if of.name == of.node else of.node, each.statistics, each.hash.hex()[:12])
+        (of.kind, of.name, "" if of.name == of.node else of.node, each.statistics, each.hash[:12])
         for each in tensors for of in [each.tensor]))
 
 
@@ -106,19 +106,5 @@ def diff(a: str, b: str, tolerance: float, as_json: bool) -> None:
     except AuditError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_FAILED)
-    options.tell(as_json, found, *_lines(found))
+    options.tell(as_json, found)
     sys.exit(int(found.differs))
-
-
-def _lines(found: Difference) -> Iterator[str]:
-    yield from (f"Note: {sentence}." for sentence in found.unmatched)
-    tensors, calls = found.compared
-    if found.call is None:
-        yield f"No difference in {tensors} tensors of {calls} calls."
-        return
-    graph, number = found.call
-    yield f"The runs part at {found.node}, in call {number} of graph {graph}."
-    for pair in (*found.weights, *filter(None, [found.first])):
-        yield f"  {phrase(pair.a.tensor).rstrip(',')}:"
-        for name, each in (("first", pair.a), ("second", pair.b)):
-            yield f"    {name:6} {each.statistics}, hash {each.hash.hex()[:12]}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from ngraph_mxnet.base.config import cpu_info
 from ngraph_mxnet.base.errors import NGraphError
-from ngraph_mxnet.base.rendered import finite, pieces, short
+from ngraph_mxnet.base.rendered import finite, jsonable, pieces, short
 from ngraph_mxnet.base.version import __version__
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of, count_ops, format_node, graph_cost, print_graph
 from ngraph_mxnet.ir.types import format_attribute
@@ -36,19 +36,16 @@ _MOST_OF_HISTORY = 320
 
 @dataclass(frozen=True)
 class Change:
-    """A run of a pass that changed the graph. `lines` are a sign and a text each: `-` before, `+` after, a blank for
-    what is around, `@` for a gap; `left_out` counts those beyond the most that are kept."""
+    """A run of a pass that changed the graph. `nodes`: how many there are then; `ops`: by how many more or fewer.
+    `lines` are a sign and a text each: `-` before, `+` after, a blank for what is around, `@` for a gap; `left_out`
+    counts those beyond the most that are kept."""
 
-    record: PassRecord
+    name: str
+    ms: float
+    nodes: int
+    ops: list[tuple[str, int]]
     lines: list[tuple[str, str]]
     left_out: int
-
-    def to_dict(self) -> dict[str, Any]:
-        ops = [(name, self.record.after.get(name, 0) - self.record.before.get(name, 0))
-               for name in sorted({*self.record.before, *self.record.after})]
-        return {"name": self.record.name, "ms": round(self.record.ms, 3), "nodes": sum(self.record.after.values()),
-                "ops": [[name, change] for name, change in ops if change], "lines": self.lines,
-                "left_out": self.left_out}
 
 
 class History:
@@ -69,7 +66,11 @@ class History:
             return
         before, self._text = self._text, self._lines(graph)
         lines = list(_difference(before, self._text))
-        self.changes.append(Change(record, lines[:_MOST_LINES], max(len(lines) - _MOST_LINES, 0)))
+        counts = [(name, record.after.get(name, 0) - record.before.get(name, 0))
+                  for name in sorted({*record.before, *record.after})]
+        self.changes.append(Change(record.name, round(record.ms, 3), sum(record.after.values()),
+                                   [(name, change) for name, change in counts if change], lines[:_MOST_LINES],
+                                   max(len(lines) - _MOST_LINES, 0)))
 
     @property
     def end(self) -> list[str]:
@@ -269,7 +270,7 @@ def collect(subject: Subject, backend: Backend, settings: Mapping[str, Any], mak
         "facts": _facts(subject.graph, graph, backend, executable, seconds, lowered),
         "graph": {name: entry for name, entry in drawn.items() if name != "places"},
         "placement": _placement(bound, backend, plan),
-        "passes": {"changes": [change.to_dict() for change in history.changes], "unchanged": history.unchanged,
+        "passes": {"changes": jsonable(history.changes), "unchanged": history.unchanged,
                    "start": history.start, "end": history.end},
         "memory": _memory(lowered, drawn["places"], backend),
         "kernels": kernels,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import isfinite
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import listed
-from ngraph_mxnet.base.rendered import Facts, bold, line, notice, table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.tools.debug import Statistics, statistics
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 DEFAULTS = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2, "int8": 2e-1}
 """By the precision of convolutions and matrix products; f16 also where a model stores values so."""
@@ -100,9 +97,6 @@ def compare(ours: np.ndarray, reference: np.ndarray, tolerance: Tolerance) -> Di
                       expected, absolute, absolute / abs(expected) if expected else np.inf)
 
 
-_PARTS = "Parts of the model were compiled alone to find it, in which nodes may be fused otherwise than in the whole."
-
-
 @dataclass(frozen=True)
 class Operand:
     """A value that the node which is named reads, at once or through others that the reference does not know."""
@@ -155,27 +149,11 @@ class Diverging(Facts):
 
     renamed: ClassVar[Mapping[str, str | None]] = {"text": None, "differing": "differing_weights"}
     derived = ("ir", "computes_wrong", "verdict")
+    layout = "diverging"
 
     @property
     def ir(self) -> list[str]:
         return self.text.splitlines()
-
-    def shown(self) -> Iterator[RenderableType]:
-        title = bold("The first value that differs: ").append(self.name, style="red")
-        yield title.append(f" of {self.origin or 'a node without a name'}")
-        yield line(self.text)
-        both = ("ours", self.difference.ours), ("reference", self.difference.reference)
-        yield table("", "dtype", "shape", "min", "max", "mean", "norm", "NaN", "infinite", rows=(
-            (name, of.dtype, list(of.shape), *(None if figure is None else f"{figure:.6g}" for figure in of[2:6]),
-             of.nan, of.infinite) for name, of in both))
-        yield line(_most(self.difference))
-        operands = [f"{one.name} of {one.origin or 'a node without a name'}, which differs by {one.difference}"
-                    for one in self.operands]
-        yield line(f"Operands: {'; '.join(operands) or 'none'}. Parameters: {listed(self.parameters) or 'none'}.")
-        yield bold(f"Verdict: {self.verdict()}.")
-        whole = ("agrees, so that the difference is one of how the part is fused" if self.whole.agrees
-                 else f"differs, too, by {self.whole}")
-        yield line(f"In the whole model, as a further output, the value {whole}. {_PARTS}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,6 +180,8 @@ class Verification(Facts):
     diverging: Diverging | None = None
     unnamed: str | None = None
 
+    layout = "verification"
+
     @property
     def agrees(self) -> bool:
         return all(difference.agrees for _, difference in self.outputs)
@@ -209,25 +189,3 @@ class Verification(Facts):
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "agrees": self.agrees,
                 "outputs": [{"name": name, **difference.to_dict()} for name, difference in self.outputs]}
-
-    def shown(self) -> Iterator[RenderableType | None]:
-        told = "the outputs agree" if self.agrees else "the outputs differ"
-        yield bold(f"{self.model} on {self.backend} in {self.precision}, against {self.reference}: {told}")
-        yield line(f"inputs: {'; '.join(self.inputs) or 'none'}")
-        yield line(f"weights: {self.weights}")
-        yield line(f"tolerance: {self.tolerance}")
-        yield line(self.note) if self.note is not None else None
-        yield table("output", "dtype", "shape", "largest difference", "elements beyond", "", rows=(
-            (name, of.ours.dtype, list(of.ours.shape), of, of.beyond,
-             "agrees" if of.agrees else line("differs", "red")) for name, of in self.outputs))
-        yield self.diverging
-        yield notice(f"no node is named: {self.unnamed}") if self.unnamed is not None else None
-
-
-def _most(difference: Difference) -> str:
-    if difference.index is None:
-        return "The shapes differ." if difference.share is None else "No element differs."
-    return (f"{difference.beyond} of {prod(difference.reference.shape)} elements differ by more than the tolerance. "
-            f"Most does {list(difference.index)}: ours {difference.element:.9g}, reference {difference.expected:.9g}, "
-            f"by {difference.absolute:.3g}: {difference.relative:.3g} of the element, {difference.share:.3g} of the "
-            "largest magnitude.")

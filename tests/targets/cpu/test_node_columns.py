@@ -7,7 +7,8 @@ from rich.console import Console
 
 from ngraph_mxnet.base.rendered import common_prefix
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
-from ngraph_mxnet.targets.cpu.report import Profile, Row, titled
+from ngraph_mxnet.targets.cpu.report import Profile, Row
+from ngraph_mxnet.tools.layouts import titled
 
 FUSED = "convolution (mx:net0_stage1_conv0_fwd Convolution + mx:net0_stage1_relu0_fwd Activation)"
 

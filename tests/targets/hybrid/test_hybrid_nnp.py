@@ -64,7 +64,7 @@ def net(channels: int = 32) -> Graph:
 def test_heavy_nodes_go_to_the_nnp():
     executable = compile(net(), "HYBRID")
     plan = executable.plan
-    assert {node.device for node in plan.nodes if node.op.startswith("convolution")} == {1}
+    assert {node.device for node in plan.nodes if node.op.startswith("convolution")} == {"NNP"}
     assert plan.kinds == ("modelled", "simulated")
     assert plan.seconds <= min(plan.alone)
     arrays = arrays_for(net())
@@ -76,7 +76,7 @@ def test_a_product_is_named():
     assert (backend.name, backend.devices) == ("HYBRID:nnp-t-1400", ("CPU", "NNP:nnp-t-1400"))
     executable = compile(net(), "HYBRID:nnp-t-1400", pins={"conv0": "CPU", "conv1": "nnp"})
     where = {node.name: node.device for node in executable.plan.nodes}
-    assert (where["conv0"], where["conv1"]) == (0, 1)
+    assert (where["conv0"], where["conv1"]) == ("CPU", "NNP:nnp-t-1400")
     arrays = arrays_for(net())
     check(net(), executable(*arrays), arrays, error=5e-2)  # bf16 has 8 bits
     with pytest.raises(ConfigError, match="no device 'nnp-x'"):
@@ -132,13 +132,13 @@ def test_what_f16_cannot_hold_stays_on_the_cpu():
     arrays = [np.full((64, 2048), 50, np.float32)]
     dear = {"CPU": DeviceCosts(lambda node: 1.0, 0.0, None, "made up")}
     blind, told = (compile(graph, "HYBRID", costs=dear, calibration=samples) for samples in ((), arrays))
-    assert {node.device for node in blind.plan.nodes} == {1}
+    assert {node.device for node in blind.plan.nodes} == {"NNP"}
     where = {node.name: (node.device, node.why) for node in told.plan.nodes}
-    assert where["sum"][0] == where["mean"][0] == 0
+    assert where["sum"][0] == where["mean"][0] == "CPU"
     assert where["sum"][1] == ("NNP does not run it: its numbers reach 1.02e+05 on the samples, f16 holds up to 65504")
     check(graph, told(*arrays), arrays, error=1e-5)
     pinned = compile(graph, "HYBRID", costs=dear, calibration=arrays, pins="sum=NNP")
-    assert {node.name: node.device for node in pinned.plan.nodes}["sum"] == 1
+    assert {node.name: node.device for node in pinned.plan.nodes}["sum"] == "NNP"
 
 
 def test_nothing_is_copied_where_memory_is_shared():

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from ngraph_mxnet.base.rendered import jsonable
 from ngraph_mxnet.tools.debug import Statistics, statistics
 
 
@@ -70,7 +71,7 @@ def test_a_single_number_and_any_strides():
 
 def test_as_json_and_as_a_line():
     found = statistics(np.array([[np.nan, 1, 0, 1e-40]], np.float32))
-    assert json.loads(json.dumps(found.to_dict()))["shape"] == [1, 4]
+    assert json.loads(json.dumps(jsonable(found)))["shape"] == [1, 4]
     assert str(found) == "float32 [1, 4], min 0, max 1, mean 0.333333, norm 1, NaN 1, zeros 1, denormals 1"
 
 
