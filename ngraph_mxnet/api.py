@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.errors import ConfigError, only_params, require_mappings
+from ngraph_mxnet.base.errors import ConfigError, only_params, require_forms
 from ngraph_mxnet.base.forks import collector_paused
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes, model_of
 from ngraph_mxnet.ir.graph import Graph
@@ -55,7 +55,7 @@ def compile(model: Any, backend: str | None = None, *, params: Any = None, shape
         PackageError: what was compiled before is damaged, or not for this machine.
         CalibrationError: the option `recipe` is none, or fits none of the model's layers.
     """
-    require_mappings(shapes=shapes, dtypes=dtypes)
+    require_forms(shapes=shapes, dtypes=dtypes)
     asked = model_of(model, only_params(params, weights), dtypes)
     asked.check(shapes=shapes)
     found: Executable | ModelExecutable = asked.executable(shapes or {}, backend, options)
@@ -86,7 +86,7 @@ def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = No
         ModelError: the model is damaged, an input's name or dtype is wrong, a shape is missing or does not fit.
         ConfigError: no such backend or option, `kernels` of a backend that has none, or a model of another kind.
     """
-    require_mappings(shapes=shapes, dtypes=dtypes)
+    require_forms(shapes=shapes, dtypes=dtypes)
     asked, planner = model_of(model, dtypes=dtypes), get_backend(backend)
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
@@ -107,7 +107,7 @@ def explain_shapes(model: Any, shapes: Shapes, axes: Mapping[str, Sequence[int]]
         ModelError, ConfigError: as `explain`; also for an axis that there is not, or sizes that do not fit.
         UnsupportedError: an input of an ONNX model is no tensor.
     """
-    require_mappings(shapes=shapes, axes=axes, dtypes=dtypes)
+    require_forms(shapes=shapes, axes=axes, dtypes=dtypes)
     return model_of(model, dtypes=dtypes).range_verdicts(shapes, axes, backend)
 
 
@@ -121,7 +121,7 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
     Raises:
         ModelError, ConfigError: as `explain`; an ONNX model is not trained.
     """
-    require_mappings(shapes=shapes, dtypes=dtypes)
+    require_forms(shapes=shapes, dtypes=dtypes)
     found: TrainingExplanation = model_of(model, dtypes=dtypes).training_verdicts(shapes)
     return found
 
@@ -157,7 +157,7 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         ConfigError: an argument's value is not allowed.
         PackageError, OSError: the file can't be written.
     """
-    require_mappings(shapes=shapes, dtypes=dtypes)
+    require_forms(shapes=shapes, dtypes=dtypes, isas=isas, threads=threads, metadata=metadata)
     sets = shape_sets({**(shapes or {}), **inputs})
     told = {"threads": threads, "precision": precision, "recipe": recipe}
     options = {name: value for name, value in told.items() if value is not None}

@@ -14,7 +14,7 @@ from onnx_models import model as onnx_model
 from onnx_models import value
 
 import ngraph_mxnet
-from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError
 from ngraph_mxnet.program.executable import InputError
 
 SHAPES = {"data": (2, 3)}
@@ -71,6 +71,31 @@ def test_a_file_of_parameters_gives_what_its_arrays_give(files: tuple[str, str])
 def test_shapes_without_names_are_refused_with_an_example(call: Callable[..., Any], files: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"shapes: found \[1, 3\], expected a dict by the inputs' names, as shapes="):
         call(files[0], [1, 3])
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": 3}), r"shapes: found \{'data': 3\}, exp"),
+    (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": "1,3"}), "shapes: found {'data': '1,3'}"),
+    (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": (-1, 3)}), "'data': found the size -1, exp"),
+    (lambda model: ngraph_mxnet.compile(model, params=3, shapes=SHAPES), "params: found 3, expected arrays by name"),
+    (lambda model: ngraph_mxnet.compile(model, 3, params={}, shapes=SHAPES), "no backend 3; known: CPU"),
+    (lambda model: ngraph_mxnet.explain_shapes(model, SHAPES, {"data": 0}), "axes: found {'data': 0}, exp"),
+    (lambda model: ngraph_mxnet.export(model, "none.ngraph", isas="avx2"), "isas: found 'avx2', expected a list"),
+    (lambda model: ngraph_mxnet.export(model, "none.ngraph", metadata=3), "metadata: found 3, expected a dict"),
+    (lambda model: ngraph_mxnet.verify(model, tolerance="1e-3"), "tolerance: found '1e-3', expected a number"),
+    (lambda model: ngraph_mxnet.verify(model, seed="one"), "seed: found 'one', expected a number"),
+    (lambda model: ngraph_mxnet.quantize(model, [X], keep="fc"), r"keep: found 'fc', expected a list, as \['conv0'\]"),
+    (lambda model: ngraph_mxnet.quantize(model, [X], max_drop="1"), "max_drop: found '1', expected a number"),
+])
+def test_arguments_of_another_form_are_refused(call: Callable[[str], Any], message: str,
+                                               files: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call(files[0])
+
+
+def test_a_recipe_that_is_none_is_refused(files: tuple[str, str]) -> None:
+    with pytest.raises(CalibrationError, match="option recipe: found 3, expected a recipe or a file of one"):
+        ngraph_mxnet.compile(*files[:1], params=files[1], shapes=SHAPES, precision="int8", recipe=3)
 
 
 def test_arrays_of_a_call_may_have_names() -> None:

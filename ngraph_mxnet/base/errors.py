@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Real
+from os import PathLike
 from typing import Any
 
 
@@ -59,20 +61,38 @@ def unreadable(path: object, error: Exception) -> ModelError:
     return ModelError(f"can't read {path}: {getattr(error, 'strerror', None) or error}")
 
 
-def require_mappings(**arguments: Any) -> None:
-    """Raises ConfigError: an argument is given that has no names, as a list of sizes."""
+_BY_INPUT = {"shapes": "{'data': (1, 3, 224, 224)}", "dtypes": "{'data': 'float32'}", "axes": "{'data': (0, 2)}"}
+"""Examples of arguments that have an entry for each input."""
+_LISTS = {"isas": "['avx2', 'baseline']", "keep": "['conv0']", "corrections": "['bias']"}
+
+
+def require_forms(**arguments: Any) -> None:
+    """Refuse an argument without the form that its name asks for: entries by the inputs' names, texts by name, a list
+    of names, and else a number. None fits always. Raises ConfigError."""
     for name, value in arguments.items():
-        if value is not None and not hasattr(value, "items"):
-            example = {"shapes": "{'data': (1, 3, 224, 224)}", "dtypes": "{'data': 'float32'}",
-                       "axes": "{'data': (0, 2)}"}.get(name, "{'name': array}")
-            raise ConfigError(f"{name}: found {value!r:.80}, expected a dict by the inputs' names, as {name}={example}")
+        if name in _BY_INPUT:
+            fits = hasattr(value, "items") and (name == "dtypes" or not any(
+                isinstance(one, str) or not hasattr(one, "__len__") for one in value.values()))
+            expected = f"a dict by the inputs' names, as {name}={_BY_INPUT[name]}"
+        elif name == "metadata":
+            fits, expected = hasattr(value, "items"), "a dict of texts, as metadata={'version': '3'}"
+        elif name in _LISTS:
+            fits, expected = not isinstance(value, str) and hasattr(value, "__iter__"), f"a list, as {_LISTS[name]}"
+        else:
+            fits, expected = isinstance(value, Real), "a number"
+        if value is not None and not fits:
+            raise ConfigError(f"{name}: found {value!r:.80}, expected {expected}")
 
 
 def only_params(params: Any, weights: Any) -> Any:
-    """A model's parameters, of which `weights` is the older name. Raises ConfigError: they are given twice."""
+    """A model's parameters, of which `weights` is the older name. Raises ConfigError: they are given twice, or are
+    neither arrays by name nor a file."""
     if params is not None and weights is not None:
         raise ConfigError("params= and weights= are two names of one argument: give params= alone")
-    return weights if params is None else params
+    found = weights if params is None else params
+    if found is not None and not (hasattr(found, "items") or isinstance(found, (str, PathLike))):
+        raise ConfigError(f"params: found {found!r:.80}, expected arrays by name, or the path of a .params file")
+    return found
 
 
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:

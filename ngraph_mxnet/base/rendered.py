@@ -153,7 +153,8 @@ def _table_class() -> type[Table]:
                     room -= column.width - least
                 yield from super().__rich_console__(console, options)
                 return
-            yield Text(str(self.title or ""), style="italic")
+            if self.title:
+                yield Text(str(self.title), style="italic")
             for cells in zip(*(column.cells for column in self.columns), strict=True):
                 told = [Text(f"{column.header} ".lstrip()).append(Text(", ").join(_as_text(cell).split("\n")))
                         for column, cell in zip(self.columns, cells, strict=True) if str(cell)]

@@ -345,7 +345,8 @@ def _checked(name: str, size: Any) -> int | str:
             pass
     elif not isinstance(size, (bool, float)):
         try:
-            return int(size)
+            if int(size) >= 0:
+                return int(size)
         except (TypeError, ValueError):
             pass
     raise ConfigError(f"input {name!r}: found the size {size!r}, expected a number, a range as '1..32', a name as "

@@ -342,7 +342,7 @@ def canonical_name(name: str | None = None) -> str:
     variant that a name such as `NAME:variant` asks for shows only in `get_backend`. Raises ConfigError: there is none.
     """
     name = config.get("NGRAPH_BACKEND") if name is None else name
-    base, _, variant = name.strip().partition(":")
+    base, _, variant = str(name).strip().partition(":")
     key = base.upper()
     if registry.find(key) is None:
         raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")

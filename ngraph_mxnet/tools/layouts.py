@@ -127,10 +127,10 @@ def onnx(found: OnnxExplanation) -> Parts:
 def _onnx_headline(found: OnnxExplanation) -> str:
     if found.reason is not None:
         return f"it does not compile for {found.backend}: {found.reason}"
-    ops = sum(found.ops.values())
+    ops = numbered(sum(found.ops.values()), "op")
     if found.rest is None:
-        return f"all {sum(found.operators.values())} nodes run on {found.backend}, as {ops} ops"
-    first = f"its first part runs on {found.backend}, as {ops} ops; " if ops else ""
+        return f"all {sum(found.operators.values())} nodes run on {found.backend}, as {ops}"
+    first = f"its first part runs on {found.backend}, as {ops}; " if found.ops else ""
     return f"{first}what follows is compiled at a call, when the data is there: {found.rest}"
 
 

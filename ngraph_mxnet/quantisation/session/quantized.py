@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError, listed, only_params, require_mappings
+from ngraph_mxnet.base.errors import ConfigError, listed, only_params, require_forms
 from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.base.rendered import progress
 from ngraph_mxnet.frontends.model import Model, Sizes, model_of
@@ -452,10 +452,11 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
         UnsupportedError: it can't be compiled as a whole, or nothing of it can be in 8 bits.
         ConfigError: an argument's value is not allowed, or the labels or outputs do not fit the metric.
     """
+    require_forms(shapes=shapes, dtypes=dtypes, keep=keep, corrections=corrections, max_drop=max_drop, threads=threads,
+                  evaluations=evaluations)
     wishes = Wishes(metric, max_drop, method, corrections, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
-    require_mappings(shapes=shapes, dtypes=dtypes)
     source = model_of(model, only_params(params, weights), dtypes)
     source.require_source()
     source.require_weights()

@@ -111,6 +111,8 @@ def _read_recipe(given: Any) -> Recipe:
             found, where = Recipe.load(given), str(given)
         except OSError as error:
             raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
+        except TypeError:
+            raise CalibrationError(f"option recipe: found {given!r:.80}, expected a recipe or a file of one") from None
     if found.outline is None:
         raise CalibrationError(f"{where}: found a recipe of version 1 or 2, or a calibration, which tells layers by "
                                "their names alone, and a model's second instance has others: write it anew, with "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -183,8 +183,10 @@ class Plan(Facts):
     @property
     def headline(self) -> str:
         """One line: how many nodes and regions on each device."""
-        return ", ".join(f"{sum(node.device == name for node in self.nodes)} nodes on {name} in "
-                         + numbered(sum(region.device == name for region in self.regions), "region")
+        def on(name: str, noun: str, parts: Sequence[PlacedNode | PlacedRegion]) -> str:
+            return numbered(sum(part.device == name for part in parts), noun)
+
+        return ", ".join(f"{on(name, 'node', self.nodes)} on {name} in {on(name, 'region', self.regions)}"
                          for name in self.devices)
 
     @property

@@ -19,7 +19,7 @@ from ngraph_mxnet.base.errors import (
     UnsupportedError,
     listed,
     only_params,
-    require_mappings,
+    require_forms,
     unreadable,
 )
 from ngraph_mxnet.base.rendered import progress
@@ -279,9 +279,9 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     """
     name = canonical_name(backend)
     check_options(name, options)
+    require_forms(shapes=shapes, dtypes=dtypes, tolerance=tolerance, seed=seed)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
-    require_mappings(shapes=shapes, dtypes=dtypes)
     params = only_params(params, weights)
     source = model_of(model)
     given = Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed, of, against)
