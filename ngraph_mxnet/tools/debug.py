@@ -11,7 +11,7 @@ import numpy as np
 
 from ngraph_mxnet.base.drawing import Box, Edge, Look, picture
 from ngraph_mxnet.ir.graph import Graph, Node, Value, count_ops, print_graph, value_names
-from ngraph_mxnet.ir.types import Role, format_attribute
+from ngraph_mxnet.ir.types import format_attribute
 from ngraph_mxnet.passes.base import PassRecord
 
 
@@ -20,26 +20,41 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = ()) -> str:
 
     Constants are left out: most are parameters of the node that reads them.
     """
-    names = value_names(graph)
-    ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
+    names, (items, edges) = value_names(graph), items_of(graph)
     lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
-    for parameter in graph.parameters:
-        colour = "lightyellow" if parameter.role is Role.WEIGHT else "khaki"
-        text = _quote(f"{names[parameter]}\n{parameter.type}")
-        lines.append(f"  {ids[parameter]} [label={text}, shape=ellipse, fillcolor={colour}];")
-    for index, node in enumerate(graph.nodes):
-        if node.op.name == "constant":
-            continue
-        outline = ", color=red, penwidth=3" if node in highlight else ""
-        colour = "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
-        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={colour}{outline}];")
-        ids.update(dict.fromkeys(node.outputs, f"n{index}"))
-        lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
-    for index, result in enumerate(graph.results):
-        lines.append(f"  r{index} [label={_quote(f'result {index}')}, shape=ellipse, fillcolor=khaki];")
-        if result in ids:
-            lines.append(f"  {ids[result]} -> r{index} [label={_quote(str(result.type))}];")
+    for place, item in enumerate(items):
+        if isinstance(item, Node):
+            colour = "lightsalmon" if item.op.contraction else "lightblue" if item.op.computes else "lightgrey"
+            text, style = label(item), f"fillcolor={colour}" + ", color=red, penwidth=3" * (item in highlight)
+        else:
+            text = f"result {item}" if isinstance(item, int) else f"{names[item]}\n{item.type}"
+            colour = "lightyellow" if isinstance(item, Value) and item.is_weight else "khaki"
+            style = f"shape=ellipse, fillcolor={colour}"
+        lines.append(f"  n{place} [label={_quote(text)}, {style}];")
+    lines += [f"  n{source} -> n{reader} [label={_quote(str(value.type))}];" for source, reader, value in edges]
     return "\n".join([*lines, "}"]) + "\n"
+
+
+Item = Value | Node | int
+
+
+def items_of(graph: Graph, *, weights: bool = True) -> tuple[list[Item], list[tuple[int, int, Value]]]:
+    """Return what a drawing shows, parameters, nodes but constants, and the numbers of results, and the edges: the
+    places of two of them, and the value that the second reads of the first. Without `weights`, nodes that depend on
+    nothing else are left out, too."""
+    items: list[Item] = [value for value in graph.parameters if weights or not value.is_weight]
+    made = {value: place for place, value in enumerate(items) if isinstance(value, Value)}
+    edges: list[tuple[int, int, Value]] = []
+    for node in graph.nodes:
+        read = [value for value in node.inputs if value in made]
+        if node.op.name != "constant" and (weights or read or not node.inputs):
+            edges += [(made[value], len(items), value) for value in read]
+            made.update(dict.fromkeys(node.outputs, len(items)))
+            items.append(node)
+    for number, result in enumerate(graph.results):
+        edges += [(made[result], len(items), result)] if result in made else []
+        items.append(number)
+    return items, edges
 
 
 def label(node: Node) -> str:
@@ -99,27 +114,19 @@ _MOVING = Look("#eaedf0", "#77828d", "moves data only")
 def to_svg(graph: Graph) -> str:
     """Boxes for inputs, nodes and results; edges carry types. Weights and constants, and what depends on nothing else,
     are left out: most are parameters of the node that reads them."""
-    boxes: list[Box] = []
-    made: dict[Value, int] = {}
-    edges: list[Edge] = []
-    for parameter in graph.parameters:
-        if not parameter.is_weight:
-            made[parameter] = len(boxes)
-            boxes.append(Box(parameter.name, str(parameter.type), _PORT, is_round=True))
-    drawn = []
-    for node in graph.nodes:
-        read = [value for value in dict.fromkeys(node.inputs) if value in made]
-        if node.op.name != "constant" and (read or not node.inputs):
-            edges += [Edge(made[value], len(boxes), str(value.type)) for value in read]
-            made.update(dict.fromkeys(node.outputs, len(boxes)))
-            look = _CONTRACTION if node.op.contraction else _COMPUTING if node.op.computes else _MOVING
-            boxes.append(Box(node.op.name, node.origin, look, label(node)))
-            drawn.append(node)
-    for number, result in enumerate(graph.results):
-        if result in made:
-            edges.append(Edge(made[result], len(boxes), str(result.type)))
-        boxes.append(Box(f"result {number}", str(result.type), _PORT, is_round=True))
-    return picture(boxes, edges, graph.name, [_line(drawn, len(graph.nodes))])
+    items, edges = items_of(graph, weights=False)
+    nodes = [item for item in items if isinstance(item, Node)]
+
+    def box(item: Item) -> Box:
+        if isinstance(item, Value):
+            return Box(item.name, str(item.type), _PORT, is_round=True)
+        if isinstance(item, int):
+            return Box(f"result {item}", str(graph.results[item].type), _PORT, is_round=True)
+        look = _CONTRACTION if item.op.contraction else _COMPUTING if item.op.computes else _MOVING
+        return Box(item.op.name, item.origin, look, label(item))
+
+    return picture(list(map(box, items)), [Edge(source, reader, str(value.type)) for source, reader, value in
+                                           dict.fromkeys(edges)], graph.name, [_line(nodes, len(graph.nodes))])
 
 
 def _line(drawn: list[Node], of: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import SequenceMatcher
 from importlib.resources import files
+from itertools import starmap
 from string import Template
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.program.compile import compile as compile_graph
 from ngraph_mxnet.program.executable import Executable, Lowered
+from ngraph_mxnet.tools.debug import Item, items_of
 from ngraph_mxnet.tools.verifying.report import DEFAULTS, Tolerance, compare
 
 _CONTEXT = 2
@@ -166,39 +168,33 @@ def graph_data(graph: Graph, lowered: Lowered | None, where: Mapping[str, tuple[
         lowered: of the same graph, for layouts.
         where: the device of nodes, and why it is that, by origin.
     """
-    nodes, place = [_parameter(value) for value in graph.parameters], dict[Value, int]()
-    place.update((value, number) for number, value in enumerate(graph.parameters))
-    kept = [(number, node) for number, node in enumerate(graph.nodes) if node.op.name != "constant"]
-    places_of_nodes: dict[int, int] = {}
+    items, edges = items_of(graph)
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    kept = {place: item for place, item in enumerate(items) if isinstance(item, Node)}
+    found, innermost = scopes([name_of(node) for node in kept.values()])
+    scope_of = dict(zip(kept, innermost, strict=True))
+
+    def told(place: int, item: Item) -> dict[str, Any]:
+        if isinstance(item, Value):
+            kind = "weight" if item.is_weight else "input"
+            return {"kind": kind, "op": kind, "name": item.name, "types": [str(item.type)]}
+        if isinstance(item, int):
+            name, type_ = graph.results[item].name or f"result {item}", graph.results[item].type
+            return {"kind": "result", "op": "result", "name": name, "types": [str(type_)]}
+        layout = lowered.layouts[numbers[item]] if lowered else ""
+        return {**_node(item, layout, where.get(item.origin)), "scope": scope_of[place]}
+
     types: dict[str, int] = {}
-    edges: list[tuple[int, int, int]] = []
-    for number, node in kept:
-        reader = places_of_nodes[number] = len(nodes)
-        nodes.append(_node(node, lowered.layouts[number] if lowered else "", where.get(node.origin)))
-        for value in dict.fromkeys(node.inputs):
-            if value in place:
-                edges.append((place[value], reader, types.setdefault(str(value.type), len(types))))
-        place.update(dict.fromkeys(node.outputs, reader))
-    for number, value in enumerate(graph.results):
-        nodes.append({"kind": "result", "op": "result", "name": value.name or f"result {number}",
-                      "types": [str(value.type)]})
-        if value in place:
-            edges.append((place[value], len(nodes) - 1, types.setdefault(str(value.type), len(types))))
-    found, innermost = scopes([name_of(node) for _, node in kept])
-    for (number, _), scope in zip(kept, innermost, strict=True):
-        nodes[places_of_nodes[number]]["scope"] = scope
-    return {"name": graph.name, "nodes": nodes, "edges": edges, "types": list(types),
-            "scopes": [[scope.label, scope.parent] for scope in found], "places": places_of_nodes}
+    between = [(source, reader, types.setdefault(str(value.type), len(types)))
+               for source, reader, value in dict.fromkeys(edges)]
+    return {"name": graph.name, "nodes": list(starmap(told, enumerate(items))), "edges": between, "types": list(types),
+            "scopes": [[scope.label, scope.parent] for scope in found],
+            "places": {numbers[node]: place for place, node in kept.items()}}
 
 
 def name_of(node: Node) -> str:
     """The framework's name of the first of what the node was made of; empty if it has none."""
     return node.origin.partition(" + ")[0].partition(":")[2].partition(" ")[0]
-
-
-def _parameter(value: Value) -> dict[str, Any]:
-    return {"kind": "weight" if value.is_weight else "input", "op": "weight" if value.is_weight else "input",
-            "name": value.name, "types": [str(value.type)]}
 
 
 def _node(node: Node, layout: str, where: tuple[str, str] | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.base.errors import ConfigError, NGraphError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
@@ -20,10 +20,9 @@ from ngraph_mxnet.plugin.judging.judgement import cut_region
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.plugin.whole import LiveSymbolModel
 from ngraph_mxnet.program.executable import Port, as_array
-from ngraph_mxnet.program.feeds import named_shapes
+from ngraph_mxnet.program.feeds import named_arrays, named_shapes
 from ngraph_mxnet.tools.verifying.models import (
     INTERPRETER,
-    Arrays,
     Given,
     Point,
     PointArrays,
@@ -90,17 +89,6 @@ def _by_name(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: as_array(array, f"weight {name!r}") for name, array in arrays.items()}
 
 
-def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays, those given by place called as the inputs."""
-    found = {}
-    for name, array in arrays.items():
-        place = int(name[1:]) if name.startswith("#") else -1
-        if place >= len(names):
-            raise ModelError(f"found {len(arrays)} inputs, expected {len(names)}: {listed(names)}")
-        found[names[place] if place >= 0 else name] = array
-    return found
-
-
 class VerifiedSymbol(Verified):
     """An MXNet symbol, or a Gluon block. One that can't be compiled as a whole is compiled in regions, and MXNet runs
     the rest."""
@@ -118,7 +106,8 @@ class VerifiedSymbol(Verified):
                               "on the command line")
         names = list(model.inputs()) or list(given.shapes) or [
             name for name in given.inputs if not name.startswith("#")] or ["data"]
-        arrays, seed, backend, dtypes = _named(given.inputs, names), given.seed, given.backend, model.dtypes
+        arrays = named_arrays({name: name for name in names}, given.inputs, given.shapes)
+        seed, backend, dtypes = given.seed, given.backend, model.dtypes
         shapes = {**named_shapes(arrays), **given.shapes}
         if not model.has_weights:
             model, self.weights = model.with_random_weights(shapes), "random, the same in every run"
