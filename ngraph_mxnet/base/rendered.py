@@ -13,6 +13,7 @@ from functools import cache
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
+from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ngraph_mxnet.base.errors import ConfigError
@@ -198,6 +199,35 @@ def table(*columns: str, rows: Iterable[Iterable[Any]] = (), title: str = "", ca
     return found
 
 
+def view(rows: Iterable[Any], *columns: str, title: str = "", caption: str | None = None) -> Table | None:
+    """A table with a row for each of these facts or mappings; None if there are none.
+
+    Args:
+        columns: a name as of `table`, and behind it the cell, a text to format with the row's facts, as
+            `"weights MB {weights:MB}"`. `{#}` is the row's number, from 1 on. Beside Python's specifications there are
+            those of `FORMS`. What is None is shown as `-`, in one of these forms as nothing.
+    """
+    divided = [(name.strip(), brace + cell) for name, brace, cell in (column.partition("{") for column in columns)]
+    cells = [[_CELLS.vformat(cell, (number,), row) for _, cell in divided] for number, row in enumerate(rows, 1)]
+    return table(*(name for name, _ in divided), rows=cells, title=title, caption=caption) if cells else None
+
+
+class _Cells(Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Any) -> Any:
+        if key == "#":
+            return args[0]
+        return kwargs[key] if isinstance(kwargs, Mapping) else getattr(kwargs, str(key))
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        form = FORMS.get(format_spec)
+        if value is None:
+            return "-" if form is None else ""
+        return format(value, format_spec) if form is None else form(value)
+
+
+_CELLS = _Cells()
+
+
 def facts_table(facts: Iterable[tuple[Any, ...]], title: str = "") -> Table:
     """A table without a head; a row is a name and what is told of it."""
     return table(rows=facts, title=title, header=False)
@@ -253,6 +283,25 @@ def counted(counts: Mapping[str, int], most: int | None = None) -> str:
     more = len(names) - len(names[:most])
     return ", ".join([f"{name} x{count}" if count > 1 else name for name, count in names[:most]]
                      + ([f"and {more} more kinds"] if more else []))
+
+
+def binary(count: float) -> str:
+    """Bytes, of which 1024 are a KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "binary": binary, "count": lambda found: str(len(found)), "lines": lambda found: "\n".join(map(str, found)),
+    "MB": lambda count: f"{count / 1e6:.3f}", "mib": mib, "ops": lambda counts: counted(counts, MOST_OPS),
+    "pairs": lambda found: "\n".join(f"{name}: {value}" for name, value in found.items()), "percent": percent,
+    "plain": plainly, "rate": "{:.1f}".format, "short": short, "text": str, "time": time_text,
+    "us": lambda seconds: f"{seconds * 1e6:.1f}",
+}
+"""The forms of a cell of `view`: how many there are, a line for each, megabytes, ..."""
 
 
 def make_figure(width: float, height: float) -> Figure:

@@ -354,6 +354,9 @@ class Assumption:
     condition: str
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.condition} ({self.why})" if self.why else self.condition
+
     @staticmethod
     def of(guard: Guard, named: Callable[[str], str] = str) -> Assumption:
         return Assumption(str(guard), named(guard.why))

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.base.errors import listed
 from ngraph_mxnet.base.rendered import (
-    MOST_OPS,
     Facts,
     bold,
     common_prefix,
     counted,
     facts_table,
+    jsonable,
     line,
-    mib,
     notice,
     numbered,
     percent,
@@ -29,6 +27,7 @@ from ngraph_mxnet.base.rendered import (
     short,
     table,
     time_text,
+    view,
 )
 from ngraph_mxnet.program.recorder import phrase
 
@@ -79,12 +78,10 @@ def partition(found: Partition) -> Parts:
     ours = sum(len(region.nodes) for region in found.regions)
     yield bold(f"{ours} of {ours + sum(left.values())} nodes run on {found.backend}, in "
                f"{numbered(len(found.regions), 'region')}")
-    if found.regions:
-        known = ("precision",) if any(region.precision for region in found.regions) else ()
-        yield table("#", "operators", *known, ">nodes", ">in", ">out", ">MACs", ">other ops", ">bytes", title="Regions",
-                    rows=((number, counted(region.ops, MOST_OPS), *[region.precision] * len(known), len(region.nodes),
-                           len(region.inputs), len(region.outputs), *map(short, astuple(region.cost)))
-                          for number, region in enumerate(found.regions, 1)))
+    known = ["precision {precision}"] * any(region.precision for region in found.regions)
+    yield view(found.regions, "# {#}", "operators {ops:ops}", *known, ">nodes {nodes:count}", ">in {inputs:count}",
+               ">out {outputs:count}", ">MACs {cost.macs:short}", ">other ops {cost.operations:short}",
+               ">bytes {cost.bytes:short}", title="Regions")
     yield _left(left)
 
 
@@ -149,12 +146,9 @@ def ranges(found: RangeExplanation) -> Parts:
 
 
 def _range_table(verdicts: Sequence[RangeVerdict]) -> Table | None:
-    def row(verdict: RangeVerdict) -> tuple[str, ...]:
-        assumed = (f"{each.condition} ({each.why})" if each.why else each.condition for each in verdict.assumptions)
-        return verdict.name, "\n".join(verdict.inputs), "\n".join(assumed), verdict.reason or ""
-
-    return table("output", "inputs that change", "assumed, and by what", "compiled for each set of shapes because",
-                 rows=map(row, verdicts), title="Ranges of sizes") if verdicts else None
+    return view(verdicts, "output {name}", "inputs that change {inputs:lines}",
+                "assumed, and by what {assumptions:lines}", "compiled for each set of shapes because {reason:text}",
+                title="Ranges of sizes")
 
 
 @_lays_out
@@ -162,8 +156,8 @@ def training(found: TrainingExplanation) -> Parts:
     yield bold(f"{found.compiled} of {len(found.nodes)} nodes train compiled, {found.saved_bytes} bytes are saved from "
                "forward to backward")
     yield notice(f"Not trained as a whole: {found.whole}") if found.whole is not None else None
-    yield table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", rows=(
-        (node.name, node.op, node.forward, node.backward, node.reason or "") for node in found.nodes))
+    yield view(found.nodes, "node {name}", "operator {op}", "forward {forward}", "backward {backward}",
+               "why MXNet {reason:text}", title="Nodes")
     left = [update for update in found.updates if update.reason is not None]
     yield line(f"{len(found.updates) - len(left)} of {len(found.updates)} parameters are updated by one program with "
                f"{', '.join(found.optimizers)}; with other optimizers by MXNet")
@@ -185,20 +179,13 @@ def report(found: Report) -> Parts:
     if not (found.calls or found.regions or found.steps or found.left or found.fallbacks or found.problem):
         yield notice("This report is about models that MXNet runs, and so far MXNet had none to compile. A model of "
                      "ngraph_mxnet.compile always runs compiled: explain and profile tell about it.")
-    if found.regions:
-        yield table("output", "backend", "operators", "first input", ">threads", ">calls", title="Compiled regions",
-                    rows=((one.name, f"{one.backend} {one.precision}", counted(one.ops, MOST_OPS), one.first_input,
-                           one.threads, one.calls) for one in found.regions))
+    yield view(found.regions, "output {name}", "backend {backend} {precision}", "operators {ops:ops}",
+               "first input {first_input}", ">threads {threads}", ">calls {calls}", title="Compiled regions")
     yield _range_table(found.ranges)
-    if found.steps:
-        yield table("output", ">forward", ">backward", ">saved", ">times", ">in all",
-                    title="Memory of training steps, MiB",
-                    rows=((step.name, mib(step.forward), mib(step.backward), mib(step.saved), step.times,
-                           mib(step.total)) for step in found.steps))
+    yield view(found.steps, "output {name}", ">forward {forward:mib}", ">backward {backward:mib}", ">saved {saved:mib}",
+               ">times {times}", ">in all {total:mib}", title="Memory of training steps, MiB")
     yield _left(found.left)
-    if found.fallbacks:
-        yield table("what", ">times", "reason", title="Run by MXNet",
-                    rows=((one.what, one.count, one.reason) for one in found.fallbacks))
+    yield view(found.fallbacks, "what {what}", ">times {count}", "reason {reason}", title="Run by MXNet")
 
 
 # ---- kernels, their time and memory ------------------------------------------------------------------------------
@@ -206,21 +193,20 @@ def report(found: Report) -> Parts:
 
 @_lays_out
 def contractions(found: Any) -> Parts:
-    title, nodes = titled("Contractions", [c.node for region in found.kernels for c in region])
-    names = iter(nodes)
-    yield table("#", "node", "|algorithm", "|kernel", "|tile", ">tasks by", ">chunk", ">tasks", ">calls", rows=(
-        (number, next(names), c.algorithm, c.kernel, c.tile, c.order, c.chunk, c.tasks, c.calls)
-        for number, region in enumerate(found.kernels, 1) for c in region), title=title)
+    every = [{**vars(one), "region": number} for number, region in enumerate(found.kernels, 1) for one in region]
+    title, nodes = titled("Contractions", [one["node"] for one in every])
+    yield view(({**one, "node": node} for one, node in zip(every, nodes, strict=True)), "# {region}", "node {node}",
+               "|algorithm {algorithm}", "|kernel {kernel}", "|tile {tile}", ">tasks by {order}", ">chunk {chunk}",
+               ">tasks {tasks}", ">calls {calls}", title=title)
     yield _memory(found.memory)
     yield "Threads of a call, at most: " + ", ".join(map(str, found.threads))
 
 
-def _memory(regions: Sequence[Any]) -> Table:
+def _memory(regions: Sequence[Any]) -> Table | None:
     """One row for each region."""
-    return table("#", ">all intermediates", ">all buffers", ">least possible", ">planned", ">prepared weights", rows=(
-        (number, *(f"{size / 1e6:.2f}" for size in (use.intermediates, use.separate, use.least, use.planned,
-                                                    use.prepared)))
-        for number, use in enumerate(regions, 1)), title="Memory beside inputs and outputs, MB")
+    return view(regions, "# {#}", ">all intermediates {intermediates:MB}", ">all buffers {separate:MB}",
+                ">least possible {least:MB}", ">planned {planned:MB}", ">prepared weights {prepared:MB}",
+                title="Memory beside inputs and outputs, MB")
 
 
 def titled(title: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
@@ -248,17 +234,15 @@ def _joined(names: Sequence[str]) -> str:
 @_lays_out
 def profile(found: Any) -> Parts:
     """Kernels by node, totals by kernel, and what is not in kernels."""
-    def cells(row: Any, cell: Any) -> tuple[Any, ...]:
-        of = found.shares(row)
-        flops = (f"{row.gflops:.1f}", percent(of["of_peak"])) if row.gflop else ("", "")
-        return (row.kernel, cell, f"{row.ms:.3f}", percent(of["share"]), *flops, f"{row.gigabytes:.1f}",
-                percent(of["of_copy"]))
+    def rated(row: Any, node: str = "") -> dict[str, Any]:
+        flops = {} if row.gflop else {"gflops": None, "of_peak": None}
+        return {**vars(row), **found.shares(row), **flops, "node": node}
 
     title, nodes = titled("Kernels by node", [row.origin for row in found.rows])
-    rates = (">ms", ">share", ">GFLOP/s", ">of peak", ">GB/s", ">of copy")
-    yield table("|kernel", "node", *rates, rows=map(cells, found.rows, nodes), title=title)
-    yield table("|kernel", ">calls", *rates, rows=(cells(row, row.calls) for row in found.kinds()),
-                title="Totals by kernel")
+    rates = (">ms {ms:.3f}", ">share {share:percent}", ">GFLOP/s {gflops:rate}", ">of peak {of_peak:percent}",
+             ">GB/s {gigabytes:rate}", ">of copy {of_copy:percent}")
+    yield view(map(rated, found.rows, nodes), "|kernel {kernel}", "node {node}", *rates, title=title)
+    yield view(map(rated, found.kinds()), "|kernel {kernel}", ">calls {calls}", *rates, title="Totals by kernel")
     rate = sum(row.gflop for row in found.rows) / found.wall_ms * 1e3
     parts = (("in kernels", sum(row.ms for row in found.rows)), ("in calls, threads waiting", found.waiting_ms),
              ("outside: framework, Python", found.outside_ms))
@@ -285,29 +269,16 @@ def simulation(found: Any) -> Parts:
         ("of the grids' peak", percent(found.peak_part)),
         ("energy", f"{found.joules * 1e3:.3f} mJ, {found.watts:.2f} W in the mean")],
         f"{found.program} on {found.device} (simulated)")
-    yield table("units", ">count", ">busy in the mean", ">busy at most", title="Units (simulated)", rows=(
-        (row.kind, row.units, percent(row.mean), percent(row.most)) for row in found.units))
-    yield table("level", ">bytes moved", ">of the capacity", ">most in use", ">of",
-                title="Memories and links (simulated)", rows=(
-                    (row.level, _bytes(row.bytes), percent(row.utilisation), _bytes(row.most), _bytes(row.size))
-                    for row in found.levels))
+    yield view(found.units, "units {kind}", ">count {units}", ">busy in the mean {mean:percent}",
+               ">busy at most {most:percent}", title="Units (simulated)")
+    yield view(found.levels, "level {level}", ">bytes moved {bytes:binary}", ">of the capacity {utilisation:percent}",
+               ">most in use {most:binary}", ">of {size:binary}", title="Memories and links (simulated)")
     yield facts_table(((name, f"{joules * 1e3:.3f} mJ", percent(joules / found.joules if found.joules else 0.0))
                        for name, joules in found.energy.items()), "Energy (simulated)")
     slowest = sorted(found.nodes, key=lambda row: row.begin - row.end)[:_MOST_NODES]
-    yield table("node", ">instructions", ">begin us", ">end us", ">grid us", ">vector us", ">dma us", rows=(
-        (row.origin, row.instructions, *(f"{seconds * 1e6:.1f}" for seconds in (
-            row.begin, row.end, row.grid, row.vector, row.dma))) for row in slowest),
-        title=f"Nodes that took longest (simulated; {len(slowest)} of {len(found.nodes)})")
-
-
-def _bytes(count: float | None) -> str:
-    if count is None:
-        return ""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
+    yield view(slowest, "node {origin}", ">instructions {instructions}", ">begin us {begin:us}", ">end us {end:us}",
+               ">grid us {grid:us}", ">vector us {vector:us}", ">dma us {dma:us}",
+               title=f"Nodes that took longest (simulated; {len(slowest)} of {len(found.nodes)})")
 
 
 # ---- where nodes run ---------------------------------------------------------------------------------------------
@@ -322,14 +293,11 @@ def placement(found: Any) -> Parts:
         ("as placed" + (", devices working at once" if found.overlaps else ""), time_text(found.seconds)),
         *((f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
           for name, seconds in zip(found.devices, found.alone, strict=True)), ("found by", found.placement.method)])
-    if found.regions:
-        simulated = [">simulated as compiled"] if found.simulated else []
-        yield table("#", "device", "ops", ">nodes", ">MACs", ">begin", ">time", *simulated, rows=(
-            (number, region.device, counted(region.ops, MOST_OPS), len(region.nodes), short(region.cost.macs),
-             time_text(region.begin), time_text(region.end - region.begin),
-             *["" if region.simulated_seconds is None else time_text(region.simulated_seconds)] * len(simulated))
-            for number, region in enumerate(found.regions, 1)), title="Regions, in the order in which they begin",
-            caption="as compiled: with the transfers of the region's inputs and results" if simulated else None)
+    simulated = [">simulated as compiled {simulated_seconds:time}"] * bool(found.simulated)
+    yield view(found.regions, "# {#}", "device {device}", "ops {ops:ops}", ">nodes {nodes:count}",
+               ">MACs {cost.macs:short}", ">begin {begin:time}", ">time {seconds:time}", *simulated,
+               title="Regions, in the order in which they begin",
+               caption="as compiled: with the transfers of the region's inputs and results" if simulated else None)
     if found.transfers:
         shared = found.shared
         told = (f"{shared['tensors']} tensors of {short(shared['bytes'])}B lie in memory that all devices address: not "
@@ -363,19 +331,15 @@ def quantisation(found: QuantisationReport) -> Parts:
     if found.errors:
         errors = ", ".join(f"{method} {error:.3g}" for method, error in found.errors.items())
         yield line(f"Error of the outputs by method: {errors}")
-    if found.corrections:
-        yield table("correction", "layers", "used for", "error without", "error with", rows=(
-            (row.name, row.layers, row.used, f"{row.error_without:.3g}", f"{row.error_with:.3g}")
-            for row in found.corrections))
-    if found.trace:
-        yield table("evaluation", "layers in float", found.metric, "within the bound", rows=(
-            (number, len(trial.kept), f"{trial.metric:.5g}", plainly(trial.holds))
-            for number, trial in enumerate(found.trace, 1)))
-    yield table(f"{found.samples} samples", f"ms, {found.threads} threads", found.metric, "weights MB", "arena MB",
-                rows=((name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
-                       f"{totals.arena_bytes / 1e6:.3f}")
-                      for name, totals, metric in (("float", found.float_totals, found.float_metric),
-                                                   ("quantised", found.quantised_totals, found.quantised_metric))))
+    yield view(found.corrections, "correction {name}", "layers {layers}", "used for {used}",
+               "error without {error_without:.3g}", "error with {error_with:.3g}")
+    metric = found.metric + " {metric:.5g}"
+    yield view(found.trace, "evaluation {#}", "layers in float {kept:count}", metric, "within the bound {holds:plain}")
+    yield view(({"name": name, "metric": value, **vars(totals)} for name, value, totals in (
+        ("float", found.float_metric, found.float_totals),
+        ("quantised", found.quantised_metric, found.quantised_totals))),
+        f"{found.samples} samples {{name}}", f"ms, {found.threads} threads {{ms:.3f}}", metric,
+        "weights MB {weight_bytes:MB}", "arena MB {arena_bytes:MB}")
     yield line(found.decision)
     yield notice(found.doubt) if found.doubt is not None else None
 
@@ -411,10 +375,9 @@ def diverging(found: Diverging) -> Parts:
     title = bold("The first value that differs: ").append(found.name, style="red")
     yield title.append(f" of {found.origin or 'a node without a name'}")
     yield line(found.text)
-    both = ("ours", found.difference.ours), ("reference", found.difference.reference)
-    yield table("", "dtype", "shape", "min", "max", "mean", "norm", "NaN", "infinite", rows=(
-        (name, of.dtype, list(of.shape), *(None if figure is None else f"{figure:.6g}" for figure in of[2:6]),
-         of.nan, of.infinite) for name, of in both))
+    yield view(({"whose": whose, **jsonable(getattr(found.difference, whose))} for whose in ("ours", "reference")),
+               "{whose}", "dtype {dtype}", "shape {shape}", *(f"{name} {{{name}:.6g}}" for name in (
+                   "min", "max", "mean", "norm")), "NaN {nan}", "infinite {infinite}")
     yield line(_most(found.difference))
     operands = [f"{one.name} of {one.origin or 'a node without a name'}, which differs by {one.difference}"
                 for one in found.operands]

@@ -56,6 +56,10 @@ class PlacedRegion(Facts):
 
     renamed: ClassVar[Mapping[str, str | None]] = {"cost": ""}
 
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
 
 @dataclass(frozen=True)
 class Transfer:

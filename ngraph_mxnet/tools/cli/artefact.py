@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from ngraph_mxnet.api import export_sets
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import NGraphError
-from ngraph_mxnet.base.rendered import progress, table
+from ngraph_mxnet.base.rendered import progress, view
 from ngraph_mxnet.frontends import SYMBOL_FILE
 from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.artefact import ISAS, Summary
@@ -114,30 +113,17 @@ def _ports(of: SetSummary) -> dict[str, dict[str, str]]:
 
 def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> None:
     found = described(summary, path, size)
-    sets = found["programs"] and table(
-        "set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB", rows=(
-            (one["shapes"], _lines(one["inputs"]), _lines(one["outputs"]), one["isa"], one["instructions"],
-             one["levels"], f"{one['arena_bytes'] / 1e6:.3f}", f"{one['constant_bytes'] / 1e6:.3f}")
-            for one in found["programs"]))
-    ranges = found["ranges"] and table("range", "inputs", "outputs", "sizes", "instructions for", "guards", "number",
-                                       "constants MB", rows=_ranges_rows(found["ranges"]))
-    options.tell(as_json, found, sets or None, ranges or None,
+    ports = ("inputs {inputs:pairs}", "outputs {outputs:pairs}")
+    sets = view(found["programs"], "set {shapes}", *ports, "instructions for {isa}", "number {instructions}",
+                "levels {levels}", "arena MB {arena_bytes:MB}", "constants MB {constant_bytes:MB}")
+    # The first program whose guards hold runs; what all have is told of the first.
+    ranges = view(({**(one if number == 0 else dict.fromkeys(one)), **program} for one in found["ranges"]
+                   for number, program in enumerate(one["programs"])),
+                  "range {range:text}", *ports, "sizes {symbols:pairs}", "instructions for {isa:text}",
+                  "guards {guards:lines}", "number {instructions}", "constants MB {constant_bytes:MB}")
+    options.tell(as_json, found, sets, ranges,
                  f"{path}: {size / 1e6:.2f} MB, {found['precision']}, made by {found['made_by']}",
                  *(f"{key}: {value}" for key, value in summary.meta.metadata.items()))
-
-
-def _ranges_rows(ranges: list[dict[str, Any]]) -> Iterator[list[Any]]:
-    """A row for each program; the first one whose guards hold runs."""
-    for one in ranges:
-        told = [one["range"], _lines(one["inputs"]), _lines(one["outputs"]), _lines(one["symbols"], " "), one["isa"]]
-        for program in one["programs"]:
-            yield [*told, "\n".join(program["guards"]), program["instructions"],
-                   f"{program['constant_bytes'] / 1e6:.3f}"]
-            told = [""] * len(told)
-
-
-def _lines(of: Mapping[str, str], between: str = ": ") -> str:
-    return "\n".join(f"{name}{between}{value}" for name, value in of.items())
 
 
 @click.command()

@@ -20,7 +20,7 @@ import click
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, NGraphError
-from ngraph_mxnet.base.rendered import facts_table, jsonable, notice, plainly, table
+from ngraph_mxnet.base.rendered import facts_table, jsonable, notice, plainly, table, view
 from ngraph_mxnet.base.version import __version__
 from ngraph_mxnet.tools.cli import options
 
@@ -112,8 +112,8 @@ def ops(name: str | None, as_json: bool) -> None:
     """What is registered for an op of the IR or for an MXNet operator; without NAME, all ops."""
     if name is None:
         found: Any = _all_ops()
-        tables = [table("|op", "|definition", "reference", "CPU kernel", rows=(
-            map(plainly, row.values()) for row in found))]
+        tables = [view(found, "|op {op}", "|definition {definition}", "reference {reference:plain}",
+                       "CPU kernel {CPU kernel:plain}")]
     else:
         found = {kind: facts for kind, facts in (("IR op", _op(name)), ("MXNet operator", _mxnet_rule(name))) if facts}
         tables = [facts_table(((fact, plainly(value)) for fact, value in facts.items()), f"{kind} {name}")
@@ -203,8 +203,9 @@ def cache(action: str, as_json: bool) -> None:
     kinds = {kind: {"entries": len(sizes), "bytes": sum(sizes)} for kind in sorted({entry.kind for entry in entries})
              for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]}
     options.tell(as_json, {"folder": str(store.root), "limit": store.limit, "kinds": kinds},
-                 f"{store.root}, at most {store.limit >> 20} MiB", table("kind", "entries", "KiB", rows=(
-                     (kind, sums["entries"], f"{sums['bytes'] / 1024:.0f}") for kind, sums in kinds.items())))
+                 f"{store.root}, at most {store.limit >> 20} MiB", view(
+                     ({"kind": kind, **sums} for kind, sums in kinds.items()), "kind {kind}", "entries {entries}",
+                     "size {bytes:binary}"))
 
 
 _INDENT = " " * 4

@@ -18,7 +18,7 @@ from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.api import explain as explain_model
 from ngraph_mxnet.api import explain_shapes, explain_training
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import numbered, table
+from ngraph_mxnet.base.rendered import numbered, view
 from ngraph_mxnet.frontends import IR_FILE
 from ngraph_mxnet.frontends.model import Model, model_of
 from ngraph_mxnet.ir.graph import Graph, print_graph
@@ -119,11 +119,9 @@ def run(model: str, arrays: dict[str, np.ndarray], dtypes: dict[str, str], param
         except OSError as error:
             raise options.file_error(error, output) from None
     rows = [_figures_of(name, result) for name, result in named.items()]
-    options.tell(as_json, {"outputs": rows, **({} if output is None else {"file": str(output)})}, table(
-        "output", "dtype", "shape", "min", "mean", "max", "not finite", rows=(
-            (row["name"], row["dtype"], tuple(row["shape"]),
-             *(None if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max")), row["not_finite"])
-            for row in rows)), None if output is None else f"{output}: {numbered(len(rows), 'array')}")
+    options.tell(as_json, {"outputs": rows, **({} if output is None else {"file": str(output)})}, view(
+        rows, "output {name}", "dtype {dtype}", "shape {shape}", "min {min:.6g}", "mean {mean:.6g}", "max {max:.6g}",
+        "not finite {not_finite}"), None if output is None else f"{output}: {numbered(len(rows), 'array')}")
 
 
 def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class VerifiedSymbol(Verified):
                               "on the command line")
         names = list(model.inputs()) or list(given.shapes) or [
             name for name in given.inputs if not name.startswith("#")] or ["data"]
-        arrays = named_arrays({name: name for name in names}, given.inputs, given.shapes)
+        arrays = named_arrays({name: name for name in names}, given.inputs, {})
         seed, backend, dtypes = given.seed, given.backend, model.dtypes
         shapes = {**named_shapes(arrays), **given.shapes}
         if not model.has_weights:

@@ -200,7 +200,7 @@ def test_ranges_of_sizes(model: str, out: str) -> None:
     assert ranged["inputs"] == {"x": "f32[batch,3]", "b": "f32[batch,4]"} and ranged["symbols"] == {"batch": "1..32"}
     assert ranged["outputs"] == {"y": "f32[batch,4]"} and ranged["programs"]
     shown = CliRunner().invoke(main, ["show", out]).output
-    assert "f32[batch,3]" in shown and "batch 1..32" in shown and "guards" in shown
+    assert "f32[batch,3]" in shown and "batch: 1..32" in shown and "guards" in shown
 
 
 @pytest.mark.parametrize(("shape", "text"), [
