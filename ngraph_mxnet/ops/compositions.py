@@ -12,7 +12,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
+from ngraph_mxnet.ir.sizes import are_same_shape, greatest, is_symbolic, least
 from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i8, i32, u8
 
 
@@ -165,6 +165,19 @@ def space_to_depth(b: Builder, x: Value, size: int, *, blocks_first: bool = True
 def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
     """A vector ready to broadcast along `axis` of a tensor of `rank`."""
     return b.reshape(vector, shape=[vector.size if i == axis else 1 for i in range(rank)])
+
+
+def slice_bounds(begin: int | None, end: int | None, step: int | None, size: int) -> tuple[int, int, int]:
+    """A slice of an axis by Python's rules, as what the op `slice` takes. A size that is a symbol stays one where the
+    step is 1."""
+    if step not in (None, 1) or not is_symbolic(size):
+        return slice(begin, end, step).indices(size)
+
+    def place(bound: int) -> int:
+        found: int = greatest(size + bound, 0) if bound < 0 else least(bound, size)
+        return found
+
+    return 0 if begin is None else place(begin), size if end is None else place(end), 1
 
 
 def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:

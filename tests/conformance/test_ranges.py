@@ -137,3 +137,20 @@ def _check(run: RangeExecutable, graph: Graph, record: Record, case: Case,
         tolerance = max(tolerance, 1e-2)
     for index in range(len(expected)):
         _agree(found[index], expected[index], tolerance, record.steps, f"{case}: output {index}")
+
+
+@pytest.mark.parametrize(("begin", "end"), [(1, None), (None, -2), (-3, None), (2, 5), (-4, -1), (0, 100)])
+def test_a_slice_of_a_range_is_one(begin: int | None, end: int | None) -> None:
+    """Bounds count from either end of sizes that are symbols: nothing is assumed but that something is left."""
+    data = mx.sym.var("x0")
+    both = mx.sym.Group([mx.sym.slice_axis(data, axis=1, begin=begin or 0, end=end),
+                         mx.sym.slice(data, begin=(None, begin), end=(None, end))])
+    length = size_symbol("L", 4, 50)
+    with assuming(Guards({"L": 9})) as guards:
+        graph = import_symbol(both.tojson(), {"x0": (2, length, 3)}, {"x0": "float32"})
+    assert not [str(guard) for guard in guards.found.values() if guard.is_narrow]
+    for size in (7, 9, 23):
+        x = np.random.default_rng(size).standard_normal((2, size, 3)).astype(np.float32)
+        found = compile_graph(graph.at({"L": size}), "INTERPRETER")(x)
+        for result in found:
+            np.testing.assert_array_equal(result, x[:, begin:end])

@@ -34,6 +34,7 @@ from ngraph_mxnet.ops.compositions import (
     reshaped,
     scalar,
     slice_axis,
+    slice_bounds,
     stacked,
     swapped,
     without_axis,
@@ -48,9 +49,10 @@ def _bounds(attrs: Attrs, shape: Shape) -> Bounds:
     step = attrs.optional_ints("step", ()) or (None,) * len(begin)
     if not len(begin) == len(end) == len(step) <= len(shape) or 0 in step:
         raise UnsupportedError(f"begin={begin}, end={end}, step={step} do not fit rank {len(shape)}")
-    bounds = [slice(*b).indices(size) for *b, size in zip(begin, end, step, shape, strict=False)]
+    bounds = [slice_bounds(first, last, by, size)
+              for first, last, by, size in zip(begin, end, step, shape, strict=False)]
     bounds += [(0, size, 1) for size in shape[len(begin):]]
-    if not all(len(range(*bound)) for bound in bounds):
+    if not all(first < last if by > 0 else last < first for first, last, by in bounds):
         raise UnsupportedError(f"begin={begin}, end={end}, step={step} leaves nothing of {shape}")
     return bounds
 
@@ -95,7 +97,7 @@ def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
 def slice_one_axis(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Negative bounds count from the end; `end` may be None."""
     axis = axis_of(attrs, x)
-    begin, end, _ = slice(attrs.int("begin"), attrs.int("end", None)).indices(x.shape[axis])
+    begin, end, _ = slice_bounds(attrs.int("begin"), attrs.int("end", None), 1, x.shape[axis])
     if begin >= end:
         raise UnsupportedError(f"[{begin}:{end}] of axis {axis} is empty")
     return slice_axis(b, x, axis, begin, end)

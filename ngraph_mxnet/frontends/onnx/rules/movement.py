@@ -30,6 +30,7 @@ from ngraph_mxnet.ops.compositions import (
     repeated,
     reshaped,
     scalar,
+    slice_bounds,
     space_to_depth,
     triangle,
     with_axis,
@@ -82,8 +83,10 @@ def slice_(b: Builder, call: Call, x: Value) -> Value:
         place = normal_axis(axis, rank)
         if step < 0 and begin < 0:
             begin = max(begin, -x.shape[place])  # NumPy begins before the first element then, and takes none
-        span = range(*slice(begin, end, step).indices(x.shape[place]))
-        if not span:
+        begin, end, _ = slice_bounds(begin, end, step, x.shape[place])
+        if step == 1:
+            first[place], last[place] = (begin, end) if begin < end else (0, 0)
+        elif not (span := range(begin, end, step)):
             first[place], last[place], strides[place] = 0, 0, 1
         else:
             strides[place], first[place] = step, span.start
