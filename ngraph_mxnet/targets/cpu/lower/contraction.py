@@ -357,7 +357,7 @@ class Vectors:
         self._ctx, self._channels, self._first = ctx, channels, first
         self._real = source is not None and source.kind == "depthwise"
         groups = 1 if source is None or self._real else source.groups
-        self._params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
+        self._packing = packed_channels(channels, groups=groups, oc_tile=oc_tile)
         self._size = groups * -(-(channels // groups) // oc_tile) * oc_tile
 
     def of(self, value: Value, becomes: Linear = AS_IT_IS) -> View:
@@ -377,9 +377,9 @@ class Vectors:
                     scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
                     context.strided(kernel, out.type.shape, [numbers, (scalar, (0,))], out)
                     numbers = out
-            context.emit("pack_channels", self._params, values=numbers, packed=destination)
+            context.emit("pack_channels", self._packing, values=numbers, packed=destination)
 
-        spec = ("channels", self._real, becomes, self._first, *self._params.ints())
+        spec = ("channels", self._real, becomes, self._first, *self._packing.ints())
         return self._ctx.packed(value, spec, self._size * 4, emit)
 
     def bias(self, value: Value | None) -> View:
