@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ngraph_mxnet.api import explain_shapes as explain_shapes
     from ngraph_mxnet.api import explain_training as explain_training
     from ngraph_mxnet.api import export as export
+    from ngraph_mxnet.api import to_onnx as to_onnx
     from ngraph_mxnet.base.errors import NGraphError as NGraphError
     from ngraph_mxnet.base.version import __version__ as __version__
     from ngraph_mxnet.ir import Builder as Builder
@@ -41,6 +42,7 @@ _LAZY = {
     "audit": "ngraph_mxnet.program.audit",
     "backends": "ngraph_mxnet.program.backend",
     "export": "ngraph_mxnet.api",
+    "to_onnx": "ngraph_mxnet.api",
     "quantize": "ngraph_mxnet.quantisation.session.quantized",
     "explain": "ngraph_mxnet.api",
     "explain_shapes": "ngraph_mxnet.api",

@@ -17,6 +17,7 @@ from ngraph_mxnet.program.executable import Executable
 if TYPE_CHECKING:
     from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
     from ngraph_mxnet.frontends.onnx.explain import OnnxExplanation
+    from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
     from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
     from ngraph_mxnet.program.artefact import Summary
     from ngraph_mxnet.program.ranges import RangeExplanation
@@ -163,6 +164,44 @@ def export(model: Any, path: str | Path, *, params: Any = None,
     options = {name: value for name, value in told.items() if value is not None}
     export_sets(model_of(model, only_params(params, weights), dtypes), path, sets, isas=isas, options=options,
                 metadata=metadata, with_references=with_references)
+
+
+def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes | None = None,
+            dtypes: Mapping[str, str] | None = None, opset: int = 17, optimise: bool = False,
+            external_data: bool = False, metadata: Mapping[str, str] | None = None, weights: Any = None,
+            **inputs: Any) -> OnnxFile:
+    """Write a model as ONNX. The file is there only once ONNX's checker took it, and its outputs for random inputs were
+    those of the model by the definitions (`INTERPRETER`): read back by this package, and by ONNX Runtime where that is
+    installed.
+
+    Args:
+        model: what `compile` takes, but what is compiled already; an ONNX model is written anew.
+        params: of a symbol or a graph, by name, or a `.params` file. `weights` is another name of it.
+        inputs: the shape of each input by its name, as `data=("N", 3, 224, 224)`. Sizes may be ranges (docs/shapes.md):
+            they stay symbols in the file.
+        shapes: the same as a dict, for names that are no keywords.
+        dtypes: of inputs of a symbol or block; float32 where not given.
+        opset: of ONNX's operators, from 17 to 23.
+        optimise: fold batch normalizations and arithmetic by channel into weights.
+        external_data: put weights into a file of their own, `PATH.data`. Those of 2 GB and more always are.
+        metadata: texts that the file carries.
+
+    Returns:
+        What was written: operators, sizes, and the comparisons.
+
+    Raises:
+        ModelError, GraphError, InputError: the model is malformed, a shape or weight is missing or does not fit; or an
+            output differs, which no model's should.
+        UnsupportedError: ONNX has no operators for a node; the text names all such nodes and the reasons.
+        ConfigError: an argument's value is not allowed.
+        OSError: the file can't be written.
+    """
+    require_forms(shapes=shapes, dtypes=dtypes, metadata=metadata)
+    from ngraph_mxnet.frontends.onnx.writer.file import write_file
+
+    (sizes,) = shape_sets({**(shapes or {}), **inputs}) or ({},)
+    return write_file(model_of(model, only_params(params, weights), dtypes), path, sizes, opset=opset,
+                      optimise=optimise, external_data=external_data, metadata=metadata)
 
 
 def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int | str, ...]]]:

@@ -231,7 +231,8 @@ def test_circles_of_includes_are_found():
 
 OPS = all_ops().keys()
 # What frontends name are the frameworks' operators, many of them spelled as ops are.
-FRAMEWORKS = ("frontends/mxnet/attrs.py", "frontends/mxnet/rules/", "frontends/onnx/rules/")
+FRAMEWORKS = ("frontends/mxnet/attrs.py", "frontends/mxnet/rules/", "frontends/onnx/rules/",
+              "frontends/onnx/writer/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
     ("targets/cpu/microkernels/variants.py", "ACTIVATIONS"): "the ops' numbers in compiled kernels",

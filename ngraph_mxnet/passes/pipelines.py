@@ -285,6 +285,12 @@ def simplifying() -> list[Pass | FixedPoint]:
     ]
 
 
+def folding() -> FixedPoint:
+    """Arithmetic per channel goes into weights and bias. The two alternate along a chain: convolution, bias,
+    batch_norm, scale."""
+    return FixedPoint("fold", (affine_folding(), batch_norm_folding()))
+
+
 def fusing() -> list[Pass | FixedPoint]:
     """Ops of several, which every target with the fused ops wants. Why this order:"""
     return [
@@ -293,9 +299,7 @@ def fusing() -> list[Pass | FixedPoint]:
         # Early: a pad in front of a convolution is independent of everything behind it, and the pad's
         # legality before max_pool shows in the clamp, which is a node of its own only until clamp_fusion.
         pad_fusion(),
-        # Arithmetic per channel goes into weights and bias. The two alternate along a chain:
-        # convolution, bias, batch_norm, scale.
-        FixedPoint("fold", (affine_folding(), batch_norm_folding())),
+        folding(),
         # Before clamps are taken for activations of what they bound.
         swish_fusion(),
         # Residuals after biases and batch norms: nothing can be scaled once the residual is added.

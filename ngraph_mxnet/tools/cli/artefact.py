@@ -1,4 +1,5 @@
-"""`compile`: a model as one file, which runs without MXNet, ONNX and Python; `verify`: a model against a reference."""
+"""`compile`: a model as one file, which runs without MXNet, ONNX and Python; `to-onnx`: as a file of ONNX; `verify`: a
+model against a reference."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.base.rendered import progress, view
 from ngraph_mxnet.frontends import SYMBOL_FILE
 from ngraph_mxnet.frontends.model import model_of
+from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET, OPSETS
 from ngraph_mxnet.program.artefact import ISAS, Summary
 from ngraph_mxnet.program.export import default_isas
 from ngraph_mxnet.program.feeds import SEED
@@ -164,3 +166,39 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
         sys.exit(2)
     options.tell(as_json, found)
     sys.exit(0 if found.agrees else 1)
+
+
+@click.command()
+@options.graph_argument
+@click.option("-o", "--output", type=options.NEW_FILE, required=True, metavar="FILE",
+              help="The file to write, usually model.onnx.")
+@options.params_option
+@click.option("--shape", "sets", multiple=True, callback=_sets, metavar="NAME=D,D,...",
+              help="The shape of an input; once for each whose shape the model leaves open. A size may be a range, as "
+                   "1..32, H or H:8..640: it stays a symbol in the file.")
+@options.takes("dtype")
+@click.option("--opset", type=click.IntRange(OPSETS[0], OPSETS[-1]), default=DEFAULT_OPSET, show_default=True,
+              help="The version of ONNX's operators.")
+@click.option("--optimise", is_flag=True, help="Fold batch normalizations and arithmetic by channel into weights.")
+@click.option("--external-data", is_flag=True,
+              help="Put weights into a file of their own, FILE.data. Those of 2 GB and more always are.")
+@click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
+              metavar="KEY=VALUE", help="A text that the file carries; once for each.")
+@options.json_option
+def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], as_json: bool,
+            **given: Any) -> None:
+    """Write a model as ONNX, which needs neither MXNet nor this package.
+
+    The file is there only once ONNX's checker took it and its outputs were right: read back by this package, and by
+    ONNX Runtime where that is installed. A symbol needs --params and the shapes of its inputs.
+    """
+    from ngraph_mxnet.frontends.onnx.writer.file import STEPS, write_file
+
+    if len(sets) > 1:
+        raise click.BadParameter("an input is named twice; a file of ONNX has one set of shapes", param_hint="--shape")
+    try:
+        with progress("writing", STEPS) as advance:
+            found = write_file(model_of(model, params, dtypes), output, sets[0], advance=advance, **given)
+    except OSError as error:
+        raise options.file_error(error) from None
+    options.tell(as_json, found)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "explain": "models", "show": "models", "run": "models", "bench": "runs", "profile": "models", "report": "models",
-    "verify": "artefact", "compile": "artefact", "quantize": "quantization", "runs": "runs", "audit": "audit",
-    "doctor": "commands", "ops": "commands", "env": "commands", "cache": "commands",
+    "verify": "artefact", "compile": "artefact", "to-onnx": "artefact", "quantize": "quantization", "runs": "runs",
+    "audit": "audit", "doctor": "commands", "ops": "commands", "env": "commands", "cache": "commands",
 }
 """The module of each, in the order of the help."""
 _TELL_OF_VARIABLES = ("doctor", "env")
@@ -64,7 +64,7 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         module = importlib.import_module(f"ngraph_mxnet.tools.cli.{_COMMANDS[name]}")
-        return getattr(module, name)
+        return getattr(module, name.replace("-", "_"))
 
     def resolve_command(self, context: click.Context,
                         args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

@@ -1,0 +1,235 @@
+"""An ONNX model while it is written: nodes, initialisers, sizes; and the table of what each op is in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from ngraph_mxnet.base.errors import UnsupportedError
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import Atom, Dim
+from ngraph_mxnet.ir.types import ElementType, element_type
+
+Writer = Callable[..., "str | Sequence[str]"]
+"""Takes the document, the node and the names of its operands; writes nodes, and returns the names of their results."""
+WRITERS: dict[str, Writer] = {}
+"""By the op's name."""
+
+ELEMENTS = {"f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "i8": TensorProto.INT8,
+            "u8": TensorProto.UINT8, "i32": TensorProto.INT32, "i64": TensorProto.INT64, "bool": TensorProto.BOOL}
+NARROW = ("i8", "u8")
+"""Integers that most ONNX runtimes don't compute with."""
+
+
+def writes(*ops: str) -> Callable[[Writer], Writer]:
+    """Decorator: the function writes these ops."""
+    def decorated(writer: Writer) -> Writer:
+        WRITERS.update(dict.fromkeys(ops, writer))
+        return writer
+
+    return decorated
+
+
+class Document:
+    """What is written so far. `node` is what is written now, whose name messages and new names have.
+
+    Args:
+        opset: of the operators.
+        sizes: for each symbol of the graph's sizes, an input and an axis that has it.
+        taken: names that inputs, weights and results have.
+    """
+
+    def __init__(self, opset: int, sizes: Mapping[Atom, tuple[str, int]], taken: Sequence[str]) -> None:
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.names: dict[Value, str] = {}
+        """What the values that were met are called."""
+        self.initialisers: dict[str, np.ndarray] = {}
+        self.node: Node | None = None
+        self._sizes = sizes
+        self._taken = set(taken)
+        self._constants: dict[tuple[Any, ...], str] = {}
+        self._computed: dict[Any, str] = {}
+
+    # Names
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing has yet."""
+        name, number = wanted, 1
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def _title(self) -> str:
+        """What the node that is written is called: its name in the framework, else its op."""
+        if self.node is None:
+            return "shape"
+        words = self.node.origin.split(":", 1)[-1].split()
+        return words[0] if words else self.node.op.name
+
+    def refuse(self, reason: str) -> UnsupportedError:
+        """The error that the node can't be said in ONNX."""
+        return UnsupportedError(f"{self.node}: {reason}")
+
+    def require_opset(self, least: int, what: str) -> None:
+        """Raises UnsupportedError: the opset is lower."""
+        if self.opset < least:
+            raise self.refuse(f"{what} is in ONNX since opset {least}, and opset {self.opset} is written")
+
+    # Values
+
+    def add(self, op: str, *operands: str, outputs: int = 1, **attrs: Any) -> Any:
+        """Write a node. Return the name of its result, or the names where `outputs` isn't 1. An empty operand is left
+        out; attributes of None, too."""
+        title = self._title()
+        names = [self.fresh(f"{title}_{op.lower()}") for _ in range(outputs)]
+        found = {key: value for key, value in attrs.items() if value is not None}
+        used = list(operands)
+        while used and not used[-1]:
+            used.pop()
+        self.nodes.append(helper.make_node(op, used, names, name=self.fresh(f"{title}/{op}"), **found))
+        return names[0] if outputs == 1 else names
+
+    def put(self, name: str, array: np.ndarray) -> str:
+        """Give an initialiser this name."""
+        self.initialisers[name] = array
+        return name
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The numbers of an initialiser; None of what is computed."""
+        return self.initialisers.get(name)
+
+    def constant(self, value: Any, element: str | ElementType | None = None) -> str:
+        """An initialiser with these numbers; equal small ones are one."""
+        array = np.asarray(value)
+        if element is not None:
+            array = array.astype(element_type(element).numpy)
+        key = (array.dtype.str, array.shape, array.tobytes() if array.nbytes <= 1 << 10 else id(array))
+        if key not in self._constants:
+            self._constants[key] = self.put(self.fresh(f"{self._title()}_constant"), array)
+        return self._constants[key]
+
+    def like(self, value: float, other: Value) -> str:
+        """A scalar of another value's element type."""
+        return self.constant(value, other.element)
+
+    def ints(self, *numbers: int) -> str:
+        return self.constant(np.array(numbers, np.int64))
+
+    # What most writers need
+
+    def cast(self, name: str, element: str | ElementType) -> str:
+        array = self.array(name)
+        wanted = str(element_type(element))
+        if array is not None:
+            return self.constant(array, wanted)
+        return str(self.add("Cast", name, to=ELEMENTS[wanted]))
+
+    def transposed(self, name: str, order: Sequence[int]) -> str:
+        array = self.array(name)
+        if array is not None:
+            return self.constant(np.ascontiguousarray(array.transpose(order)))
+        return str(self.add("Transpose", name, perm=list(order)))
+
+    def reshaped(self, name: str, shape: Sequence[Any]) -> str:
+        array = self.array(name)
+        if array is not None and not any(isinstance(size, Dim) for size in shape):
+            return self.constant(array.reshape([int(size) for size in shape]))
+        zero = any(not isinstance(size, Dim) and size == 0 for size in shape)
+        return str(self.add("Reshape", name, self.shape(shape, rest=not zero), allowzero=1 if zero else None))
+
+    def reduced(self, op: str, name: str, axes: Sequence[int], *, keep: bool) -> str:
+        """ReduceSum, ReduceMax and their kin: their axes became an operand, of sums first."""
+        if self.opset >= (13 if op == "ReduceSum" else 18):
+            return str(self.add(op, name, self.ints(*axes), keepdims=int(keep)))
+        return str(self.add(op, name, axes=list(axes), keepdims=int(keep)))
+
+    def sliced(self, name: str, axis: int, begin: Any, end: Any, step: int = 1) -> str:
+        return str(self.add("Slice", name, self.shape([begin]), self.shape([end]), self.ints(axis), self.ints(step)))
+
+    def split(self, name: str, count: int, axis: int) -> list[str]:
+        """Equal parts along an axis."""
+        names: list[str] = self.add("Split", name, outputs=count, axis=axis,
+                                    num_outputs=count if self.opset >= 18 else None)
+        return names
+
+    def clipped(self, name: str, lower: float, upper: float, element: ElementType) -> str:
+        """Clip to bounds, of which infinite ones are left out."""
+        bounds = ["" if np.isinf(bound) else self.constant(bound, element) for bound in (lower, upper)]
+        return str(self.add("Clip", name, *bounds)) if any(bounds) else name
+
+    # Sizes
+
+    def shape(self, sizes: Sequence[Any], *, rest: bool = False) -> str:
+        """An int64 vector of sizes.
+
+        Args:
+            rest: the last size that is a symbol's may be -1, as Reshape takes it.
+        """
+        symbolic = [place for place, size in enumerate(sizes) if isinstance(size, Dim)]
+        if not symbolic:
+            return self.ints(*(int(size) for size in sizes))
+        if rest and len(symbolic) == 1:
+            return self.ints(*(-1 if isinstance(size, Dim) else int(size) for size in sizes))
+        key = ("shape", tuple(str(size) for size in sizes))
+        if key not in self._computed:
+            self._computed[key] = self.add("Concat", *(self.size(size) for size in sizes), axis=0)
+        return self._computed[key]
+
+    def size(self, size: Any) -> str:
+        """An int64 vector of one size: of symbols it is computed from the inputs' shapes."""
+        if not isinstance(size, Dim):
+            return self.ints(int(size))
+        key = str(size)
+        if key not in self._computed:
+            total = ""
+            for monomial, factor in size.terms.items():
+                product = self.ints(factor) if factor != 1 or not monomial else ""
+                for atom in monomial:
+                    product = self.add("Mul", product, self._atom(atom)) if product else self._atom(atom)
+                total = self.add("Add", total, product) if total else product
+            self._computed[key] = total
+        return self._computed[key]
+
+    def _atom(self, atom: Atom) -> str:
+        if atom in self._computed:
+            return self._computed[atom]
+        if atom.op == "symbol":
+            if atom not in self._sizes:
+                raise self.refuse(f"the size {atom} is that of no input")
+            name, axis = self._sizes[atom]
+            found = self.add("Shape", name, start=axis, end=axis + 1)
+        elif atom.op in _SIZES:
+            found = _SIZES[atom.op](self, *(self.size(arg) for arg in atom.args))
+        else:
+            raise self.refuse(f"the size {atom} is computed by {atom.op}, which can't be written")
+        self._computed[atom] = found
+        return found
+
+
+def _divisor(d: Document, by: str) -> str:
+    """A size to divide by: 1 in place of 0, as where a condition chooses another size, but both are computed."""
+    return by if d.array(by) is not None else str(d.add("Add", by, d.cast(d.add("Equal", by, d.ints(0)), "i64")))
+
+
+def _floordiv(d: Document, a: str, b: str) -> str:
+    """Div truncates, and the dividend may be negative."""
+    by = _divisor(d, b)
+    return str(d.add("Div", d.add("Sub", a, d.add("Mod", a, by)), by))
+
+
+_SIZES: dict[str, Callable[..., str]] = {
+    "floordiv": _floordiv,
+    "mod": lambda d, a, b: str(d.add("Mod", a, _divisor(d, b))),
+    "min": lambda d, a, b: str(d.add("Min", a, b)),
+    "max": lambda d, a, b: str(d.add("Max", a, b)),
+    "positive": lambda d, a: d.cast(d.add("Greater", a, d.ints(0)), "i64"),
+    "zero": lambda d, a: d.cast(d.add("Equal", a, d.ints(0)), "i64"),
+    "where": lambda d, condition, yes, no: str(d.add("Where", d.cast(condition, "bool"), yes, no)),
+}
+"""How operations on sizes are written, by the atoms' names."""

@@ -1,0 +1,274 @@
+"""A model as a file of ONNX, which is there only once it was compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError
+from ngraph_mxnet.base.files import new_file, replacement
+from ngraph_mxnet.base.rendered import Facts, facts_table
+from ngraph_mxnet.frontends.model import Model, Sizes, model_of
+from ngraph_mxnet.frontends.onnx.model import read_model
+from ngraph_mxnet.frontends.onnx.reference import runtime_results, runtime_version
+from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET
+from ngraph_mxnet.frontends.onnx.writer.model import written
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.module import result_names
+from ngraph_mxnet.ir.ranges import Guards, assuming
+from ngraph_mxnet.ir.sizes import Atom
+from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.passes.pipelines import folding, simplifying, swish_fusion
+from ngraph_mxnet.program.compile import Ranged, compile, made_at_some_sizes
+from ngraph_mxnet.program.feeds import random_inputs
+
+TOLERANCE = 1e-4
+"""Of an output's difference from the definitions', of its greatest element."""
+STEPS = 4
+"""To make the model, check it, compare it, and write the file."""
+_LIMIT = 1 << 31
+"""A message of protobuf is smaller: larger weights go into a file of their own."""
+_SCALES = (1, 2, 3, 5, 8, 16, 24, 32, 48, 64, 96, 128, 224, 256, 299, 384, 512, 1024)
+_SEED = 11
+_LACKS = "NOT_IMPLEMENTED"
+"""How ONNX Runtime's errors begin that tell of an operator, or of one of an element type, that it doesn't have."""
+
+
+@dataclass(frozen=True)
+class Compared(Facts):
+    """A comparison of the model's outputs with the definitions of the graph (`INTERPRETER`).
+
+    Attributes:
+        what: which read and ran the model.
+        sizes: of the symbols, where sizes are ranges.
+        difference: the largest of an output, of its greatest element; 0 for integers, which are equal. None if it has
+            no implementation of an operator.
+        reason: which it lacks.
+    """
+
+    what: str
+    sizes: Mapping[str, int]
+    difference: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        at = "".join(f", {name}={size}" for name, size in self.sizes.items())
+        return f"{self.what}{at}: " + (f"differs by {self.difference:.1e}" if self.difference is not None
+                                       else f"not compared, {self.reason}")
+
+
+@dataclass(frozen=True, repr=False)
+class OnnxFile(Facts):
+    """What was written.
+
+    Attributes:
+        file: its path.
+        bytes: with those of the file of weights.
+        inputs, outputs: their types by name.
+        nodes: how many there are of each operator.
+        assumed: of sizes that are ranges, what must hold of them.
+        compared: in which the file was found right, before it was there.
+        seconds: all that took.
+    """
+
+    file: str
+    bytes: int
+    opset: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    nodes: Mapping[str, int]
+    assumed: tuple[str, ...]
+    compared: tuple[Compared, ...]
+    seconds: float
+
+    def shown(self) -> Iterator[Any]:
+        """What was compared, and the types, one a line."""
+        yield facts_table([
+            ("file", f"{self.file}, {self.bytes / 1e6:.1f} MB, opset {self.opset}"),
+            ("inputs", _lines(self.inputs)), ("outputs", _lines(self.outputs)),
+            ("operators", ", ".join(f"{name} {count}" for name, count in self.nodes.items())),
+            *((("assumed", "\n".join(self.assumed)),) if self.assumed else ()),
+            ("compared", "\n".join(map(str, self.compared))), ("took", f"{self.seconds:.1f} s")])
+
+
+def _lines(types: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {type_}" for name, type_ in types.items())
+
+
+def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEFAULT_OPSET, optimise: bool = False,
+               external_data: bool = False, metadata: Mapping[str, str] | None = None,
+               advance: Callable[[], None] = lambda: None) -> OnnxFile:
+    """Write the model as `ngraph_mxnet.to_onnx` does, which has the arguments and errors. `advance` is called after
+    each of the STEPS."""
+    start, path = time.perf_counter(), Path(path)
+    graph, weights, guards = _made(model, sizes)
+    checked = graph.clone()
+    with assuming(guards):
+        PassManager([*simplifying(), *((folding(), swish_fusion()) if optimise else ())]).run(graph)
+        proto = written(graph, weights, opset, metadata)
+    narrow = [f"  {guard}, for {guard.why}" for guard in guards.found.values() if guard.is_narrow]
+    if narrow:
+        raise UnsupportedError("these sizes can't stay ranges; give numbers:\n" + "\n".join(narrow))
+    advance()
+    _check(proto)
+    advance()
+    symbols = checked.symbols()
+    compared = tuple(_compared(proto, checked, weights, guards, symbols))
+    advance()
+    size = _save(proto, path, external=external_data or proto.ByteSize() >= _LIMIT)
+    advance()
+    nodes: dict[str, int] = {}
+    for node in proto.graph.node:
+        nodes[node.op_type] = nodes.get(node.op_type, 0) + 1
+    inputs = {value.name: str(value.type) for value in graph.parameters if value.name not in weights}
+    outputs = dict(zip(result_names(graph), (str(value.type) for value in graph.results), strict=True))
+    return OnnxFile(str(path), size, opset, inputs, outputs, dict(sorted(nodes.items(), key=lambda one: -one[1])),
+                    tuple(map(str, guards.found.values())), compared, time.perf_counter() - start)
+
+
+def _made(model: Model, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], Guards]:
+    """The model's graph and weights, and what holds of sizes that are ranges."""
+    model.require_source()
+    model.check(shapes=sizes)
+    model.require_sizes(sizes)
+    model.require_weights()
+    made = model.graph(sizes)
+    if not isinstance(made, Ranged):
+        return *made(), Guards()
+    (graph, weights), guards = made_at_some_sizes(made.make, made.symbols)
+    return graph, weights, guards
+
+
+def _check(proto: onnx.ModelProto) -> None:
+    """Raises ModelError: ONNX's own checker or its inference of shapes finds a fault, which is ours."""
+    bare = proto if proto.ByteSize() < _LIMIT else _without_data(proto)
+    try:
+        onnx.checker.check_model(bare)
+        onnx.shape_inference.infer_shapes(bare, check_type=True, strict_mode=True, data_prop=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"ONNX's checker refuses what was written; please report it: {error}") from None
+
+
+def _without_data(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large weights are inputs."""
+    bare = onnx.ModelProto()
+    bare.ir_version = proto.ir_version
+    bare.opset_import.extend(proto.opset_import)
+    bare.graph.name = proto.graph.name
+    bare.graph.node.extend(proto.graph.node)
+    bare.graph.input.extend(proto.graph.input)
+    bare.graph.output.extend(proto.graph.output)
+    for tensor in proto.graph.initializer:
+        if len(tensor.raw_data) < 1 << 10:
+            bare.graph.initializer.append(tensor)
+        else:
+            bare.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return bare
+
+
+def _bindings(guards: Guards, symbols: list[Atom]) -> Iterator[dict[str, int]]:
+    """Small sizes within the bounds, of which all that is assumed holds: at most two sets."""
+    found: list[dict[str, int]] = []
+    for scale in _SCALES if symbols else ():
+        binding = {atom.text: min(max(scale + place, atom.low), atom.high) for place, atom in enumerate(symbols)}
+        if binding not in found and all(guard.holds(binding) for guard in guards.found.values()):
+            found.append(binding)
+        if len(found) == 2:
+            break
+    if symbols and not found:
+        raise ModelError("no small sizes meet what is assumed of them: "
+                         + ", ".join(map(str, guards.found.values())) + "; give numbers, or other ranges")
+    yield from found or [{}]
+
+
+def _compared(proto: onnx.ModelProto, graph: Graph, weights: Mapping[str, Any], guards: Guards,
+              symbols: list[Atom]) -> Iterator[Compared]:
+    """Raises ModelError: an output differs; the text names it."""
+    model = None
+    for binding in _bindings(guards, symbols):
+        at = graph.at(binding) if symbols else graph
+        arrays = random_inputs(np.random.default_rng(_SEED), at, weights)
+        with np.errstate(all="ignore"):
+            expected = compile(at, "INTERPRETER", weights)(*arrays.values())
+        model = model or read_model(proto)
+        names = result_names(graph)
+        read = {name: arrays[name] for name in arrays if name in {value.name for value in proto.graph.input}}
+        for what, run in _RUNNERS.items():
+            try:
+                results = run(model, read, names)
+            except ModelError as error:
+                if _LACKS not in str(error):
+                    raise
+                yield Compared(what, binding, None, str(error).split(_LACKS)[-1].strip(" :"))
+                continue
+            if results is not None:
+                yield Compared(what, binding, _difference(what, names, results, expected))
+
+
+def _by_runtime(model: Any, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[Any] | None:
+    return runtime_results(model, arrays, names) if runtime_version() is not None else None
+
+
+def _by_reading(model: Any, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[Any]:
+    shapes = {name: array.shape for name, array in arrays.items()}
+    executable = model_of(model.proto).executable(shapes, "CPU", {})
+    return list(executable(*(arrays[port.name] for port in executable.inputs)))
+
+
+_RUNNERS: Mapping[str, Callable[..., list[Any] | None]] = {
+    "ONNX Runtime": _by_runtime, "read back, on the CPU": _by_reading}
+
+
+def _difference(what: str, names: tuple[str, ...], results: list[Any], expected: Any) -> float:
+    worst = 0.0
+    for name, found, right in zip(names, results, expected, strict=True):
+        found, right = np.asarray(found), np.asarray(right)
+        if (found.dtype, found.shape) != (right.dtype, right.shape):
+            raise ModelError(f"output {name} by {what}: found {found.dtype}{list(found.shape)}, expected "
+                             f"{right.dtype}{list(right.shape)}")
+        difference = _apart(found, right)
+        if difference > TOLERANCE * (20 if right.dtype == np.float16 else 1):
+            raise ModelError(f"output {name} by {what} differs by {difference:.1e} of its greatest element from the "
+                             f"definitions of the model; at most {TOLERANCE:.0e} is right. No file was written")
+        worst = max(worst, difference)
+    return worst
+
+
+def _apart(found: np.ndarray, right: np.ndarray) -> float:
+    """Infinite where integers differ, or what is not finite."""
+    if right.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, right) else float("inf")
+    ours, theirs = found.astype(np.float64), right.astype(np.float64)
+    finite = np.isfinite(theirs)
+    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return float("inf")
+    scale = float(np.abs(theirs[finite]).max(initial=0)) or 1.0
+    return float(np.abs(ours[finite] - theirs[finite]).max(initial=0)) / scale
+
+
+def _save(proto: onnx.ModelProto, path: Path, *, external: bool) -> int:
+    """The bytes that were written. Weights in a file of their own lie in `PATH.data`."""
+    if not external:
+        with new_file(path) as file:
+            file.write(proto.SerializeToString())
+        return path.stat().st_size
+    data = path.with_name(path.name + ".data")
+    with replacement(data) as place, open(place, "wb") as file:
+        for tensor in proto.graph.initializer:
+            if len(tensor.raw_data) >= 1 << 10:
+                file.seek(-(-file.tell() // 4096) * 4096)  # so that a runtime can map them
+                onnx.external_data_helper.set_external_data(tensor, data.name, file.tell(), len(tensor.raw_data))
+                file.write(tensor.raw_data)
+                tensor.ClearField("raw_data")
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+    with new_file(path) as out:
+        out.write(proto.SerializeToString())
+    return path.stat().st_size + data.stat().st_size
+
+

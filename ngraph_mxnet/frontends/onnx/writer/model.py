@@ -1,0 +1,164 @@
+"""An ONNX model of a graph: what computes with weights alone is computed here, every other node is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.base.version import __version__
+from ngraph_mxnet.frontends.onnx.writer import (  # noqa: F401  (they fill the table of writers)
+    DEFAULT_OPSET,
+    OPSETS,
+    boxes,
+    elementwise,
+    linear,
+    movement,
+    recurrent,
+)
+from ngraph_mxnet.frontends.onnx.writer.document import ELEMENTS, WRITERS, Document
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import result_names
+from ngraph_mxnet.ir.sizes import Atom, Dim
+
+_GROWTH, _SMALL = 4, 1 << 16
+"""What follows from weights is computed here if it has at most so many times their bytes, or so many bytes."""
+
+
+def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET,
+            metadata: Mapping[str, str] | None = None) -> onnx.ModelProto:
+    """Return the graph as an ONNX model.
+
+    Args:
+        graph: parameters that have no weight are the model's inputs; sizes that are symbols get names.
+        weights: arrays by the parameters' names.
+        opset: one of OPSETS.
+        metadata: texts that the model carries.
+
+    Raises:
+        ConfigError: no such opset.
+        UnsupportedError: nodes can't be said in ONNX; the text names each and the reason.
+    """
+    if opset not in OPSETS:
+        raise ConfigError(f"opset {opset}: expected one from {OPSETS[0]} to {OPSETS[-1]}")
+    inputs = [value for value in graph.parameters if value.name not in weights]
+    results = result_names(graph)
+    held = [value.name for value in graph.parameters if value.name in weights]
+    d = Document(opset, _sources(inputs), [*(value.name for value in inputs), *results, *held])
+    for value in graph.parameters:
+        d.names[value] = value.name
+        if value.name in weights:
+            d.put(value.name, np.asarray(weights[value.name]))
+    _write(d, graph.nodes)
+    d.node = None
+    _name_results(d, graph, results, {value.name for value in graph.parameters})
+    nodes, initialisers = _used(d, results)
+    model = helper.make_model(
+        helper.make_graph(nodes, graph.name, [_info(value.name, value) for value in inputs],
+                          [_info(name, value) for name, value in zip(results, graph.results, strict=True)]),
+        opset_imports=[helper.make_opsetid("", opset)], producer_name="ngraph_mxnet", producer_version=__version__)
+    model.ir_version = helper.find_min_ir_version_for(model.opset_import)
+    helper.set_model_props(model, dict(metadata or {}))
+    for name in initialisers:  # one by one, in place: weights are large, and lists of messages are copied
+        _initialise(model.graph.initializer.add(), name, d.initialisers[name])
+    return model
+
+
+def _initialise(tensor: onnx.TensorProto, name: str, array: np.ndarray) -> None:
+    tensor.name, tensor.data_type = name, helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor.dims.extend(array.shape)
+    tensor.raw_data = array.tobytes()  # x86's order of bytes, which is ONNX's
+
+
+def _sources(inputs: Iterable[Value]) -> dict[Atom, tuple[str, int]]:
+    """For each symbol the first input and axis that has it as its size."""
+    found: dict[Atom, tuple[str, int]] = {}
+    for value in inputs:
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, Dim) and len(size.symbols) == 1 and str(size) == str(next(iter(size.symbols))):
+                found.setdefault(next(iter(size.symbols)), (value.name, axis))
+    return found
+
+
+def _write(d: Document, nodes: Iterable[Node]) -> None:
+    """Raises UnsupportedError: of all nodes that can't be written, of each kind one."""
+    refused: dict[str, str] = {}
+    for node in nodes:
+        d.node = node
+        operands = [d.names[value] for value in node.inputs]
+        arrays = _folded(d, node, operands)
+        if arrays is not None:
+            found: Any = [d.constant(array) for array in arrays]
+        else:
+            try:
+                if node.op.name not in WRITERS:
+                    raise d.refuse("ONNX has no operators that compute it")
+                found = WRITERS[node.op.name](d, node, *operands)
+            except UnsupportedError as error:
+                refused.setdefault(str(error).split(": ", 1)[-1] + node.op.name, str(error))
+                found = [d.fresh("refused") for _ in node.outputs]
+        for value, name in zip(node.outputs, [found] if isinstance(found, str) else found, strict=True):
+            d.names[value] = name
+    if refused:
+        lines = "\n".join(f"  {one}" for one in refused.values())
+        raise UnsupportedError(f"the model can't be written as ONNX:\n{lines}")
+
+
+def _folded(d: Document, node: Node, operands: list[str]) -> list[np.ndarray] | None:
+    """The node's results, if they follow from weights; but none that are far larger than these."""
+    arrays = [d.array(name) for name in operands]
+    if not operands or any(array is None for array in arrays) or node.op.name == "random_mask":
+        return None
+    known = [array for array in arrays if array is not None]
+    types = [value.type for value in node.outputs]
+    most = max(_GROWTH * sum(array.nbytes for array in known), _SMALL)
+    if any(one.is_symbolic for one in types) or sum(one.bytes for one in types) > most:
+        return None
+    with np.errstate(all="ignore"):
+        return node.op.evaluate(known, node.attrs)
+
+
+def _name_results(d: Document, graph: Graph, names: Iterable[str], parameters: set[str]) -> None:
+    """Give what makes a result the result's name; a parameter, a constant or a second name takes an Identity."""
+    renamed: dict[str, str] = {}
+    for name, value in zip(names, graph.results, strict=True):
+        own = d.names[value]
+        if own in parameters or d.array(own) is not None or own in renamed:
+            called = d.fresh(f"{name}/Identity")
+            d.nodes.append(helper.make_node("Identity", [renamed.get(own, own)], [name], name=called))
+        else:
+            renamed[own] = name
+    for node in d.nodes:
+        for texts in (node.input, node.output):
+            for place, text in enumerate(texts):
+                if text in renamed:
+                    texts[place] = renamed[text]
+
+
+def _used(d: Document, results: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
+    """The nodes, and the names of the initialisers, that results follow from."""
+    needed, nodes = set(results), []
+    for node in reversed(d.nodes):
+        if needed.isdisjoint(node.output):
+            continue
+        nodes.append(node)
+        needed.update(_read(node))
+    return nodes[::-1], [name for name in d.initialisers if name in needed]
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """Also what the graphs in it read from outside."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            for inner in attribute.g.node:
+                yield from _read(inner)
+
+
+def _info(name: str, value: Value) -> onnx.ValueInfoProto:
+    shape = [str(size) if isinstance(size, Dim) else int(size) for size in value.shape]
+    return helper.make_tensor_value_info(name, ELEMENTS[str(value.element)], shape)

@@ -1,0 +1,195 @@
+"""Models as ONNX: names, sizes that stay symbols, what is folded, and what keeps a file from being there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from mxnet.gluon import nn, rnn
+
+import ngraph_mxnet
+from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.writer.document import WRITERS
+from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
+from ngraph_mxnet.frontends.onnx.writer.model import written
+from ngraph_mxnet.ir.opdef import all_ops
+from ngraph_mxnet.tools.cli.commands import main
+
+
+def saved(folder: Path, net: Any, *shape: int) -> tuple[str, str]:
+    """A net's symbol and parameters, written as Gluon does."""
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(mx.nd.random.uniform(shape=shape))
+    net.export(str(folder / "net"))
+    return str(folder / "net-symbol.json"), str(folder / "net-0000.params")
+
+
+def images() -> nn.HybridSequential:
+    net = nn.HybridSequential(prefix="images_")
+    with net.name_scope():
+        net.add(nn.Conv2D(8, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.5),
+                nn.MaxPool2D(3, 2, ceil_mode=True), nn.Conv2DTranspose(4, 4, 2, padding=1), nn.GlobalAvgPool2D(),
+                nn.Flatten(), nn.Dense(5))
+    return net
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def results(path: Path, *arrays: np.ndarray) -> list[np.ndarray]:
+    """By our reading of the file, on the CPU."""
+    executable = ngraph_mxnet.compile(str(path), "CPU")
+    return [np.asarray(result) for result in executable(*arrays)]
+
+
+@pytest.mark.parametrize("optimise", [False, True])
+@pytest.mark.parametrize("opset", [17, 20, 23])
+def test_a_net_of_images(tmp_path: Path, opset: int, optimise: bool) -> None:
+    symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
+    path = tmp_path / "net.onnx"
+    found = ngraph_mxnet.to_onnx(symbol, path, params=params, opset=opset, optimise=optimise, data=(2, 3, 16, 16),
+                                 metadata={"made": "by a test"})
+    assert isinstance(found, OnnxFile) and found.bytes == path.stat().st_size
+    assert found.inputs == {"data": "f32[2,3,16,16]"} and list(found.outputs) == ["images_dense0_fwd_output"]
+    assert [one.difference is not None and one.difference < 1e-5 for one in found.compared]
+    proto = onnx.load(path)
+    assert proto.opset_import[0].version == opset
+    assert {prop.key: prop.value for prop in proto.metadata_props} == {"made": "by a test"}
+    assert ("BatchNormalization" in operators(path)) is not optimise
+    assert {tensor.name for tensor in proto.graph.initializer} >= {"images_dense0_weight"}
+    x = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    expected = ngraph_mxnet.compile(symbol, "INTERPRETER", params=params, shapes={"data": x.shape})(x)[0]
+    np.testing.assert_allclose(results(path, x)[0], expected, 1e-4, 1e-5)
+
+
+def test_sizes_stay_symbols(tmp_path: Path) -> None:
+    """Also such as are computed: what a flattened image has, and the size behind a convolution."""
+    data = mx.sym.var("data")
+    body = mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), stride=(2, 2), pad=(1, 1), no_bias=True, name="conv")
+    both = mx.sym.Reshape(mx.sym.transpose(body, axes=(0, 2, 3, 1)), shape=(0, -3, 0), name="rows")
+    net = mx.sym.Group([both, mx.sym.slice_axis(body, axis=3, begin=1, end=None), mx.sym.reverse(body, axis=2)])
+    net.save(str(tmp_path / "net-symbol.json"))
+    weights = {"conv_weight": np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)}
+    path, shape = tmp_path / "net.onnx", ("N", 3, "H:4..64", "W:4..64")
+    found = ngraph_mxnet.to_onnx(str(tmp_path / "net-symbol.json"), path, params=weights, data=shape)
+    assert found.inputs == {"data": "f32[N,3,H,W]"} and len({str(one.sizes) for one in found.compared}) == 2
+    for shape in ((1, 3, 9, 5), (3, 3, 16, 33)):
+        x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        expected = ngraph_mxnet.compile(str(tmp_path / "net-symbol.json"), "INTERPRETER", params=weights,
+                                        shapes={"data": shape})(x)
+        for ours, right in zip(results(path, x), expected, strict=True):
+            np.testing.assert_allclose(ours, right, 1e-4, 1e-5)
+
+
+def test_sizes_that_can_not_stay_symbols_are_told(tmp_path: Path) -> None:
+    mx.sym.slice(mx.sym.var("data"), begin=(0, None), end=(None, None), step=(1, -2), name="turned").save(
+        str(tmp_path / "net-symbol.json"))
+    with pytest.raises(UnsupportedError, match=r"can't stay ranges; give numbers:\n  L is \d+, for .*turned"):
+        ngraph_mxnet.to_onnx(str(tmp_path / "net-symbol.json"), tmp_path / "net.onnx", params={}, data=(2, "L:3..64"))
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_relu"])
+def test_recurrent_layers_are_layers(tmp_path: Path, mode: str) -> None:
+    """Whose inputs' product is part of the layer: no product is left beside it."""
+    layers = {"lstm": rnn.LSTM, "gru": rnn.GRU, "rnn_relu": rnn.RNN}
+    net = nn.HybridSequential()
+    net.add(layers[mode](8, num_layers=2, bidirectional=True, input_size=6))
+    symbol, params = saved(tmp_path, net, 5, 2, 6)
+    path = tmp_path / "net.onnx"
+    ngraph_mxnet.to_onnx(symbol, path, params=params, data=(5, 2, 6))
+    assert operators(path).count({"lstm": "LSTM", "gru": "GRU", "rnn_relu": "RNN"}[mode]) == 4
+    assert not {"MatMul", "Gemm"} & set(operators(path))
+
+
+def test_a_projected_state(tmp_path: Path) -> None:
+    net = nn.HybridSequential()
+    net.add(rnn.LSTM(8, projection_size=3, input_size=6))
+    symbol, params = saved(tmp_path, net, 5, 2, 6)
+    ngraph_mxnet.to_onnx(symbol, tmp_path / "net.onnx", params=params, data=(5, 2, 6))
+    assert "Scan" in operators(tmp_path / "net.onnx")
+
+
+def test_results_have_their_names() -> None:
+    """A result that is an input, a constant, or the same as another one, takes a node that names it."""
+    b = ngraph_mxnet.Builder()
+    x = b.parameter("x", (2, 3))
+    doubled = x + x
+    graph = b.results(x, doubled, doubled, b.constant(np.ones(2, np.float32)))
+    graph.names = ["same", "twice", "again", "ones"]
+    proto = written(graph, {})
+    onnx.checker.check_model(proto, full_check=True)
+    assert [value.name for value in proto.graph.output] == ["same", "twice", "again", "ones"]
+    found = ngraph_mxnet.compile(proto, "INTERPRETER")(np.ones((2, 3), np.float32))
+    assert [float(array.reshape(-1)[0]) for array in map(np.asarray, found)] == [1, 2, 2, 1]
+
+
+def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
+    symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
+    path = tmp_path / "net.onnx"
+    found = ngraph_mxnet.to_onnx(symbol, path, params=params, external_data=True, data=(2, 3, 16, 16))
+    data = tmp_path / "net.onnx.data"
+    assert found.bytes == path.stat().st_size + data.stat().st_size
+    again = tmp_path / "again.onnx"
+    ngraph_mxnet.to_onnx(path, again, data=(2, 3, 16, 16))  # an ONNX model is written anew
+    x = np.ones((2, 3, 16, 16), np.float32)
+    np.testing.assert_allclose(results(again, x)[0], results(path, x)[0], 1e-5, 1e-6)
+
+
+def test_what_onnx_does_not_have_is_named(tmp_path: Path) -> None:
+    net = mx.sym.gamma(mx.sym.var("data"), name="factorial")
+    net.save(str(tmp_path / "net-symbol.json"))
+    with pytest.raises(UnsupportedError, match=r"gamma .*factorial.*ONNX has no operators"):
+        ngraph_mxnet.to_onnx(str(tmp_path / "net-symbol.json"), tmp_path / "net.onnx", params={}, data=(2, 3))
+    assert not (tmp_path / "net.onnx").exists()
+
+
+def test_no_such_opset(tmp_path: Path) -> None:
+    graph = ngraph_mxnet.parse_graph("graph @g(%x: f32[2]) -> (f32[2]) {\n  %0: f32[2] = relu(%x)\n  return %0\n}")
+    with pytest.raises(ConfigError, match="opset 13: expected one from 17 to 23"):
+        ngraph_mxnet.to_onnx(graph, tmp_path / "net.onnx", opset=13)
+
+
+def test_a_wrong_writer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is compared before it is there."""
+    graph = ngraph_mxnet.parse_graph("graph @g(%x: f32[2]) -> (f32[2]) {\n  %0: f32[2] = sigmoid(%x)\n  return %0\n}")
+    monkeypatch.setitem(WRITERS, "sigmoid", lambda d, node, x: d.add("Tanh", x))
+    with pytest.raises(ModelError, match=r"output output0 .* differs by .* No file was written"):
+        ngraph_mxnet.to_onnx(graph, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
+    path = tmp_path / "net.onnx"
+    arguments = ["to-onnx", symbol, "--params", params, "--shape", "data=N,3,16,16", "-o", str(path)]
+    told = CliRunner().invoke(main, [*arguments, "--json"])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    assert found["file"] == str(path) and found["inputs"] == {"data": "f32[N,3,16,16]"} and found["nodes"]["Conv"] == 1
+    assert all(one["difference"] < 1e-5 for one in found["compared"])
+    shown = CliRunner().invoke(main, arguments)
+    assert "read back, on the CPU, N=2: differs by" in shown.output
+    twice = CliRunner().invoke(main, [*arguments, "--shape", "data=1,3,16,16"])
+    assert twice.exit_code == 2 and "one set of shapes" in twice.output
+
+
+OTHER_OPS = {
+    "bitcast": "ONNX has none before opset 26", "erfinv": "ONNX has none", "gamma": "ONNX has none",
+    "lgamma": "ONNX has none", "fused": "passes of targets make it", "random_mask": "training draws it",
+    "quantized_convolution": "passes of quantisation make it", "quantized_matmul": "passes of quantisation make it",
+    "own_gradient": "training alone has it",
+}
+
+
+def test_every_op_of_inference_is_written() -> None:
+    for_training = {name for name in all_ops() if name.endswith(("_gradient", "_training"))}
+    assert set(all_ops()) - for_training - set(OTHER_OPS) <= set(WRITERS)
+    assert not set(WRITERS) & set(OTHER_OPS)
