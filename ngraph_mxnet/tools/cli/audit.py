@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngraph_mxnet.base.errors import AuditError
-from ngraph_mxnet.base.rendered import mib, table
+from ngraph_mxnet.base.rendered import table, view
 from ngraph_mxnet.program.recorder import Reader, location
 from ngraph_mxnet.tools.audits import Checkpoint, Recorded, Run, difference, open_run
 from ngraph_mxnet.tools.cli import options
@@ -65,22 +65,19 @@ def _checkpoint(of: Checkpoint) -> dict[str, Any]:
     return {**{name: of.columns[name] for name in ("digest", "bytes", "resident", "peak")}, "tensors": of.tensors}
 
 
-def _runs_table(runs: Sequence[dict[str, Any]], shown: int) -> Table:
-    return table("run", "started", "process", "command", "calls", "tensors", "guard", rows=(
-        (f"{run['id']}{' *' if run['id'] == shown else ''}",
-         datetime.datetime.fromtimestamp(run["started"]).isoformat(" ", "seconds"), run["process"],
-         " ".join(json.loads(run["command"])), *(run["settings"][name] for name in ("calls", "tensors", "guard")))
-        for run in runs))
+def _runs_table(runs: Sequence[dict[str, Any]], shown: int) -> Table | None:
+    rows = ({**run, "number": f"{run['id']}{' *' * (run['id'] == shown)}", "started": datetime.datetime.fromtimestamp(
+        run["started"]).isoformat(" ", "seconds"), "command": " ".join(json.loads(run["command"]))} for run in runs)
+    return view(rows, "run {number}", "started {started}", "process {process}", "command {command}",
+                *(f"{name} {{settings[{name}]}}" for name in ("calls", "tensors", "guard")))
 
 
-def _checkpoints_table(run: Run) -> Table:
+def _checkpoints_table(run: Run) -> Table | None:
     graphs = {graph.columns["id"]: graph.columns for graph in run.graphs}
-    pairs = [(each.columns, graphs[each.columns["graph"]]) for each in run.checkpoints]
-    return table("weights of", "graph hash", "weights", "MiB", "their hash", "prepared", "MiB", "peak before, MiB",
-                 "peak, MiB", rows=(
-                     (graph["name"], graph["digest"][:12], of["tensors"], mib(of["bytes"]), of["digest"][:12],
-                      graph["prepared"], mib(graph["prepared_bytes"]), mib(graph["peak_before"]), mib(of["peak"]))
-                     for of, graph in pairs))
+    return view(({**each.columns, "of": graphs[each.columns["graph"]]} for each in run.checkpoints),
+                "weights of {of[name]}", "graph hash {of[digest]:.12}", "weights {tensors}", "MiB {bytes:mib}",
+                "their hash {digest:.12}", "prepared {of[prepared]}", "MiB {of[prepared_bytes]:mib}",
+                "peak before, MiB {of[peak_before]:mib}", "peak, MiB {peak:mib}")
 
 
 def _tensors_table(title: str, tensors: Sequence[Recorded]) -> Table:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.rendered import facts_table, numbered, progress, table
+from ngraph_mxnet.base.rendered import facts_table, numbered, progress, table, view
 from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.feeds import fitting_inputs, named_shapes
@@ -91,11 +91,10 @@ def list_(kind: str | None, name: str | None, limit: int | None, store: Path | N
         {"run": run.id, "started": run.started, "kind": run.kind, "name": run.name, "status": run.status,
          "threads": run.facts.get("threads"), **_size(run), "median_ms": run.median(),
          "commit": _commit(run)} for run in found]
-    options.tell(as_json, rows, table(
-        "run", "started", "kind", "name", "status", "threads", "samples", "median ms", "commit", rows=(
-            (row["run"][:_DIGITS], row["started"][:19], row["kind"], row["name"], row["status"], row["threads"] or "-",
-             f"{row['blocks']} x {row['samples'] / max(row['blocks'], 1):g}",
-             None if row["median_ms"] is None else f"{row['median_ms']:.3f}", row["commit"]) for row in rows)))
+    options.tell(as_json, rows, view(
+        ({**row, "each": row["samples"] / max(row["blocks"], 1)} for row in rows), f"run {{run:.{_DIGITS}}}",
+        "started {started:.19}", "kind {kind}", "name {name}", "status {status}", "threads {threads}",
+        "samples {blocks} x {each:g}", "median ms {median_ms:.3f}", "commit {commit}"))
 
 
 def _size(run: Run) -> dict[str, int]:
@@ -176,14 +175,14 @@ def compared(base: Run, new: Run, series: str, confidence: float = CONFIDENCE) -
             "differences": differences(*({"settings": run.settings, **run.facts} for run in (base, new)))}
 
 
-def comparison_table(found: Mapping[str, Any]) -> Table:
-    interval = None if found["low"] is None else f"{found['low']:.3f} to {found['high']:.3f}"
-    verdict = found["verdict"] + (f": {found['reason']}" if found["reason"] else "")
-    return table("base", "new", f"base {found['series']}", f"new {found['series']}", "ratio",
-                 f"{found['confidence']:.4g} interval", "recorded", "verdict", rows=[(
-                     found["base"][:_DIGITS], found["new"][:_DIGITS], f"{found['base_median']:.3f}",
-                     f"{found['new_median']:.3f}", f"{found['ratio']:.3f}", interval,
-                     "in turns" if found["paired"] else "apart", verdict)])
+def comparison_table(found: Mapping[str, Any]) -> Table | None:
+    series, id_ = found["series"], f":.{_DIGITS}}}"
+    told = {"interval": None if found["low"] is None else f"{found['low']:.3f} to {found['high']:.3f}",
+            "recorded": "in turns" if found["paired"] else "apart",
+            "verdict": found["verdict"] + (f": {found['reason']}" if found["reason"] else "")}
+    return view([{**found, **told}], "base {base" + id_, "new {new" + id_, f"base {series} {{base_median:.3f}}",
+                f"new {series} {{new_median:.3f}}", "ratio {ratio:.3f}",
+                f"{found['confidence']:.4g} interval {{interval}}", "recorded {recorded}", "verdict {verdict}")
 
 
 @runs.command()
@@ -350,15 +349,15 @@ def _summary(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
-    times = ("first_result_ms", "min_ms", "median_ms", "p90_ms", "p99_ms", CPU_TIME)
     load = [numbered(found["threads"], "thread"), numbered(found["callers"], "caller")]
     load += [f"{found['pause_ms']:g} ms of pause"] * bool(found["pause_ms"])
     load += [f"beside {numbered(found['busy'], 'busy thread')}"] * bool(found["busy"])
     inputs = "".join(f", {name} {kind}" for name, kind in found["inputs"].items())
     options.tell(
-        as_json, found, f"{found['model']}{inputs}, {found['precision']}: {', '.join(load)}", table(
-            ">first result", ">min", ">median", ">p90", ">p99", ">CPU", ">a second", title="Milliseconds", rows=[(
-                *(f"{found[key]:.3f}" for key in times), f"{found['per_second']:.1f}")]),
+        as_json, found, f"{found['model']}{inputs}, {found['precision']}: {', '.join(load)}", view(
+            [found], ">first result {first_result_ms:.3f}", ">min {min_ms:.3f}", ">median {median_ms:.3f}",
+            ">p90 {p90_ms:.3f}", ">p99 {p99_ms:.3f}", f">CPU {{{CPU_TIME}:.3f}}", ">a second {per_second:rate}",
+            title="Milliseconds"),
         f"recorded as run {found['run']}" if found.get("run") else None,
         comparison_table(found["comparison"]) if "comparison" in found else None)
 
