@@ -327,15 +327,9 @@ def add_runs(store: Store, runs: Sequence[Run]) -> list[Run]:
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """With texts for what JSON can't hold; without what was not given."""
-    return {name: _plain(value) for name, value in settings.items() if value not in (None, (), {})}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    given = {name: value for name, value in settings.items() if value not in (None, (), {})}
+    found: dict[str, Any] = json.loads(json.dumps(given, default=str))
+    return found
 
 
 SAMPLES = "--samples"
