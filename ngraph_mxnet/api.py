@@ -10,7 +10,7 @@ from ngraph_mxnet.base.errors import ConfigError, only_params, require_forms
 from ngraph_mxnet.base.forks import collector_paused
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes, model_of
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.ranges import checked_shape
+from ngraph_mxnet.ir.ranges import checked_shape, fixed_shapes
 from ngraph_mxnet.program.backend import canonical_name, get_backend
 from ngraph_mxnet.program.executable import Executable
 
@@ -92,7 +92,8 @@ def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = No
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
-    found: Explanation | OnnxExplanation = asked.verdicts(shapes or {}, backend, kernels=kernels, options=options or {})
+    found: Explanation | OnnxExplanation = asked.verdicts(fixed_shapes(shapes), backend, kernels=kernels,
+                                                          options=options or {})
     return found
 
 
@@ -109,7 +110,7 @@ def explain_shapes(model: Any, shapes: Shapes, axes: Mapping[str, Sequence[int]]
         UnsupportedError: an input of an ONNX model is no tensor.
     """
     require_forms(shapes=shapes, axes=axes, dtypes=dtypes)
-    return model_of(model, dtypes=dtypes).range_verdicts(shapes, axes, backend)
+    return model_of(model, dtypes=dtypes).range_verdicts(fixed_shapes(shapes), axes, backend)
 
 
 def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -> TrainingExplanation:
@@ -123,7 +124,7 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
         ModelError, ConfigError: as `explain`; an ONNX model is not trained.
     """
     require_forms(shapes=shapes, dtypes=dtypes)
-    found: TrainingExplanation = model_of(model, dtypes=dtypes).training_verdicts(shapes)
+    found: TrainingExplanation = model_of(model, dtypes=dtypes).training_verdicts(fixed_shapes(shapes))
     return found
 
 

@@ -14,7 +14,7 @@ from onnx_models import model as onnx_model
 from onnx_models import value
 
 import ngraph_mxnet
-from ngraph_mxnet.base.errors import CalibrationError, ConfigError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError, ModelError
 from ngraph_mxnet.program.executable import InputError
 
 SHAPES = {"data": (2, 3)}
@@ -76,7 +76,12 @@ def test_shapes_without_names_are_refused_with_an_example(call: Callable[..., An
 @pytest.mark.parametrize(("call", "message"), [
     (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": 3}), r"shapes: found \{'data': 3\}, exp"),
     (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": "1,3"}), "shapes: found {'data': '1,3'}"),
-    (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": (-1, 3)}), "'data': found the size -1, exp"),
+    (lambda model: ngraph_mxnet.compile(model, params={}, shapes={"data": (-1, 3)}), "'data': found the size -1"),
+    (lambda model: ngraph_mxnet.explain(model, {"data": ("N", 3)}), "'data': found the size 'N', expected a number"),
+    (lambda model: ngraph_mxnet.explain_training(model, {"data": (1.5, 3)}), "'data': found the size 1.5, expected"),
+    (lambda model: ngraph_mxnet.verify(model, shapes={"data": ("1..2", 3)}), "found the size '1..2', expected a num"),
+    (lambda model: ngraph_mxnet.explain_shapes(model, SHAPES, {"data": "N"}), "axes: found {'data': 'N'}, expected"),
+    (lambda model: ngraph_mxnet.explain_shapes(model, SHAPES, {"data": ["N"]}), "axis N of 'data' is to change; there"),
     (lambda model: ngraph_mxnet.compile(model, params=3, shapes=SHAPES), "params: found 3, expected arrays by name"),
     (lambda model: ngraph_mxnet.compile(model, 3, params={}, shapes=SHAPES), "no backend 3; known: CPU"),
     (lambda model: ngraph_mxnet.explain_shapes(model, SHAPES, {"data": 0}), "axes: found {'data': 0}, exp"),
@@ -91,6 +96,11 @@ def test_arguments_of_another_form_are_refused(call: Callable[[str], Any], messa
                                                files: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match=message):
         call(files[0])
+
+
+def test_parameters_that_are_no_arrays_are_refused(files: tuple[str, str]) -> None:
+    with pytest.raises(ModelError, match="parameter 'fc_weight': found 3, expected an array"):
+        ngraph_mxnet.compile(files[0], params={"fc_weight": 3}, shapes=SHAPES)
 
 
 def test_a_recipe_that_is_none_is_refused(files: tuple[str, str]) -> None:

@@ -244,6 +244,18 @@ def checked_shape(name: str, shape: Sequence[Any]) -> tuple[int | str, ...]:
     return tuple(_checked(name, size) for size in shape)
 
 
+def fixed_shapes(shapes: Shapes | None) -> dict[str, tuple[int, ...]]:
+    """The shapes, all of whose sizes are numbers. Raises ConfigError: one is none."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in (shapes or {}).items():
+        sizes = checked_shape(name, shape)
+        for size in sizes:
+            if isinstance(size, str):
+                raise ConfigError(f"input {name!r}: found the size {size!r}, expected a number")
+        found[name] = tuple(map(int, sizes))
+    return found
+
+
 def symbolic_shapes(shapes: Shapes) -> dict[str, tuple[Any, ...]]:
     """The shapes with symbols for sizes that are ranges; one without a name gets that of its axis. Raises ConfigError:
     as for `checked_shape`, or a name has two ranges."""

@@ -347,8 +347,9 @@ def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequenc
     if getattr(port, "kind", "tensor") != "tensor":
         raise ModelError(f"input {port} is no tensor, and none such is made at random: give it")
     if shape is None or not all(isinstance(dim, int) for dim in shape):
-        raise ModelError(f"the model leaves a dimension open: {port}; say it with --shape {port.name}=D,D,... or give "
-                         f"the input with --input {port.name}=FILE.npy")
+        raise ModelError(f"the model leaves a dimension open: {port}; give the shape, shapes={{{port.name!r}: (D, D, "
+                         f"...)}} as an argument, --shape {port.name}=D,D,... on the command line, or the input, there "
+                         f"with --input {port.name}=FILE.npy")
     try:
         return random_array(random, shape, dtype, draw)
     except (MemoryError, ValueError) as error:  # numbers of elements that no memory, or no integer, holds

@@ -401,6 +401,6 @@ def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[
     """Raises ConfigError for axes that the inputs of these shapes lack."""
     for name, changing in axes.items():
         for axis in changing:
-            if name not in shapes or not 0 <= axis < len(shapes[name]):
+            if name not in shapes or axis not in range(len(shapes[name])):
                 raise ConfigError(f"axis {axis} of {name!r} is to change; there are: "
                                   f"{listed(f'{name}={tuple(shape)}' for name, shape in shapes.items())}")

@@ -32,10 +32,13 @@ def read_params(params: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> d
     Arrays of a file are read-only views of its content; sparse ones become dense.
 
     Raises:
-        ModelError: the file can't be read or is damaged, or its arrays have no names.
+        ModelError: the file can't be read or is damaged, or its arrays have no names; or a mapping has no arrays.
     """
     if isinstance(params, Mapping):
         found: Mapping[str, Any] = params
+        for name, array in params.items():
+            if not hasattr(array, "shape"):
+                raise ModelError(f"parameter {name!r}: found {array!r:.80}, expected an array")
     else:
         found = read_arrays(params)
     return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}

@@ -25,6 +25,7 @@ from ngraph_mxnet.base.errors import (
 from ngraph_mxnet.base.rendered import progress
 from ngraph_mxnet.frontends.model import FileModel, Model, model_of
 from ngraph_mxnet.ir.graph import fingerprint
+from ngraph_mxnet.ir.ranges import fixed_shapes
 from ngraph_mxnet.program.artefact import Artefact, Reference, load
 from ngraph_mxnet.program.backend import canonical_name, check_options, get_backend, load_file
 from ngraph_mxnet.program.executable import as_array
@@ -284,7 +285,8 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
     params = only_params(params, weights)
     source = model_of(model)
-    given = Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed, of, against)
+    given = Given(_arrays(inputs), fixed_shapes(shapes), params, reference_params, dtypes or {}, name, seed, of,
+                  against)
     ran: Verified | FileRun = source.reference(given)
     found = ran.model if isinstance(ran, FileRun) else ran
     against = _reference(found, against)

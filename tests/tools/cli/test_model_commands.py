@@ -207,7 +207,7 @@ def test_profile(model: str) -> None:
     (["run", "MODEL", "--params", "X"], "params (--params) are for graphs and symbols"),
     (["run", "MODEL", "--backend", "toaster"], "no backend 'toaster'"),
     (["run", "X"], "is no ONNX model, or was cut off"),
-    (["bench", "MODEL"], "say it with --shape x=D,D,..."),
+    (["bench", "MODEL"], "as an argument, --shape x=D,D,... on the command line"),
     (["bench", "MODEL", "--shape", "x=1,4", "--shape", "y=1,4"], "found shape (1, 4)"),
     (["show", "MODEL"], "give its shape to compile for, as in shapes={'x': (1, 3)}, on the command line --shape x=1,3"),
     (["explain", "MODEL", "--dtype", "x=float32"], "dtypes (--dtype) are for symbols and Gluon blocks"),
