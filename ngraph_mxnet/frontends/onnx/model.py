@@ -396,8 +396,7 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[o
     copies = []
     for node in nodes:
         copy = copy_of(node)
-        copy.input[:] = [names.get(name, name) for name in node.input]
-        copy.output[:] = [names.get(name, name) for name in node.output]
+        _rename_ends(copy, names)
         for graph in subgraphs(copy):
             own = _own(graph)
             outer = {name: other for name, other in names.items() if name not in own}
@@ -408,6 +407,12 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[o
                 output.name = outer.get(output.name, output.name)
         copies.append(copy)
     return copies
+
+
+def _rename_ends(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """What the node reads and gives."""
+    for ends in (node.input, node.output):
+        ends[:] = [names.get(name, name) for name in ends]
 
 
 def _tensor(tensor: onnx.TensorProto, names: Mapping[str, str]) -> onnx.TensorProto:
@@ -580,8 +585,7 @@ def _apart(node: onnx.NodeProto) -> dict[str, str]:
 def _rename(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> None:
     """Whatever is called so, in subgraphs too."""
     for node in nodes:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
+        _rename_ends(node, names)
         for graph in subgraphs(node):
             for part in (*graph.input, *graph.output, *graph.initializer):
                 part.name = names.get(part.name, part.name)

@@ -71,6 +71,8 @@ class Recomputed:
         return list(makers.values()), [tensor for name, tensor in self._tensors.items() if name in wanted]
 
 
+Types = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""dtypes and shapes by name."""
 Values = Mapping[str, Any]
 """Arrays, lists of arrays, and None for empty optionals, by name."""
 
@@ -82,7 +84,7 @@ class CompiledModel(Protocol):
 
     def run_shared(self, arrays: Sequence[Any]) -> list[Any]: ...
 
-    def result_types(self, arrays: Sequence[Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]: ...
+    def result_types(self, arrays: Sequence[Any]) -> Types: ...
 
     def program(self, inputs: Mapping[str, Any]) -> Executable: ...
 
@@ -138,7 +140,7 @@ class Piece:
         found = dict(zip(self._wanted, self.executable(arrays).run_shared(arrays), strict=True))
         return [found[name] if name in found else _given(values, [name])[0] for name in self.outputs]
 
-    def types(self, values: Values) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    def types(self, values: Values) -> Types:
         """The dtypes and shapes of those outputs that are tensors, as far as they are known before a call."""
         found = {name: (values[name].dtype, values[name].shape) for name in self.outputs
                  if name not in self._wanted and isinstance(values.get(name), np.ndarray)}

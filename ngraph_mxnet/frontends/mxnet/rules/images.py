@@ -55,14 +55,14 @@ def _pooled(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
     everywhere, include_pad = attrs.bool("global_pool", False), attrs.bool("count_include_pad", True)
     # Of a global pool these three mean nothing, and may be anything.
-    kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
+    geometry = _geometry(attrs)
     if kind == "lp" and power not in (1, 2, 3):
         raise UnsupportedError(f"p_value={power}, expected 1, 2 or 3")
     if everywhere:
         if kind == "lp":
             return _root(b, total(b, "sum", _power(b, x, power)), power)
         return total(b, kind, x)
-    window = _window(kernel, stride, pad, x.rank - 2, "floor" if convention == "valid" else "ceil")
+    window = _window(geometry, x.rank - 2, "floor" if convention == "valid" else "ceil")
     if kind == "max":
         return b.max_pool(x, **window)
     if kind == "avg":
@@ -84,9 +84,8 @@ def quantized_pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
     attrs.ignore("p_value")
     if kind == "max" or not padded or not full:
         return _pooled(b, x, attrs, _total)
-    kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
-    window = _window(kernel, stride, pad, x.rank - 2, "ceil")
-    return b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
+    window = _window(_geometry(attrs), x.rank - 2, "ceil")
+    return b.avg_pool(_whole(b, x, window), kernel=window["kernel"], strides=window["strides"])
 
 
 def _total(b: Builder, kind: str, x: Value) -> Value:
@@ -97,9 +96,14 @@ def _window_over_all(b: Builder, kind: str, x: Value) -> Value:
     return b.max_pool(x, kernel=x.shape[2:]) if kind == "max" else _total(b, kind, x)
 
 
-def _window(kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...], spatial: int,
-            rounding: str) -> Window:
+def _geometry(attrs: Attrs) -> list[tuple[int, ...]]:
+    """Kernel, stride and padding as they are given."""
+    return [attrs.ints(name, ()) for name in ("kernel", "stride", "pad")]
+
+
+def _window(geometry: Sequence[tuple[int, ...]], spatial: int, rounding: str) -> Window:
     """The attributes of an IR pool."""
+    kernel, stride, pad = geometry
     if len(kernel) != spatial:
         raise UnsupportedError(f"kernel={kernel} for {spatial} spatial axes")
     pads = per_axis(pad, spatial, 0, "pad")
@@ -139,18 +143,18 @@ def pooling_v1(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The pooling of 2016, over two axes: padding is zeros for the maximum too, and a mean is over the whole kernel."""
     kind = attrs.choice("pool_type", "max", _GLOBAL)
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
-    kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
+    geometry = _geometry(attrs)
     if x.rank != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
     if attrs.bool("global_pool", False):
         return _total(b, kind, x)
-    window = _window(kernel, stride, pad, 2, "floor" if convention == "valid" else "ceil")
+    window = _window(geometry, 2, "floor" if convention == "valid" else "ceil")
     if kind == "max":
         pads = (0, 0, *window["pads_begin"])
         inner = {**window, "pads_begin": (0, 0), "pads_end": (0, 0)}
         return b.max_pool(b.pad(x, pads_begin=pads, pads_end=pads), **inner)
     total = _sum_pool(b, x, window)
-    return total / prod(kernel) if kind == "avg" else total
+    return total / prod(window["kernel"]) if kind == "avg" else total
 
 
 @rule("UpSampling", ignored=["workspace"])

@@ -25,7 +25,7 @@ from ngraph_mxnet.frontends.mxnet.rules.quantization import (
     product_range,
     scale,
 )
-from ngraph_mxnet.frontends.mxnet.rules.registry import Call, find_rule, rule
+from ngraph_mxnet.frontends.mxnet.rules.registry import Call, find_rule, require_count, rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
@@ -143,8 +143,7 @@ def fused_convolution(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
     no_bias = body.product.bool("no_bias", False)
     with_sum = attrs.bool("with_sum", False)
     expected = 4 + (not no_bias) + 4 * (body.batch_norm is not None) + 3 * with_sum
-    if len(inputs) != expected:
-        raise UnsupportedError(f"found {len(inputs)} inputs, expected {expected}")
+    require_count(inputs, expected)
     rest = list(inputs)
     x, weight = rest.pop(0), rest.pop(0)
     bias = None if no_bias else rest.pop(0)
@@ -261,8 +260,7 @@ def fused_product(b: Builder, attrs: Call, *inputs: Value) -> Outputs:
         raise UnsupportedError("its graph has no FullyConnected")
     count = 2 if product.bool("no_bias", False) else 3
     expected = count + 2 if by_row else 3 * count
-    if len(inputs) != expected:
-        raise UnsupportedError(f"found {len(inputs)} inputs, expected {expected}")
+    require_count(inputs, expected)
     x, weight, bounds = inputs[0], inputs[1], inputs[count:]
     bias = inputs[2] if count == 3 else None
     size = magnitude(b, *bounds[:2])

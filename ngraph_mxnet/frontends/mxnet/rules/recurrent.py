@@ -37,6 +37,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
     normal_axis,
     positive,
     read,
+    require_count,
     rule,
 )
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
@@ -78,8 +79,7 @@ def recurrent_layers(b: Builder, attrs: Attrs, inputs: Sequence[Value],
     with_states = attrs.bool("state_outputs", False)
     count = 4 if cell == "lstm" else 3
     wanted = count + attrs.bool("use_sequence_length", False)
-    if len(inputs) != wanted:
-        raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
+    require_count(inputs, wanted)
     x, packed, *states = inputs[:count]
     if x.rank != 3:
         raise UnsupportedError(f"found {x.type}, expected rank 3")

@@ -215,6 +215,13 @@ def image_shape(x: Value) -> tuple[int, ...]:
     return x.shape
 
 
+def require_count(inputs: Sequence[Value], least: int, most: int | None = None) -> None:
+    """Raises UnsupportedError: there are fewer inputs than `least`, or more than `most`, by default as many."""
+    if not least <= len(inputs) <= (least if most is None else most):
+        wanted = str(least) if most in (None, least) else f"{least} to {most}"
+        raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
+
+
 def bias_of(bias: Value | None, no_bias: bool) -> Value | None:
     """The bias unless `no_bias`."""
     if not no_bias and bias is None:
@@ -355,10 +362,7 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves
 
 
 def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, rule: Rule) -> list[Value]:
-    least, most = rule.operands
-    if not least <= len(inputs) <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
-        raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
+    require_count(inputs, *rule.operands)
     for position, value in enumerate(inputs):
         _check_type(f"input {position}", value.type, rule.types.elements, halves.scalars)
     attrs = Call(node)
