@@ -6,7 +6,6 @@ What was compiled is kept as plain data, in parts of a package. `NNPReplicas` sh
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError
-from ngraph_mxnet.base.forks import ForkSafeLock
+from ngraph_mxnet.base.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
 from ngraph_mxnet.ir.types import Role, Shape
@@ -168,7 +167,7 @@ class NNPExecutable(Executable):
         self._known = [changes[value] is not Changes.WITH_CALLS for value in main.inputs]
         self._samples: list[Arrays] = [[checked_array(port, array, what="calibration input") for port, array in
                           zip(self.inputs, sample, strict=True)] for sample in settings.samples]
-        self._loaded: OrderedDict[bytes, tuple[Version, FunctionalSimulator]] = OrderedDict()
+        self._loaded = Recent(_KEPT)
         self._lock = ForkSafeLock()
         self._timeline: Timeline | None = None
         self._packed = dict(versions or {})
@@ -179,8 +178,8 @@ class NNPExecutable(Executable):
         """With the versions of the latest weights, which are not calibrated again."""
         graphs = self.module.graphs
         with self._lock:
-            versions = {"": self._version} if not self.settings.narrow else {
-                **self._packed, **{key.hex(): version for key, (version, _) in self._loaded.items()}}
+            known = {key: version for key, (version, _) in zip(self._loaded, self._loaded.values(), strict=True)}
+            versions = {**self._packed, **known} if self.settings.narrow else {"": self._version}
             settings = {**encode_settings(self.settings, self._samples),
                         "versions": [(key, encode_version(version)) for key, version in versions.items() if version]}
         return Package(self.target, self.module.name, self.module.flow,
@@ -294,14 +293,10 @@ class NNPExecutable(Executable):
         digest = hashlib.blake2b(digest_size=16)
         for index in self._weights:
             digest.update(arrays[index].reshape(-1).view(np.uint8).data)
-        key = digest.digest()
+        key = digest.hexdigest()
         with self._lock:
-            if key not in self._loaded:
-                self._loaded[key] = self._load(key.hex(), arrays)
-            self._loaded.move_to_end(key)
-            while len(self._loaded) > _KEPT:
-                self._loaded.popitem(last=False)
-            return self._loaded[key]
+            found: tuple[Version, FunctionalSimulator] = self._loaded.get_or_make(key, lambda: self._load(key, arrays))
+            return found
 
     def _load(self, digest: str, arrays: Arrays) -> tuple[Version, FunctionalSimulator]:
         prepared = self._prepare(*(arrays[place] for place in self._prepared_of)) if self._prepare else []

@@ -78,7 +78,7 @@ def test_weights_are_prepared_once_for_each_content():
     assert list(run._loaded.values()) == [device]
     assert (run(x, -w, s)[0] != first).any()
     assert (run(x, w, s)[0] == first).all()
-    assert len(run._loaded) == 2
+    assert len(run._loaded.values()) == 2
 
 
 def reasons() -> dict[str, Graph]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.forks import ForkSafeLock
+from ngraph_mxnet.base.forks import ForkSafeLock, Recent
 from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.targets.cpu.codegen.spec import LoopKernel
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -51,7 +50,7 @@ class Generator:
         return _load(self.kernels, self._isa) if self._kernels else Code(None, {})
 
 
-_loaded: OrderedDict[str, Code] = OrderedDict()
+_loaded = Recent(_MOST_MODULES)
 _lock = ForkSafeLock()
 """Held while code is made: LLVM's contexts and Numba's compiler are not for two threads at once."""
 
@@ -59,12 +58,8 @@ _lock = ForkSafeLock()
 def _load(kernels: dict[str, LoopKernel], isa: Isa) -> Code:
     key = f"{isa}\n{_sources()}\n" + "\n".join(f"{name}: {kernel}" for name, kernel in kernels.items())
     with _lock:
-        if key not in _loaded:
-            _loaded[key] = _from_disk(kernels, isa, key)
-            if len(_loaded) > _MOST_MODULES:
-                _loaded.popitem(last=False)
-        _loaded.move_to_end(key)
-        return _loaded[key]
+        found: Code = _loaded.get_or_make(key, lambda: _from_disk(kernels, isa, key))
+        return found
 
 
 def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
