@@ -24,6 +24,7 @@ from operator import mul
 from typing import Literal
 
 import networkx
+from networkx.utils import UnionFind
 
 HOST = 0
 """The device that has the graph's inputs, and gets its results."""
@@ -57,6 +58,10 @@ class Tensor:
     result: bool = False
     leaving: Seconds = ()
     shared: bool = False
+
+    def made_on(self, placement: Sequence[int]) -> int:
+        """The device that has it first."""
+        return HOST if self.producer is None else placement[self.producer]
 
     def copy_seconds(self, here: int, to: int) -> float:
         """From device `here` to device `to`, if it must be copied."""
@@ -117,7 +122,7 @@ class Problem:
         """The tensors that are brought from one device to another, each at most once to each."""
         found = []
         for number, tensor in enumerate(self.tensors):
-            here = HOST if tensor.producer is None else placement[tensor.producer]
+            here = tensor.made_on(placement)
             wanted = {placement[reader] for reader in tensor.readers} | ({HOST} if tensor.result else set())
             found += [Crossing(number, here, to) for to in sorted(wanted - {here})]
         return found
@@ -204,7 +209,7 @@ def _between(problem: Problem, placement: Sequence[int], pair: tuple[int, int]) 
 
 def _charge_tensor(edges: _Edges, name: int, tensor: Tensor, placement: Sequence[int], pair: tuple[int, int]) -> None:
     """Add the cost of bringing the tensor to where it is read. Readers on other devices than these two stay there."""
-    here = HOST if tensor.producer is None else placement[tensor.producer]
+    here = tensor.made_on(placement)
     fixed = {placement[reader] for reader in tensor.readers if placement[reader] not in pair}
     if tensor.result and HOST not in pair:
         fixed.add(HOST)
@@ -313,20 +318,11 @@ def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -
     for item in range(len(placement) - 1, -1, -1):
         for source in sources[item]:
             ahead[source] = max(ahead[source], ahead[item] + (placement[source] != placement[item]))
-    joined = list(range(len(placement)))
-
-    def root(item: int) -> int:
-        while joined[item] != item:
-            joined[item] = joined[joined[item]]
-            item = joined[item]
-        return item
-
+    joined = UnionFind(range(len(placement)))
     phases = list(zip(placement, behind, ahead, strict=True))
     for item, read in enumerate(sources):
-        for source in read:
-            if phases[source] == phases[item]:
-                joined[max(root(source), root(item))] = min(root(source), root(item))
-    return _numbered([root(item) for item in range(len(placement))])
+        joined.union(item, *(source for source in read if phases[source] == phases[item]))
+    return _numbered([joined[item] for item in range(len(placement))])
 
 
 def _turns(sources: Sequence[Sequence[int]], placement: Sequence[int], first: int | None) -> list[int]:
@@ -409,7 +405,7 @@ def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], o
     for crossing in problem.crossings(placement):
         crossings.setdefault(crossing.tensor, []).append(crossing)
     for number, tensor in enumerate(problem.tensors):
-        here = HOST if tensor.producer is None else placement[tensor.producer]
+        here = tensor.made_on(placement)
         source = [] if tensor.producer is None else [numbers[tensor.producer]]
         there = {here: source}
         for found in crossings.get(number, ()):
@@ -458,7 +454,6 @@ MOST_ENUMERATED = 1 << 12
 
 _TRIALS = 600
 """Schedules that a local search computes at most."""
-
 
 _BALANCES = (0.02, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.98)
 """Weights of the host's seconds in cuts that begin a search."""
@@ -540,10 +535,9 @@ def least_seconds(problem: Problem, placement: Sequence[int]) -> float:
     longest = 0.0
     for number in problem.by_producer:
         tensor = problem.tensors[number]
-        here, made = HOST, 0.0
+        made = 0.0
         if tensor.producer is not None:
-            here = placement[tensor.producer]
-            made = there[tensor.producer] + problem.items[tensor.producer].seconds[here]
+            made = there[tensor.producer] + problem.items[tensor.producer].seconds[placement[tensor.producer]]
         for reader in tensor.readers:
             there[reader] = max(there[reader], made + late.get((number, placement[reader]), 0.0))
         longest = max(longest, made + (late.get((number, HOST), 0.0) if tensor.result else 0.0))
