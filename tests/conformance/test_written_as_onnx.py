@@ -45,13 +45,12 @@ def cases(record: Record, draws: int, opset: int, check) -> None:
             symbol = mx.sym.Group([symbol[place] for place in record.outputs])
         arrays = arrays_for(symbol, case, 0, numpy=record.numpy)
         graph = import_case(symbol, arrays)
-        try:
-            proto = written(graph, {}, opset)
-        except UnsupportedError as error:
-            known = NOT_IN_ONNX | {node.op.name for node in graph.nodes if node.op.name.startswith("bitwise")}
-            assert known & {node.op.name for node in graph.nodes}, error
-            assert opset < 18 or NOT_IN_ONNX & {node.op.name for node in graph.nodes}, error
+        ops = {node.op.name for node in graph.nodes}
+        if ops & NOT_IN_ONNX or (opset < 18 and any(op.startswith("bitwise") for op in ops)):
+            with pytest.raises(UnsupportedError, match="the model can't be written as ONNX"):
+                written(graph, {}, opset)
             return
+        proto = written(graph, {}, opset)
         onnx.checker.check_model(proto, full_check=True)
         with np.errstate(all="ignore"):
             expected = compile_graph(graph, "INTERPRETER")(*(arrays[value.name] for value in graph.parameters))
@@ -91,8 +90,9 @@ def by_runtime(graph: Graph, arrays: Mapping[str, np.ndarray], expected: list[np
     try:
         results = runtime_results(read_model(proto), read(proto, arrays), result_names(graph))
     except ModelError as error:
-        assert "NOT_IMPLEMENTED" in str(error), error
-        return
+        if "NOT_IMPLEMENTED" in str(error):  # of some element types
+            return
+        raise
     for found, right in zip(results, expected, strict=True):
         agree(np.asarray(found), np.asarray(right))
 
