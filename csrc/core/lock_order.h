@@ -14,7 +14,9 @@ enum class Rank : int {
   kTapeNode,        // mxnet/tape_nodes.h: the copies of one node
   kTapeNodes,       //   all nodes
   kLinks,           // mxnet/short_way.cc: compiled links
-  kOnes,            //   heads' gradients
+  kFamilies,        //   those that differ in numbers
+  kConstants,       //   gradients of one number
+  kOperators,       // mxnet/operators.h: those seen
   kRecordedSteps,   // mxnet/recorded_steps.h
   kRecordedCalls,   // mxnet/recorded.cc
   kDirectOps,       // mxnet/direct.cc: by handle

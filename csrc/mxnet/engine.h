@@ -64,6 +64,18 @@ bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = n
 // Calls one of MXNet's operators without attributes and writes its result to `target`. Throws std::runtime_error.
 void invoke(const char* op, std::vector<Handle> in, Handle target);
 
+// Keeps what this thread runs meanwhile off autograd's tape. Throws std::runtime_error.
+class Unrecorded {
+ public:
+  Unrecorded() { check(mxnet.set_recording(0, &before_) == 0); }
+  ~Unrecorded() { mxnet.set_recording(before_, &before_); }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 // True if the engine queues what it cannot run at once. MXNet's naive engine runs everything on the caller's thread.
 bool queues();
 

@@ -26,6 +26,11 @@ struct CallbackList;
 
 // A function of libmxnet's, by its name in the C interface. It is null until `connect_libmxnet` has found it.
 class LibFunction {
+ public:
+  // From now on libmxnet itself calls `function` in its place. False, with nothing changed, if libmxnet doesn't call it
+  // by its table of functions, or that table can't be written.
+  bool redirect(void* function) const;
+
  protected:
   explicit LibFunction(const char* name) : name_(name) { all_.push_back(this); }
 
@@ -41,7 +46,7 @@ template <class Signature>
 class Function;
 
 template <class Result, class... Arguments>
-class Function<Result(Arguments...)> : LibFunction {
+class Function<Result(Arguments...)> : public LibFunction {
  public:
   explicit Function(const char* name) : LibFunction(name) {}
   Result operator()(Arguments... arguments) const {
@@ -70,6 +75,10 @@ struct LibMXNet {
   Function<int(Handle, Handle*)> shallow_copy{"MXShallowCopyNDArray"};
   Function<int(Handle, int dimensions, const std::int64_t* shape, bool reverse,
                Handle* reshaped)> reshape{"MXNDArrayReshape64"};
+  Function<int(Handle, std::uint32_t begin, std::uint32_t end, Handle* sliced)> slice{"MXNDArraySlice"};
+  Function<int(Handle, std::int64_t begin, std::int64_t end, Handle* sliced)> slice_long{"MXNDArraySlice64"};
+  Function<int(Handle, std::uint32_t index, Handle* row)> at{"MXNDArrayAt"};
+  Function<int(Handle, std::int64_t index, Handle* row)> at_long{"MXNDArrayAt64"};
   Function<int(Handle, const void*, std::size_t)> copy_from_cpu{"MXNDArraySyncCopyFromCPU"};
   Function<int(DLManagedTensor*, bool transient, Handle*)> from_dlpack{"MXNDArrayFromDLPackEx"};
   Function<int(Handle, DLManagedTensor**)> to_dlpack{"MXNDArrayToDLPack"};
@@ -91,6 +100,11 @@ struct LibMXNet {
                const char** values)> invoke{"MXImperativeInvoke"};
   Function<int(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
                const char** values, const int** storage_types)> invoke_ex{"MXImperativeInvokeEx"};
+  // Imperative::InvokeOp: runs an operator whose outputs have their types. It returns an OpStatePtr, a shared pointer.
+  Function<void*(void* state, void* imperative, const void* context, const void* attributes, const void* in,
+                 const void* out, const void* requests, int mode, void* given)>
+      run_op{"_ZN5mxnet10Imperative8InvokeOpERKNS_7ContextERKN4nnvm9NodeAttrsERKSt6vectorIPNS_7NDArrayESaISA_EESE_RKS8_"
+             "INS_9OpReqTypeESaISF_EENS_12DispatchModeENS_10OpStatePtrE"};
   Function<int(Handle executor, int is_train)> executor_forward{"MXExecutorForward"};
   Function<int(Handle executor, std::uint32_t count, Handle* head_gradients,
                int is_train)> executor_backward{"MXExecutorBackwardEx"};

@@ -17,6 +17,7 @@
 #include "mxnet/array_view.h"
 #include "mxnet/direct.h"
 #include "mxnet/libmxnet.h"
+#include "mxnet/operators.h"
 #include "mxnet/recorded_steps.h"
 #include "mxnet/tape.h"
 
@@ -203,16 +204,31 @@ py::tuple description_of(const LinkDescription& link) {
 }
 
 py::list missing_links(const std::vector<std::uintptr_t>& heads) {
-  std::vector<LinkDescription> found;
+  std::vector<OperatorsSeen::Keyed> found;
   {
     const GilReleased released;
     std::vector<Handle> handles;
     for (std::uintptr_t head : heads) handles.push_back(reinterpret_cast<Handle>(head));
-    found = tape::missing_links(handles);
+    found = OperatorsSeen::all().take();
+    for (LinkDescription& link : tape::missing_links(handles)) {
+      std::string key = link.key();
+      found.emplace_back(std::move(key), std::move(link));
+    }
   }
   py::list all;
-  for (const LinkDescription& link : found) all.append(py::make_tuple(py::bytes(link.key()), description_of(link)));
+  for (const auto& [key, link] : found) all.append(py::make_tuple(py::bytes(key), description_of(link)));
   return all;
+}
+
+// The operator's key, or nothing where a program was given, or refused.
+std::optional<py::bytes> missing_operator(std::uintptr_t op,
+                                          const std::vector<std::pair<std::string, std::string>>& attributes,
+                                          const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& inputs) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [element, shape] : inputs) specs.emplace_back(element, shape);
+  const std::string key = operator_key(reinterpret_cast<Handle>(op), attributes, specs);
+  if (links::find(key) != nullptr) return std::nullopt;
+  return py::bytes(key);
 }
 
 Handle handle(std::uintptr_t array) { return reinterpret_cast<Handle>(array); }
@@ -264,9 +280,13 @@ void define_recorded(py::module_& m) {
         }, py::arg("array"), "Takes an NDArray, by its handle, off autograd's tape.");
   m.def("missing_links", &missing_links, py::arg("heads"),
         "[(key, description)] of the operators between recorded calls on the way back from these arrays, whose "
-        "gradients `add_link` has not told: LinkDescription in csrc/mxnet/short_way.h.");
+        "gradients `add_link` has not told, and of operators without heads that were called often off the tape: "
+        "LinkDescription in csrc/mxnet/short_way.h.");
+  m.def("missing_operator", &missing_operator, py::arg("op"), py::arg("attributes"), py::arg("inputs"),
+        "The key of an operator of a link, of inputs of these types, whose results `add_link` has not told; else None.");
   m.def("add_link", &links::add, py::arg("key"), py::arg("graph").none(true), py::arg("sources"),
-        "The compiled gradients of a link, and (kind, index) of each of its inputs; None: it is MXNet's.");
+        "The compiled gradients of a link, or results of an operator, and (kind, index) of each of its inputs; None: "
+        "MXNet computes them.");
   m.def("short_ways", &tape::short_ways, "How many backward passes went past MXNet's in this process.");
 }
 

@@ -9,7 +9,7 @@
 namespace ngraph_mxnet {
 
 bool SpareArrays::add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device) {
-  if (spec.bytes() < kLarge) return arrays->add_new(spec, device);
+  if (!is_large(spec)) return arrays->add_new(spec, device);
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   std::size_t count = 0;
   for (const Spare& spare : spares_) {
@@ -41,7 +41,8 @@ bool move_now(const std::vector<MovingStatistic>& statistics) {
     const auto* const from = reinterpret_cast<const float*>(ArrayView(one.batch).data());
     if (into == nullptr || from == nullptr) return false;
     const float share = 1.0f - one.momentum;
-    for (std::size_t i = 0; i < moving.elements(); ++i) into[i] = into[i] * one.momentum + from[i] * share;
+    const std::size_t count = moving.elements();
+    for (std::size_t i = 0; i < count; ++i) into[i] = into[i] * one.momentum + from[i] * share;
   }
   return true;
 }
@@ -111,14 +112,15 @@ void add_arrays(const std::vector<std::pair<Handle, Handle>>& sums) {
         completion.fail(std::runtime_error("a gradient has no memory"));
         return true;
       }
-      for (std::size_t j = 0; j < target.elements(); ++j) into[j] += from[j];
+      const std::size_t count = target.elements();  // here, or the loop would count anew behind each store
+      for (std::size_t j = 0; j < count; ++j) into[j] += from[j];
     }
     completion();
     return true;
   };
   const engine::Device device = ArrayView(written.front()).device();
   written = direct_runs::apart(written, {});
-  if (engine::run_now(body, read, written, device, kName) == engine::Outcome::kBusy) {
+  if (engine::run_now(body, read, written, device, kName) != engine::Outcome::kRan) {
     engine::check(engine::run_later(body, read, written, device, kName));
   }
 }
@@ -172,6 +174,7 @@ bool RecordedSteps::add(const std::vector<std::uintptr_t>& arrays, const std::ve
   }
   if (!direct::possible() || !direct_runs::all_plain(kept, specs) || marks.size() != plan_.moved.size()) return false;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  free_.reserve(steps_.size() + 1);  // what gives steps back, MXNet calls, and no exception may pass
   free_.push_back(static_cast<int>(steps_.size()));
   steps_.push_back({std::move(made), nullptr, nullptr, std::move(marked), nullptr});
   return true;

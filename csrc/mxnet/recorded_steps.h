@@ -22,6 +22,9 @@ class SpareArrays {
   // Adds an array of this type, whose elements are anything. False when MXNet has failed.
   bool add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device);
 
+  // True if arrays of this type are kept.
+  static bool is_large(const TensorSpec& spec) { return spec.bytes() >= kLarge; }
+
  private:
   static constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes
   static constexpr std::size_t kMost = 2;                      // of a type: one is often dropped when the next is there

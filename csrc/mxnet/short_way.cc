@@ -1,8 +1,8 @@
 #include "mxnet/short_way.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
-#include <sstream>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -36,40 +36,98 @@ Links& all_links() {
   return *all;
 }
 
-// Arrays of ones that are kept: the gradients of heads that nobody gives one.
-class Ones {
+// Small arrays of one number that are kept: gradients of heads that nobody gives one, and of outputs that nobody reads.
+class Constants {
  public:
-  // Null when MXNet has failed.
-  Handle get(const TensorSpec& spec, engine::Device device) {
-    std::ostringstream name;
-    name << spec.str() << device.type << ',' << device.id;
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    const auto [at, is_new] = places_.emplace(name.str(), arrays_.handles().size());
-    if (is_new) {
-      if (!arrays_.add_new(spec, device)) {
-        places_.erase(at);
-        return nullptr;
-      }
-      engine::invoke("ones_like", {arrays_.handles().back()}, arrays_.handles().back());
-      mxnet.wait_to_read(arrays_.handles().back());
+  // `filling`: MXNet's operator. Throws std::runtime_error.
+  std::shared_ptr<const Arrays> get(const char* filling, const TensorSpec& spec, engine::Device device) {
+    const std::string name = filling + spec.str() + std::to_string(device.type) + ',' + std::to_string(device.id);
+    {
+      const std::lock_guard<ForkSafeMutex> lock(mutex_);
+      const auto at = kept_.find(name);
+      if (at != kept_.end()) return at->second;
     }
-    return arrays_.handles()[at->second];
+    const auto made = std::make_shared<Arrays>();
+    engine::check(made->add_new(spec, device));
+    engine::invoke(filling, {made->handles().front()}, made->handles().front());
+    if (SpareArrays::is_large(spec)) return made;
+    engine::check(mxnet.wait_to_read(made->handles().front()) == 0);
+    std::unordered_map<std::string, std::shared_ptr<const Arrays>> gone;  // behind the lock
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    if (kept_.size() >= kMost) gone.swap(kept_);
+    kept_[name] = made;
+    return made;
   }
-  static Ones& all() {
-    static auto* const all = new Ones;
+  static Constants& all() {
+    static auto* const all = new Constants;
     return *all;
   }
 
  private:
-  ForkSafeMutex mutex_{Rank::kOnes};
-  Arrays arrays_;
-  std::unordered_map<std::string, std::size_t> places_;
+  static constexpr std::size_t kMost = 64;  // their shapes may be as many as those of the batches
+
+  ForkSafeMutex mutex_{Rank::kConstants};
+  std::unordered_map<std::string, std::shared_ptr<const Arrays>> kept_;
 };
 
-void put(std::ostringstream& text, const TensorSpec& spec) {
-  text << spec.element->name;
-  for (std::int64_t size : spec.shape) text << ',' << size;
-  text << ';';
+// Operators of an array and a number that may as well be read from an array (`_NUMBERED` of plugin/training/links.py).
+bool takes_number(Handle op) {
+  static const std::vector<Handle> all = [] {
+    std::vector<Handle> found;
+    for (const char* name : {"_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
+                             "_rdiv_scalar"}) {
+      Handle op = nullptr;
+      if (mxnet.find_op(name, &op) == 0) found.push_back(op);
+    }
+    return found;
+  }();
+  return std::find(all.begin(), all.end(), op) != all.end();
+}
+
+bool is_number(const std::pair<std::string, std::string>& attribute) { return attribute.first == "scalar"; }
+
+// Links that are the same but for their operators' numbers.
+class Families {
+ public:
+  // True if the numbers of the link have changed often. `family`: its key without numbers; `key`: with them.
+  bool varies(const std::string& family, const std::string& key) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    if (latest_.size() >= kMost && latest_.count(family) == 0) latest_.clear();
+    auto& [last, changes] = latest_[family];
+    if (last != key) {
+      last = key;
+      ++changes;
+    }
+    return changes > kOften;
+  }
+  static Families& all() {
+    static auto* const all = new Families;
+    return *all;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 256;
+  static constexpr int kOften = 4;
+
+  ForkSafeMutex mutex_{Rank::kFamilies};
+  std::unordered_map<std::string, std::pair<std::string, int>> latest_;
+};
+
+void put(std::string* text, const std::vector<std::int64_t>& shape) {
+  for (std::int64_t size : shape) text->append(",").append(std::to_string(size));
+}
+
+void put(std::string* text, const TensorSpec& spec) {
+  text->append(spec.element->name);
+  put(text, spec.shape);
+  text->append(";");
+}
+
+void put(std::string* text, Handle op, const std::vector<std::pair<std::string, std::string>>& attributes) {
+  text->append(std::to_string(reinterpret_cast<std::uintptr_t>(op))).append("(");
+  for (const auto& [name, value] : attributes) {
+    text->append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append(",");
+  }
 }
 
 bool add_spec(Handle array, std::vector<TensorSpec>* specs) {
@@ -82,28 +140,33 @@ bool add_spec(Handle array, std::vector<TensorSpec>* specs) {
 }  // namespace
 
 std::string LinkDescription::key() const {
-  std::ostringstream text;
+  std::string text;
   for (const Operator& each : operators) {
-    text << each.op << '(';
-    for (const auto& [name, value] : each.attributes) text << name << '=' << value.size() << ':' << value << ',';
+    put(&text, each.op, each.attributes);
     for (const Input& input : each.inputs) {
-      text << (input.is_leaf ? 'l' : 'v') << input.index;
-      if (input.is_reshaped) {
-        for (std::int64_t size : input.shape) text << '.' << size;
-      }
-      text << ',';
+      text.append(input.is_leaf ? "l" : "v").append(std::to_string(input.index));
+      if (input.is_reshaped) put(&text, input.shape);
+      text.append(";");
     }
-    text << ')' << each.outputs;
+    text.append(")").append(std::to_string(each.outputs));
   }
-  text << '|';
-  for (const TensorSpec& value : values) put(text, value);
-  text << '|';
+  text.append("|");
+  for (const TensorSpec& value : values) put(&text, value);
+  text.append("|");
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    text << (wanted[i] ? 'w' : 'c');
-    put(text, leaves[i]);
+    text.append(wanted[i] ? "w" : "c");
+    put(&text, leaves[i]);
   }
-  for (std::size_t head : heads) text << '|' << head;
-  return text.str();
+  for (std::size_t head : heads) text.append("|").append(std::to_string(head));
+  return text;
+}
+
+std::string operator_key(Handle op, const std::vector<std::pair<std::string, std::string>>& attributes,
+                         const std::vector<TensorSpec>& inputs) {
+  std::string text;
+  put(&text, op, attributes);
+  for (const TensorSpec& input : inputs) put(&text, input);
+  return text;
 }
 
 void links::add(const std::string& key, std::shared_ptr<CompiledGraph> graph,
@@ -230,7 +293,48 @@ bool ShortWay::describe(std::size_t level, const std::vector<Item*>& items) {
     told.operators.push_back(std::move(op));
   }
   part.key = told.key();
+  if (std::none_of(told.operators.begin(), told.operators.end(), [](const auto& op) { return takes_number(op.op); })) {
+    return true;
+  }
+  LinkDescription family = told;
+  for (LinkDescription::Operator& op : family.operators) {
+    if (!takes_number(op.op)) continue;
+    op.attributes.erase(std::remove_if(op.attributes.begin(), op.attributes.end(), is_number), op.attributes.end());
+  }
+  return !Families::all().varies(family.key(), part.key) || lift_numbers(&part);
+}
+
+bool ShortWay::lift_numbers(Part* part) const {
+  LinkDescription& told = part->description;
+  for (LinkDescription::Operator& op : told.operators) {
+    const auto number = std::find_if(op.attributes.begin(), op.attributes.end(), is_number);
+    if (!takes_number(op.op) || number == op.attributes.end()) continue;
+    const LinkDescription::Input& first = op.inputs.front();
+    const TensorSpec type(first.is_leaf ? told.leaves[first.index].element->name
+                                        : told.values[first.index].element->name, {1});
+    if (type.element != &element_by_name("f32")) continue;
+    const float value = std::strtof(number->second.c_str(), nullptr);
+    if (!part->numbers.add_new(type, ArrayView(part->values.front()).device()) ||
+        mxnet.copy_from_cpu(part->numbers.handles().back(), &value, 1) != 0) {
+      return false;
+    }
+    op.attributes.erase(number);
+    op.inputs.push_back({true, told.leaves.size(), {}, false});
+    told.leaves.push_back(type);
+    told.wanted.push_back(false);
+    part->leaves.push_back(part->numbers.handles().back());
+    part->origins.emplace_back();
+    part->variables.push_back(nullptr);
+  }
+  part->key = told.key();
   return true;
+}
+
+bool ShortWay::begins_at(const std::vector<Handle>& heads) const {
+  return std::equal(heads.begin(), heads.end(), heads_.begin(), heads_.end(), [](Handle head, const auto& found) {
+    const ArrayView view(head);
+    return view.node().get() == found.first->key() && view.output() == found.second;
+  });
 }
 
 std::vector<LinkDescription> ShortWay::missing() const {
@@ -242,8 +346,8 @@ std::vector<LinkDescription> ShortWay::missing() const {
 }
 
 bool ShortWay::is_the_same_in_predict_mode() const {
-  return parts_.empty() && std::all_of(items_.begin(), items_.end(), [](const auto& pair) {
-    return pair.second.call->steps->plan().moved.empty();
+  return std::all_of(items_.begin(), items_.end(), [](const auto& pair) {
+    return pair.second.call == nullptr || pair.second.call->steps->plan().moved.empty();
   });
 }
 
@@ -259,7 +363,7 @@ bool ShortWay::run(const std::vector<Handle>& given) {
     if (head == nullptr) {
       const ArrayView view(item->op->outputs.handles()[output]);
       if (view.element() == nullptr) return false;
-      head = Ones::all().get(TensorSpec(view.element()->name, view.shape()), view.device());
+      head = constant("ones_like", TensorSpec(view.element()->name, view.shape()), view.device());
     }
     if (head == nullptr) return false;
     item->gradients[output] = head;
@@ -274,6 +378,11 @@ bool ShortWay::run(const std::vector<Handle>& given) {
     }
   }
   return true;
+}
+
+Handle ShortWay::constant(const char* filling, const TensorSpec& spec, engine::Device device) {
+  constants_.push_back(Constants::all().get(filling, spec, device));
+  return constants_.back()->handles().front();
 }
 
 bool ShortWay::run_part(Part& part) {
@@ -356,9 +465,7 @@ bool ShortWay::run_call(Item& item) {
   for (std::size_t i = 0; i < item.gradients.size(); ++i) {
     Handle& head = item.gradients[i];
     if (head == nullptr) {
-      if (!made_.add_new(outputs[i], ArrayView(steps.one(0)).device())) return false;
-      head = made_.handles().back();
-      engine::invoke("zeros_like", {steps.one(i)}, head);
+      head = constant("zeros_like", outputs[i], ArrayView(steps.one(0)).device());
     } else if (!ArrayView(head).is(outputs[i])) {
       return false;
     }

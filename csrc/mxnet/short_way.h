@@ -28,7 +28,7 @@ struct LinkDescription {
   };
   struct Operator {
     engine::Handle op;
-    std::vector<std::pair<std::string, std::string>> attributes;
+    std::vector<std::pair<std::string, std::string>> attributes;  // without the number that is its last input, if any
     std::vector<Input> inputs;
     std::size_t outputs;
   };
@@ -41,8 +41,12 @@ struct LinkDescription {
   std::string key() const;  // the same for descriptions that are the same
 };
 
+// A string that two operators have in common if they compute the same of inputs of the same types.
+std::string operator_key(engine::Handle op, const std::vector<std::pair<std::string, std::string>>& attributes,
+                         const std::vector<TensorSpec>& inputs);
+
 // A compiled link: its inputs are values, leaves and the gradients of its heads, its results the gradients of the
-// wanted leaves.
+// wanted leaves. Or a compiled operator, under its `operator_key`: its inputs are leaves, its results the operator's.
 struct Link {
   enum Kind { kValue, kLeaf, kHead };
 
@@ -67,9 +71,13 @@ class ShortWay {
   // variables with gradients that share no memory.
   bool find(const std::vector<Handle>& heads);
 
+  // True if these are the heads that it was found from, and still come from the same nodes.
+  bool begins_at(const std::vector<Handle>& heads) const;
+
   // Of what was found: the links that were not yet compiled, nor refused.
   std::vector<LinkDescription> missing() const;
 
+  // Operators are, if their gradients are compiled: none draws random numbers or takes statistics.
   bool is_the_same_in_predict_mode() const;
 
   // `given`: the heads' gradients, or null. False, or an exception: nothing was written but gradients that MXNet will
@@ -102,15 +110,20 @@ class ShortWay {
     std::vector<Handle> values, leaves;
     std::vector<Edge> origins;             // of the leaves
     std::vector<const Variable*> variables;  // of the leaves; null: it is none
+    Arrays numbers;                          // leaves that hold an operator's number
     std::string key;
   };
 
   Item* add(const Edge& edge);
   bool describe(std::size_t level, const std::vector<Item*>& items);
+  // Makes leaves of the numbers of operators, which change from pass to pass. Returns false when MXNet has failed.
+  bool lift_numbers(Part* part) const;
   bool run_part(Part& part);
   bool run_call(Item& item);
   std::vector<Item*> calls_as_mxnet_orders_them();
   bool accumulate(const Edge& edge, Handle gradient);
+  // An array of this type that the operator `filling` has filled. Throws std::runtime_error.
+  Handle constant(const char* filling, const TensorSpec& spec, engine::Device device);
   // The array into which a gradient of the variable is to be written; null when MXNet has failed.
   Handle target_of(const Variable& variable, const TensorSpec& spec, SpareArrays* spares);
 
@@ -120,6 +133,7 @@ class ShortWay {
   std::map<const void*, const Variable*> used_;          // by the gradient's memory
   std::map<const void*, bool> written_;
   Arrays made_;                                  // gradients that no variable wants, or that are added to one's
+  std::vector<std::shared_ptr<const Arrays>> constants_;
   std::vector<std::pair<Handle, Handle>> sums_;  // to which gradient is added what
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -9,6 +10,7 @@
 
 #include "mxnet/array_view.h"
 #include "mxnet/direct.h"
+#include "mxnet/operators.h"
 #include "mxnet/short_way.h"
 
 namespace ngraph_mxnet {
@@ -27,6 +29,8 @@ int mark(std::uint32_t count, Handle* arrays, std::uint32_t* asked, Handle* grad
 
 std::atomic<std::size_t> short_count{0};
 std::atomic<bool> has_recorded{false};
+// What `missing_links` has found for the pass that this thread is about to ask for.
+thread_local std::unique_ptr<ShortWay> next_way;
 
 TapeNodes& nodes() { return TapeNodes::all(); }
 
@@ -89,32 +93,25 @@ int gone(void* context) {
   return 1;
 }
 
-// Keeps what runs meanwhile off the tape.
-class Paused {
- public:
-  Paused() { engine::check(mxnet.set_recording(0, &before_) == 0); }
-  ~Paused() { mxnet.set_recording(before_, &before_); }
-  Paused(const Paused&) = delete;
-  Paused& operator=(const Paused&) = delete;
-
- private:
-  int before_ = 0;
-};
-
 // MXNet's answer for the whole pass, or nothing where MXNet is to go its own way. `given`: the heads' gradients, or none.
 std::optional<int> go_short(const std::vector<Handle>& heads, const std::vector<Handle>& given, bool retain,
                             bool is_train) {
   if (!direct::possible() || direct::profiles()) return std::nullopt;
-  ShortWay way;
-  if (!way.find(heads) || !(is_train || way.is_the_same_in_predict_mode())) return std::nullopt;
+  std::unique_ptr<ShortWay> kept = std::move(next_way);
+  if (kept == nullptr || !kept->begins_at(heads)) {
+    kept = std::make_unique<ShortWay>();
+    if (!kept->find(heads)) return std::nullopt;
+  }
+  ShortWay& way = *kept;
+  if (!is_train && !way.is_the_same_in_predict_mode()) return std::nullopt;
   try {
-    const Paused paused;
+    const engine::Unrecorded unrecorded;
     if (!way.run(given)) return std::nullopt;
   } catch (const std::exception&) {
     return std::nullopt;
   }
   try {
-    const Paused paused;
+    const engine::Unrecorded unrecorded;
     way.finish();
   } catch (const std::exception& error) {
     mxnet.set_error(error.what());
@@ -130,7 +127,7 @@ std::optional<int> go_short(const std::vector<Handle>& heads, const std::vector<
 void copy_what_is_borrowed() {
   const std::vector<Kept> all = nodes().calls();
   if (all.empty() || !direct::possible()) return;
-  const Paused paused;
+  const engine::Unrecorded unrecorded;
   for (const Kept& node : all) {
     // Another thread's pass may be at it, and waits for what the first one copies.
     const std::lock_guard<ForkSafeMutex> lock(node->copying);
@@ -143,7 +140,7 @@ void copy_what_is_borrowed() {
 // Head gradients of our nodes that are sparse, as dense arrays, which `made` owns: nodes take no others.
 std::vector<Handle> dense(std::uint32_t count, const Handle* heads, const Handle* gradients, Arrays* made) {
   std::vector<Handle> found(gradients, gradients + count);
-  const Paused paused;
+  const engine::Unrecorded unrecorded;
   for (std::uint32_t i = 0; i < count; ++i) {
     int storage = engine::kDense;
     if (found[i] == nullptr || mxnet.storage_type(found[i], &storage) != 0 || storage == engine::kDense) continue;
@@ -200,14 +197,12 @@ int free_array(Handle array) {
 
 // Records an operator that MXNet has put on its tape. Nothing is recorded if one of its arrays is sparse, or comes from
 // a node that is not known: then the pass is MXNet's.
-void add_operator(Handle op, const std::vector<Handle>& in, const std::vector<Handle>& out, int options,
-                  const char** keys, const char** values) {
-  bool records = false;
-  if (!ArrayView(out.front()).may_be_recorded() || mxnet.is_recording(&records) != 0 || !records) return;
+void add_operator(const OperatorCall& call, const std::vector<Handle>& out) {
+  if (!ArrayView(out.front()).may_be_recorded()) return;
   const auto node = std::make_shared<TapeOperator>();
-  node->op = op;
-  for (int i = 0; i < options; ++i) node->attributes.emplace_back(keys[i], values[i]);
-  for (Handle array : in) {
+  node->op = call.op;
+  node->attributes = call.attributes;
+  for (Handle array : call.inputs) {
     if (!ArrayView(array).plain()) return;
     node->from.push_back(nodes().edge_of(array));
     if (node->from.back().kind == Edge::kUnknown) return;
@@ -219,7 +214,7 @@ void add_operator(Handle op, const std::vector<Handle>& in, const std::vector<Ha
     if (!ArrayView(array).plain() || !node->outputs.add_same(array)) return;
     ArrayView::forget_node(node->outputs.handles().back());
   }
-  if (ArrayView(out.front()).op() != op) return;
+  if (ArrayView(out.front()).op() != call.op) return;
   node->node = ArrayView(out.front()).node();
   node->key = ArrayView(out.front()).node().get();
   nodes().add(node, out);
@@ -227,15 +222,79 @@ void add_operator(Handle op, const std::vector<Handle>& in, const std::vector<Ha
 
 int invoke(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
            const char** values, const int** types) {
-  const int result = mxnet.invoke_ex(op, inputs, in, outputs, out, options, keys, values, types);
-  if (result != 0 || !has_recorded || *outputs < 1 || !direct::possible()) return result;
-  try {
-    add_operator(op, std::vector<Handle>(in, in + inputs), std::vector<Handle>(*out, *out + *outputs), options, keys,
-                 values);
-  } catch (const std::exception&) {
-    // The operator is not known, and so the pass through it is MXNet's.
+  bool records = false;
+  if (!has_recorded || !direct::possible() || mxnet.is_recording(&records) != 0 || (!records && *outputs != 0)) {
+    return mxnet.invoke_ex(op, inputs, in, outputs, out, options, keys, values, types);
   }
+  try {
+    if (!records && !direct::profiles() && reset_now(op, std::vector<Handle>(in, in + inputs))) return 0;
+    OperatorCall call(op, inputs, in, options, keys, values);
+    const bool compiles = *outputs == 0 && (!records || nodes().any()) && !direct::profiles();
+    const int result = call.invoke(compiles, records, outputs, out, types);
+    if (result != 0 || !records || *outputs < 1) return result;
+    try {
+      add_operator(call, std::vector<Handle>(*out, *out + *outputs));
+    } catch (const std::exception&) {
+      // The operator is not known, and so the pass through it is MXNet's.
+    }
+    return result;
+  } catch (const std::exception& error) {
+    mxnet.set_error(error.what());
+    return -1;
+  }
+}
+
+// MXNet puts a slice of the first axis on its tape as an operator of this name.
+void add_slice(Handle array, std::int64_t begin, std::int64_t end, Handle sliced) {
+  bool records = false;
+  if (!has_recorded || !direct::possible() || mxnet.is_recording(&records) != 0 || !records) return;
+  try {
+    Handle op = nullptr;
+    engine::check(mxnet.find_op("slice", &op) == 0);
+    const std::string first = '(' + std::to_string(begin) + ",)", last = '(' + std::to_string(end) + ",)";
+    const char *keys[] = {"begin", "end"}, *values[] = {first.c_str(), last.c_str()};
+    add_operator(OperatorCall(op, 1, &array, 2, keys, values), {sliced});
+  } catch (const std::exception&) {
+    // It is not known, and so the pass through it is MXNet's.
+  }
+}
+
+int slice(Handle array, std::uint32_t begin, std::uint32_t end, Handle* sliced) {
+  const int result = mxnet.slice(array, begin, end, sliced);
+  if (result == 0) add_slice(array, begin, end, *sliced);
   return result;
+}
+
+int slice_long(Handle array, std::int64_t begin, std::int64_t end, Handle* sliced) {
+  const int result = mxnet.slice_long(array, begin, end, sliced);
+  if (result == 0) add_slice(array, begin, end, *sliced);
+  return result;
+}
+
+// As MXNet: a slice, which is then reshaped.
+int row_of(Handle array, std::int64_t index, Handle* row) {
+  const std::vector<std::int64_t> shape = ArrayView(array).shape();
+  Handle sliced = nullptr;
+  if (slice_long(array, index, index + 1, &sliced) != 0) return -1;
+  const int result = reshape(sliced, static_cast<int>(shape.size()) - 1, const_cast<std::int64_t*>(shape.data()) + 1,
+                             false, row);
+  free_array(sliced);
+  return result;
+}
+
+// True if its rows are on the tape, and were made as `row_of` makes them.
+bool has_rows(Handle array) {
+  bool records = false;
+  return has_recorded && direct::possible() && mxnet.is_recording(&records) == 0 && records &&
+         ArrayView(array).may_be_recorded() && ArrayView(array).shape().size() > 1;
+}
+
+int at(Handle array, std::uint32_t index, Handle* row) {
+  return has_rows(array) ? row_of(array, index, row) : mxnet.at(array, index, row);
+}
+
+int at_long(Handle array, std::int64_t index, Handle* row) {
+  return has_rows(array) ? row_of(array, index, row) : mxnet.at_long(array, index, row);
 }
 
 // MXNet first ends the threads that call nodes, then waits for its engine: a node that was not yet called would never
@@ -258,6 +317,10 @@ Replacements tape::replacements() {
           {"MXImperativeInvokeEx", address_of(invoke)},
           {"MXNDArrayFree", address_of(free_array)},
           {"MXNDArrayReshape64", address_of(reshape)},
+          {"MXNDArraySlice", address_of(slice)},
+          {"MXNDArraySlice64", address_of(slice_long)},
+          {"MXNDArrayAt", address_of(at)},
+          {"MXNDArrayAt64", address_of(at_long)},
           {"MXNotifyShutdown", address_of(shut_down)}};
 }
 
@@ -321,8 +384,12 @@ bool tape::is_any() { return nodes().any(); }
 
 std::vector<LinkDescription> tape::missing_links(const std::vector<Handle>& heads) {
   if (!direct::possible() || direct::profiles() || !nodes().any()) return {};
-  ShortWay way;
-  return way.find(heads) ? way.missing() : std::vector<LinkDescription>();
+  next_way = nullptr;
+  auto way = std::make_unique<ShortWay>();
+  if (!way->find(heads)) return {};
+  std::vector<LinkDescription> missing = way->missing();
+  if (missing.empty()) next_way = std::move(way);
+  return missing;
 }
 
 std::size_t tape::short_ways() { return short_count.load(); }

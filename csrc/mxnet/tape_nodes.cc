@@ -148,11 +148,13 @@ bool TapeNodes::any() {
 
 std::vector<std::shared_ptr<TapeNode>> TapeNodes::calls() {
   std::vector<std::shared_ptr<TapeNode>> found;
-  const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  for (const auto& [key, node] : nodes_) {
-    found.push_back(node.lock());
-    if (found.back() == nullptr || found.back()->over || found.back()->node.expired()) found.pop_back();
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    for (const auto& [key, node] : nodes_) found.push_back(node.lock());
   }
+  // Behind the lock: this may be the last to hold one, with which arrays and steps go.
+  const auto is_over = [](const auto& node) { return node == nullptr || node->over || node->node.expired(); };
+  found.erase(std::remove_if(found.begin(), found.end(), is_over), found.end());
   return found;
 }
 

@@ -81,12 +81,17 @@ links: Kinds[Refusal | bool] = Kinds()
 
 
 def _prepare(heads: Sequence[NDArray]) -> None:
-    """Compile the gradients of the operators between compiled calls and these arrays, where they are not yet."""
+    """Compile the gradients of the operators between compiled calls and these arrays, where they are not yet. Compile
+    operators that are called often off the tape, too."""
     from ngraph_mxnet import _core
 
     for key, description in _core.missing_links([head.handle.value for head in heads]):
-        made = links.get_or_make(key, lambda description=description, key=key: made_or_refused(  # type: ignore[misc]
-            "operators around compiled calls", lambda: _compile(key, description), quiet=True))
+        if not description[-1]:
+            _compile_operators(description, key)
+            continue
+        made = links.get_or_make(key, functools.partial(
+            made_or_refused, "operators around compiled calls", functools.partial(_compile, key, description),
+            quiet=True))
         if isinstance(made, Refusal):
             _core.add_link(key, None, [])
             fallbacks.log.add(made)
@@ -97,7 +102,21 @@ def _compile(key: bytes, description: Any) -> bool:
     from ngraph_mxnet.plugin.training.links import compiled_link
 
     _core.add_link(key, *compiled_link(description))
+    _compile_operators(description)
     return True
+
+
+def _compile_operators(description: Any, key: bytes | None = None) -> None:
+    """Compile the operators' results. `key`: of the only one, if it was called off the tape."""
+    from ngraph_mxnet import _core
+    from ngraph_mxnet.plugin.training.links import compiled_operator, operators_of
+
+    for op, attributes, types, results in operators_of(description):
+        own = key or _core.missing_operator(op, attributes, types)
+        if own is not None:
+            made = made_or_refused("operators around compiled calls", functools.partial(
+                compiled_operator, op, attributes, types, results), quiet=True)
+            _core.add_link(own, *((None, []) if isinstance(made, Refusal) else made))
 
 
 def _gone_back(run: Callable[[], _Result], heads: Any, train_mode: bool, by_all: bool = True) -> _Result:
@@ -106,7 +125,7 @@ def _gone_back(run: Callable[[], _Result], heads: Any, train_mode: bool, by_all:
     Raises:
         UnsupportedError: predict mode's way can't be compiled.
     """
-    if train_mode and by_all:
+    if by_all:
         heads = heads if isinstance(heads, (list, tuple)) else [heads]
         if all(isinstance(head, NDArray) for head in heads):
             _prepare(heads)
