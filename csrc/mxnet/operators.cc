@@ -39,6 +39,12 @@ void* run_op(void* state, void* imperative, const void* context, const void* att
   return state;
 }
 
+// The results of all operators: their shapes may be as many as those of the batches.
+SpareArrays& spares() {
+  static auto* const all = new SpareArrays(std::size_t{1} << 28);  // never destroyed: threads may outlive static objects
+  return *all;
+}
+
 bool stands_between() {
   static const bool redirected = mxnet.run_op.redirect(reinterpret_cast<void*>(run_op));
   return redirected;
@@ -85,14 +91,14 @@ int OperatorCall::invoke_stock(int* outputs, Handle** out, const int** types) {
                          static_cast<int>(keys_.size()), keys_.data(), values_.data(), types);
 }
 
-int OperatorCall::invoke_compiled(Link& link, int* outputs, Handle** out, const int** types) {
+int OperatorCall::invoke_compiled(const Link& link, int* outputs, Handle** out, const int** types) {
   const std::vector<TensorSpec>& specs = link.graph->outputs();
   thread_local std::vector<Handle> given;  // the caller reads it after the call
   Arrays large;
   const auto is_large = [](const TensorSpec& spec) { return SpareArrays::is_large(spec); };
   if (std::any_of(specs.begin(), specs.end(), is_large)) {
     const engine::Device device = ArrayView(inputs.front()).device();
-    for (const TensorSpec& spec : specs) engine::check(link.spares.add_new(&large, spec, device));
+    for (const TensorSpec& spec : specs) engine::check(spares().add_new(&large, spec, device));
     given = large.handles();
     *outputs = static_cast<int>(given.size());
     *out = given.data();

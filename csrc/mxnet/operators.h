@@ -38,7 +38,7 @@ class OperatorCall {
  private:
   std::shared_ptr<Link> compiled(bool recorded);
   int invoke_stock(int* outputs, Handle** out, const int** types);
-  int invoke_compiled(Link& link, int* outputs, Handle** out, const int** types);
+  int invoke_compiled(const Link& link, int* outputs, Handle** out, const int** types);
   int finish(const Link& link, int* outputs, Handle** out, const int** types);
 
   std::string key_;

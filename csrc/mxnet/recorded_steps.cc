@@ -10,6 +10,7 @@ namespace ngraph_mxnet {
 
 bool SpareArrays::add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device) {
   if (!is_large(spec)) return arrays->add_new(spec, device);
+  std::deque<Spare> gone;  // behind the lock
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   std::size_t count = 0;
   for (const Spare& spare : spares_) {
@@ -20,7 +21,14 @@ bool SpareArrays::add_new(Arrays* arrays, const TensorSpec& spec, engine::Device
   }
   if (!arrays->add_new(spec, device)) return false;
   auto kept = std::make_unique<Arrays>();
-  if (count < kMost && kept->add_same(arrays->handles().back())) spares_.push_back({spec, device, std::move(kept)});
+  if (count >= kMost || spec.bytes() > most_ || !kept->add_same(arrays->handles().back())) return true;
+  spares_.push_back({spec, device, std::move(kept)});
+  bytes_ += spec.bytes();
+  while (bytes_ > most_) {
+    bytes_ -= spares_.front().spec.bytes();
+    gone.push_back(std::move(spares_.front()));
+    spares_.pop_front();
+  }
   return true;
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +21,9 @@ namespace ngraph_mxnet {
 // than most kernels take to fill it.
 class SpareArrays {
  public:
+  // `most`: of all that are kept, in bytes.
+  explicit SpareArrays(std::size_t most = std::numeric_limits<std::size_t>::max()) : most_(most) {}
+
   // Adds an array of this type, whose elements are anything. False when MXNet has failed.
   bool add_new(Arrays* arrays, const TensorSpec& spec, engine::Device device);
 
@@ -35,8 +40,10 @@ class SpareArrays {
     std::unique_ptr<Arrays> array;
   };
 
+  const std::size_t most_;
   ForkSafeMutex mutex_{Rank::kSpareArrays};
-  std::vector<Spare> spares_;
+  std::size_t bytes_ = 0;
+  std::deque<Spare> spares_;  // the first kept first
 };
 
 // A moving statistic and that of the batch: float32 vectors of one length, in plain arrays.
