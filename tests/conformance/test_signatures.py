@@ -64,3 +64,13 @@ def test_shapes_of_inputs(record: Record) -> None:
         assert {value.name: value.shape for value in graph.parameters} == expected
 
     _drawn(record, check)
+
+
+@pytest.mark.parametrize("condition", [(3, 4), (3,)])
+def test_a_choice_between_states_tells_their_open_size(condition: tuple[int, ...]) -> None:
+    """As GluonTS begins a recurrent layer: a batch of 0 is unknown, and the same zeros are chosen in either case. MXNet
+    tells the size by what reads the choice, we by the condition."""
+    state = mx.sym.zeros((0, 4), name="state")
+    symbol = mx.sym.where(mx.sym.var("condition"), state, state)
+    graph = import_symbol(symbol.tojson(), {"condition": condition}, {})
+    assert [value.shape for value in graph.results] == [(3, 4)]

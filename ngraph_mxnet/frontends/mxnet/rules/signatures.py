@@ -149,6 +149,12 @@ def _batches(attrs: Attrs, shapes: Sequence[Shape]) -> Sequence[Sequence[tuple[i
     return [[(0, 0), (1, 0)]]
 
 
+def _choice(attrs: Attrs, shapes: Sequence[Shape]) -> list[list[tuple[int, int]]]:
+    """A condition of one axis chooses among rows."""
+    told = 1 if len(shapes[0]) == 1 else len(shapes[1])
+    return [[(place, axis) for place in (0, 1, 2)[axis >= told:]] for axis in range(len(shapes[1]))]
+
+
 EQUAL: dict[str, Axes] = {
     **{name: every_axis for name, wanted in WANTED.items() if wanted is _same},
     **dict.fromkeys(("add_n", "stack", "_equal", "_greater", "_greater_equal", "_lesser", "_lesser_equal", "_not_equal",
@@ -156,7 +162,7 @@ EQUAL: dict[str, Axes] = {
     "Concat": _all_but(1),
     "RNN": _states,
     "batch_dot": _batches,
-    "where": lambda attrs, shapes: [[(1, axis), (2, axis)] for axis in range(len(shapes[1]))],
+    "where": _choice,
 }
 
 _RANGE = ("output", "min_output", "max_output")
