@@ -111,6 +111,8 @@ def _line(result: dict[str, Any]) -> str:
     figures = ("error", "block_error", "stage_error", "stage_boxes", "mkldnn_error", "ratio")
     parts += [f"{key} {result[key]:.2g}" for key in figures if key in result]
     parts += [f"as a file: {result['file']} {result.get('file_reason', '')}".strip()] if "file" in result else []
+    parts += [f"{key} {result[key]:.0e}" if isinstance(result[key], float) else f"{key}: {result[key]}"
+              for key in ("onnx", "onnx_openvino", "mxnet_onnx") if key in result]
     parts += [f"FAILED at {result['step']}: {result['failure']}"] if "failure" in result else []
     return f"{name}: {', '.join(filter(None, parts))}"
 

@@ -19,6 +19,7 @@ with_library() {
     local log=$venv/setup.log
     [[ -e $venv/library ]] && return
     say "installing $1"
+    install "$log" 'onnxruntime>=1.20,<2' 'openvino>=2025.0,<2027' 'numpy<2'
     case $1 in
     gluoncv) install "$log" cmake ninja gluoncv==0.10.5.post0 opencv-python==4.11.0.86 'numpy<2' ;;
     gluonnlp)

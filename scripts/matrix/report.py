@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from matrix import as_onnx
 from matrix.as_file import REFUSED, SAME_BITS
 from matrix.compare import SAME, TOLERANCE
 
@@ -72,6 +73,8 @@ def write_page(results: list[Result], header: str) -> str:
     parts = [_TITLE, header, "## Runs", _runs_table(names, seen), "## Summary", _summary(results, seen)]
     for genre, rows in _by_genre(seen).items():
         parts += [f"## {genre[0].upper()}{genre[1:]}", _table(rows, names)]
+    if any("onnx" in result for result in seen):
+        parts += ["## As ONNX", _as_onnx(seen)]
     parts += ["## What is left to MXNet, and why", _reasons(seen), "## Not examined", _not_examined(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -84,7 +87,7 @@ def _by_genre(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 _FIGURES = {"regions": ("regions", "regions"), "run": ("error", "error"), "block": ("block_error", "block"),
-            "file": ("file", "file"), "time": ("ratio", "time")}
+            "file": ("file", "file"), "onnx": ("onnx", "ONNX"), "time": ("ratio", "time")}
 """By step, the figure that tells that it was done, and the word for it."""
 Run = tuple[tuple[str, Any], ...]
 """What is known of a run, sorted by name."""
@@ -160,6 +163,28 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
     lines.append(row("**all**", seen))
     out = sum("left_out" in result for result in results)
     return "\n".join(lines) + f"\n\n{out} of {len(results)} models can't be had without a download."
+
+
+def is_right_as_onnx(result: Result, key: str = "onnx") -> bool:
+    """Its file of this kind (`as_onnx.facts`) ran, and gave our outputs."""
+    found = result.get(key)
+    return isinstance(found, float) and found <= as_onnx.RIGHT
+
+
+_ONNX = {"onnx": "ours in ONNX Runtime", "onnx_openvino": "ours in OpenVINO", "mxnet_onnx": "MXNet's in ONNX Runtime"}
+
+
+def _as_onnx(seen: list[Result]) -> str:
+    """How many files are right by genre, and what is wrong of ours."""
+    rows = [f"| genre | whole | {' | '.join(_ONNX.values())} |", "|---|---:|" + "---:|" * len(_ONNX)]
+    tried = [result for result in seen if "onnx" in result and is_whole(result)]
+    for genre, results in [*_by_genre(tried).items(), ("**all**", tried)]:
+        counts = [sum(is_right_as_onnx(result, key) for result in results) for key in _ONNX]
+        rows.append(f"| {genre} | {len(results)} | {' | '.join(map(str, counts))} |")
+    wrong = [f"* {result['model']}, {what}: " + _cell(found if isinstance(found, str) else f"differs by {found:.0e}")
+             for result in tried for key, what in list(_ONNX.items())[:2]
+             if not is_right_as_onnx(result, key) and (found := result.get(key)) is not None]
+    return "\n".join([*rows, "", *wrong])
 
 
 def _at_most(result: Result) -> str:

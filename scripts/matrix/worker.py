@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matrix.model import Model
 
 LIBRARIES = ("gluon_zoo", "gluoncv_models", "gluonnlp_models", "gluonts_models")
-STEPS = ("regions", "run", "block", "file", "time")
+STEPS = ("regions", "run", "block", "file", "onnx", "time")
 ROUND_SECONDS, PAUSE_SECONDS = 0.05, 0.02
 #: Rounds of timing; of nets whose rounds take longer than this, fewer.
 ROUNDS, FEWER_ROUNDS, LONG_ROUND_SECONDS = 5, 3, 2.0
@@ -41,7 +41,7 @@ Send = Callable[..., None]
 
 def work(library: str, name: str, steps: list[str], known: dict[str, str], send: Send) -> None:
     """Send the figures of one model."""
-    from matrix import as_file
+    from matrix import as_file, as_onnx
     from matrix.graph import digest
     from matrix.model import NotOffline
     from matrix.weights import bind
@@ -66,11 +66,12 @@ def work(library: str, name: str, steps: list[str], known: dict[str, str], send:
     if rest:
         send(step="native")
         native = bind(symbol, model, "NONE")
-        if "file" in rest:
-            send(step="file")
-            ours = bind(symbol, model, "NGRAPH", native)
-            send(**as_file.facts(symbol, model, ours, outputs(ours)))
-        if rest - {"file"}:
+        for step, become in (("file", as_file.facts), ("onnx", as_onnx.facts)):
+            if step in rest:
+                send(step=step)
+                ours = bind(symbol, model, "NGRAPH", native)
+                send(**become(symbol, model, ours, outputs(ours)))
+        if rest - {"file", "onnx"}:
             run(symbol, model, native, steps, send)
 
 

@@ -297,7 +297,7 @@ def test_the_page_has_every_model() -> None:
     assert "| 1 | 1.4 / 2.0 | 0.70 | regions: R2; error, time: R1 |" in rows["single"]
     assert "| unknown | 1.8 / 2.0 | 0.90 | unknown |" in rows["old"]
     assert "| 0e+00; stages 1e-03 |" in rows["tied"]
-    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 1 | 0 | 0 | 1 |" in page
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 1 | 0 | 0 | 0 | 1 |" in page
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
@@ -305,6 +305,18 @@ def test_the_page_has_every_model() -> None:
     assert rows["untimed"].endswith("| not timed: MKLDNN's second call fails, a \\| layout |")
     assert "* a download: gone" in page
     assert "* trace failed: ValueError: x \\| y: broken" in page
+
+
+def test_the_page_says_what_is_right_as_onnx() -> None:
+    results = [
+        result("good", onnx=1e-6, onnx_openvino=2e-5, mxnet_onnx="it | refuses"),
+        result("far", onnx=1e-6, onnx_openvino=2e-3, mxnet_onnx=1e-6),
+        result("random", regions=2, left=[["sort", "no rule", 1]], onnx="refused", mxnet_onnx="refused"),
+        result("untried"),
+    ]
+    page = report.write_page(results, "header")
+    assert "| toys | 2 | 2 | 1 | 1 |" in page and "| **all** | 2 | 2 | 1 | 1 |" in page
+    assert "* far, ours in OpenVINO: differs by 2e-03" in page and "* good" not in page
 
 
 def test_the_page_says_what_runs_from_a_file() -> None:
@@ -321,7 +333,7 @@ def test_the_page_says_what_runs_from_a_file() -> None:
     page = report.write_page(report.resolved(results), "header")
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
     assert "| toys | 6 | 1 | 5 | 0 | 1 | 1 | 0 | 5 | 2 |" in page
-    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 0 | 0 | 5 | 0 |" in page
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 0 | 0 | 5 | 0 | 0 |" in page
     assert "| 12.3 |  |  |  | regions: unknown; file: R1 |  |" in rows["good"]
     assert "| 12.3 |" in rows["twin"] and rows["twin"].endswith("| graph of good |")
     assert "| refused |" in rows["random"] and rows["random"].endswith("| as a file: draws \\| numbers |")
