@@ -52,7 +52,7 @@ def _tried(what: Callable[[], Any]) -> Any:
 
 
 def _write(symbol: Symbol, arrays: dict[str, np.ndarray], inputs: dict[str, np.ndarray], path: Path) -> None:
-    """As `ngraph_mxnet.to_onnx` does, which also compares with definitions in NumPy: these take minutes of some nets."""
+    """As `ngraph_mxnet.to_onnx` does, which also compares with NumPy's definitions. Those take minutes of some nets."""
     from ngraph_mxnet.frontends.model import model_of
     from ngraph_mxnet.frontends.onnx.writer.model import written
     from ngraph_mxnet.passes.base import PassManager
@@ -67,7 +67,7 @@ def _write_by_mxnet(symbol: Symbol, arrays: dict[str, np.ndarray], inputs: dict[
     import mxnet as mx
 
     mx.onnx.export_model(symbol, {name: mx.nd.array(array) for name, array in arrays.items()},
-                         [array.shape for array in inputs.values()], np.float32, str(path))
+                         [inputs[name].shape for name in symbol.list_inputs() if name in inputs], np.float32, str(path))
 
 
 def _by_onnx_runtime(path: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -277,3 +277,72 @@ def prelu(d: Document, node: Node, x: str, slope: str) -> str:
     return str(d.add("Where", d.add("Greater", x, number(d, 0, value)), x, d.add("Mul", x, slope)))
 
 
+
+
+# ---- functions that ONNX doesn't have -------------------------------------------------------------------
+
+
+class _Formula:
+    """Writes arithmetic of one float type, with numbers among the operands."""
+
+    def __init__(self, d: Document, like: Value) -> None:
+        self._d, self._like = d, like
+
+    def __call__(self, op: str, *operands: str | float) -> str:
+        return str(self._d.add(op, *(one if isinstance(one, str) else number(self._d, one, self._like)
+                                     for one in operands)))
+
+
+def _log_gamma(f: _Formula, x: str) -> str:
+    """Of x >= 1/2: Stirling's series at x + 7, less the logarithm of x (x + 1) ... (x + 6). (Abramowitz and Stegun,
+    Handbook of Mathematical Functions, 6.1.41 and 6.1.15.)"""
+    product, last = x, x
+    for step in range(1, 7):
+        last = f("Add", x, step)
+        product = f("Mul", product, last)
+    far = f("Add", x, 7)
+    inverse = f("Reciprocal", far)
+    square = f("Mul", inverse, inverse)
+    tail = f("Mul", inverse, f("Sub", 1 / 12, f("Mul", square, f("Sub", 1 / 360, f("Mul", square, 1 / 1260)))))
+    series = f("Add", f("Sub", f("Mul", f("Sub", far, 0.5), f("Log", far)), far),
+               f("Add", tail, 0.5 * math.log(2 * math.pi)))
+    return f("Sub", series, f("Log", product))
+
+
+@_writes("lgamma", "gamma")
+def gamma(d: Document, node: Node, x: str) -> str:
+    """Below 1/2 by reflection: gamma(x) gamma(1 - x) is pi / sin(pi x)."""
+    f = _Formula(d, node.inputs[0])
+    low = f("Less", x, 0.5)
+    right = _log_gamma(f, f("Where", low, f("Sub", 1, x), x))
+    whole = f("Floor", x)
+    sine = f("Sin", f("Mul", f("Sub", x, whole), math.pi))  # |sin(pi x)|, exact near whole numbers
+    sine = f("Where", f("Equal", x, whole), 0.0, sine)
+    left = f("Sub", f("Log", f("Div", math.pi, sine)), right)
+    found = f("Where", low, left, right)
+    if node.op.name == "lgamma":
+        return found
+    turns = f("Equal", d.add("Mod", whole, number(d, 2, node.inputs[0]), fmod=1), -1.0)  # of odd ones below 0
+    size = f("Exp", found)
+    factorial = f("And", f("Equal", x, whole), f("Less", size, 1 << 20))
+    size = f("Where", factorial, f("Round", size), size)
+    signed = f("Where", f("And", low, turns), f("Neg", size), size)
+    pole = f("And", f("Less", x, 0.0), f("Equal", x, whole))
+    return f("Where", pole, math.nan, signed)
+
+
+@_writes("erfinv")
+def erfinv(d: Document, node: Node, x: str) -> str:
+    """A closed form that is right to 2e-3 (Winitzki, 2008), then two steps of Newton's method on erf(y) = x."""
+    f = _Formula(d, node.inputs[0])
+    log = f("Log", f("Mul", f("Sub", 1, x), f("Add", 1, x)))
+    share = f("Add", f("Mul", log, 0.5), 2 / (math.pi * 0.147))
+    root = f("Sqrt", f("Sub", f("Mul", share, share), f("Div", log, 0.147)))
+    inside = f("Less", f("Abs", x), 1.0)
+    y = f("Where", inside, f("Mul", f("Sign", x), f("Sqrt", f("Sub", root, share))), 0.0)
+    for _ in range(2):
+        off = f("Sub", f("Erf", y), f("Where", inside, x, 0.0))
+        y = f("Sub", y, f("Mul", f("Mul", off, f("Exp", f("Mul", y, y))), math.sqrt(math.pi) / 2))
+    edge = f("Equal", f("Abs", x), 1.0)
+    outside = f("Where", edge, f("Mul", x, math.inf), math.nan)
+    return f("Where", inside, y, outside)
