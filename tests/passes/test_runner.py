@@ -132,5 +132,5 @@ def test_dump_writes_what_changed(tmp_path):
 def test_dot():
     graph = chain(1)
     text = to_dot(graph, highlight=[graph.nodes[0]])
-    assert 'p0 -> n0 [label="f32[2,3]"]' in text and "n1 -> r0" in text
+    assert 'n0 -> n1 [label="f32[2,3]"]' in text and 'label="%x\\nf32[2,3]", shape=ellipse' in text
     assert 'mx:\\"quoted\\" name' in text and text.count("color=red") == 1

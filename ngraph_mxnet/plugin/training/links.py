@@ -85,7 +85,8 @@ def compiled_operator(op: int, attributes: list[Any], types: Sequence[Any], resu
         UnsupportedError: it has to be MXNet that computes them; the text says why.
     """
     told = [name_of(op), attributes, [(True, place, None) for place in range(len(types))], len(results)]
-    made = get_or_make(lambda: program_key(("training", "operator", json.dumps([told, types, results])), "CPU", {}),
+    made = get_or_make(lambda: program_key(("training", "operator", json.dumps([told, types, results])),
+                                           registry.TRAINER, {}),
                        lambda: _compiled_forward(told, _types(types), _types(results)), small=True)
     return made.programs[0].native, [tuple(source) for source in made.facts["sources"]]
 

@@ -23,13 +23,14 @@ GRAPH = "graph @small(%x: f32[2,3]) -> (f32[2,3]) {\n  %0: f32[2,3] = relu(%x)\n
 GARBAGE = bytes(np.random.default_rng(11).integers(0, 256, 4096, dtype=np.uint8))
 
 MODEL_COMMANDS = {"explain": "", "show": "", "run": "", "bench": "--rounds 1", "profile": "--rounds 1",
-                  "report": "-o out.html --rounds 1", "compile": "-o out.ngraph", "quantize": "--calibration data.npz"}
+                  "report": "-o out.html --rounds 1", "compile": "-o out.ngraph", "to-onnx": "-o out.onnx",
+                  "quantize": "--calibration data.npz"}
 """Commands that take a model, with what they need beside it."""
 WRONG_FILES = ("missing.onnx", "folder", "empty.onnx", "garbage.onnx", "cut.onnx", "model.png", "missing-symbol.json",
                "empty-symbol.json", "garbage-symbol.json", "cut-symbol.json", "other-symbol.json", "empty.ngraph",
                "garbage.ngraph", "cut.ngraph", "cut-compiled.ngraph", "cut.package")
 BESIDE_SYMBOLS = {**dict.fromkeys(MODEL_COMMANDS, "--shape data=2,3"), "run": "--input data=x.npy --params good.params",
-                  **dict.fromkeys(("compile", "quantize"), "--shape data=2,3 --params good.params")}
+                  **dict.fromkeys(("compile", "to-onnx", "quantize"), "--shape data=2,3 --params good.params")}
 """What the commands need of symbols beside that, so that it is the file that is wrong."""
 
 OTHERS = """
@@ -83,6 +84,15 @@ show good.onnx --threads 0
 show good.onnx --threads many
 show good.onnx --precision f99
 show good.onnx --backend INTERPRETER --stage lowered
+to-onnx good.onnx
+to-onnx good.onnx -o out.onnx --opset 16
+to-onnx good.onnx -o out.onnx --shape x=2,3 --shape x=4,3
+to-onnx good.onnx -o none/out.onnx
+to-onnx good.onnx -o folder
+to-onnx good.onnx -o out.onnx --params good.params
+to-onnx good-symbol.json -o out.onnx --params good.params
+to-onnx good-symbol.json -o out.onnx --shape data=2,3
+to-onnx compiled.ngraph -o out.onnx
 run good.onnx
 run good.onnx --input missing.npy
 run good.onnx --input garbage.npy
