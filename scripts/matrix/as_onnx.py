@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matrix.as_file import difference
+from matrix.compare import error
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from matrix.model import Model
 
 RIGHT = 1e-4
-"""The difference from our own outputs, norm-wise and relative, up to which a file is right."""
+"""The error (`compare.error`), against our own outputs, up to which a file is right."""
 
 
 def facts(symbol: Symbol, model: Model, ours: Any, expected: Sequence[np.ndarray]) -> dict[str, Any]:
     """What becomes of the model as ONNX.
 
-    `onnx`, `onnx_openvino`, `mxnet_onnx`: the largest difference of an output from ours, by ONNX Runtime and OpenVINO
-    of our file, and by ONNX Runtime of MXNet's exporter's; or the first line of an error.
+    `onnx`, `onnx_openvino`, `mxnet_onnx`: the error of ONNX Runtime's and OpenVINO's outputs of our file, and of ONNX
+    Runtime's of MXNet's exporter's; or the text of what they raise.
 
     Args:
         ours: an executor of our backend, which has the weights, and the inputs as MXNet takes them.
@@ -32,14 +33,18 @@ def facts(symbol: Symbol, model: Model, ours: Any, expected: Sequence[np.ndarray
     """
     arrays = {name: array.asnumpy() for name, array in {**ours.arg_dict, **ours.aux_dict}.items()}
     inputs = {name: arrays.pop(name) for name in model.inputs if name in arrays}
+
+    def compared(run: Callable[..., list[np.ndarray]], path: Path) -> float:
+        return error(run(path, inputs), expected, model.kind)
+
     with tempfile.TemporaryDirectory() as folder:
         path, theirs = Path(folder) / "ours.onnx", Path(folder) / "theirs.onnx"
         found = {"onnx": _tried(lambda: _write(symbol, arrays, inputs, path))}
         if found["onnx"] is None:
             runs: Mapping[str, Callable[..., Any]] = {"onnx": _by_onnx_runtime, "onnx_openvino": _by_openvino}
-            found = {key: _tried(lambda run=run: difference(run(path, inputs), expected)) for key, run in runs.items()}
+            found = {key: _tried(partial(compared, run, path)) for key, run in runs.items()}
         failed = _tried(lambda: _write_by_mxnet(symbol, arrays, inputs, theirs))
-        found["mxnet_onnx"] = failed or _tried(lambda: difference(_by_onnx_runtime(theirs, inputs), expected))
+        found["mxnet_onnx"] = failed or _tried(partial(compared, _by_onnx_runtime, theirs))
     return found
 
 
