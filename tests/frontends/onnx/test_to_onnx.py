@@ -15,6 +15,7 @@ from mxnet.gluon import nn, rnn
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.writer import file
 from ngraph_mxnet.frontends.onnx.writer.document import WRITERS
 from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
 from ngraph_mxnet.frontends.onnx.writer.model import written
@@ -141,6 +142,17 @@ def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
     ngraph_mxnet.to_onnx(path, again, data=(2, 3, 16, 16))  # an ONNX model is written anew
     x = np.ones((2, 3, 16, 16), np.float32)
     np.testing.assert_allclose(results(again, x)[0], results(path, x)[0], 1e-5, 1e-6)
+
+
+def test_weights_that_fit_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie in a file of their own, and are not compared, which is told."""
+    monkeypatch.setattr(file, "LIMIT", 1000)
+    symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
+    found = ngraph_mxnet.to_onnx(symbol, tmp_path / "net.onnx", params=params, data=(2, 3, 16, 16))
+    assert "not compared, weights of 2 GB" in str(found) and (tmp_path / "net.onnx.data").exists()
+    x = np.ones((2, 3, 16, 16), np.float32)
+    expected = ngraph_mxnet.compile(symbol, "CPU", params=params, shapes={"data": x.shape})(x)
+    np.testing.assert_allclose(results(tmp_path / "net.onnx", x)[0], expected[0], 1e-4, 1e-5)
 
 
 def test_what_onnx_does_not_have_is_named(tmp_path: Path) -> None:
