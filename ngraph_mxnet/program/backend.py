@@ -141,8 +141,8 @@ class Backend(ABC):
     devices: tuple[str, ...] = ()
     """The names of the backends on which this one places nodes; it then takes the option `pins`, devices by node."""
     channel_block: int = 1
-    """Channels of an image that lie side by side in memory here. A training step saves images [N, C, *S] so, as
-    [N, C / block, *S, block], where the block divides C."""
+    """Channels of an image that lie side by side in memory here. A training step saves images `[N, C, *S]` so, as
+    `[N, C / block, *S, block]`, where the block divides C."""
     in_place: Mapping[str, Any] = {}
     """The options of graphs whose results are written over their parameters: of updates, which are not tuned."""
 
