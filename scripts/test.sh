@@ -83,6 +83,7 @@ run_pytest -m slow plugin/test_zoo.py -k "test_every_model and -$batch]"
 # Where there is no wheel of ONNX Runtime, there is no judge.
 if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[judge]'; then
     run_pytest scripts/test_fuzz_values.py
+    run_pytest conformance/test_written_as_onnx.py -k by_onnx_runtime
     seed=${FUZZ_SEED:-$((16#$(git -C "$root" rev-parse --short=7 HEAD 2>/dev/null || printf 1)))}
     say "slow lane: random models for two minutes, of FUZZ_SEED=$seed"
     found=$(mktemp -d)

@@ -107,7 +107,8 @@ def test_many_draws(record: Record, opset: int) -> None:
     cases(record, MANY, opset, read_back)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="ONNX Runtime is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None,
+                    reason="onnxruntime of the extra bench is not installed")
 @every_record
 def test_by_onnx_runtime(record: Record) -> None:
     cases(record, FEW, OPSETS[0], by_runtime)
