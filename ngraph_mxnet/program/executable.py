@@ -15,6 +15,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError, listed
 from ngraph_mxnet.base.forks import ForkSafeLock, ForkSafePool
+from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
@@ -320,6 +321,10 @@ class NativeExecutable(Executable):
         return outputs
 
 
+SETTLED = "ngraph_mxnet.plugin.arrays:settled"
+"""What copies MXNet's arrays, whose elements an operator may be moving meanwhile."""
+
+
 def as_array(value: Any, what: str) -> np.ndarray:
     """A NumPy array of any other: DLPack tensors without a copy where they lie on a CPU, MXNet's NDArrays and what else
     has `__array__` by one. Lists and numbers are none: their dtype would be a guess, and to read them all takes long.
@@ -338,7 +343,8 @@ def as_array(value: Any, what: str) -> np.ndarray:
             return np.from_dlpack(value)
         except (BufferError, TypeError, RuntimeError):
             pass  # a read-only array of an older NumPy, a tensor of a GPU: then by a copy
-    copied = getattr(has, "asnumpy", None) or getattr(has, "__array__", None)
+    copied = loaded(SETTLED) if has.__module__.startswith("mxnet.") else (
+        getattr(has, "asnumpy", None) or getattr(has, "__array__", None))
     if copied is None:
         raise InputError(f"{what}: found {_kind(value)}, expected an array: NumPy's, MXNet's, or what has __dlpack__ "
                          "or __array__")

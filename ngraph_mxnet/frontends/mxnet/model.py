@@ -22,11 +22,11 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
+from ngraph_mxnet.program.executable import as_array
 from ngraph_mxnet.program.feeds import Draw, draws_of, named_dtypes
 
 LIVE = "ngraph_mxnet.plugin.whole:LiveSymbolModel"
 """The same model as MXNet's object."""
-SETTLED = "ngraph_mxnet.plugin.arrays:settled"
 _SEED = 7
 
 
@@ -111,7 +111,8 @@ class SymbolModel(Model):
         if changing:
             raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
         self._require_all([value.name for value in graph.parameters if value.name not in shapes])
-        return graph, {value.name: _array(weights[value.name]) for value in graph.parameters if value.name in weights}
+        return graph, {value.name: as_array(weights[value.name], f"weight {value.name!r}")
+                       for value in graph.parameters if value.name in weights}
 
     def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
         """The graph without labels, unless their shapes are told."""
@@ -171,8 +172,3 @@ class SymbolModel(Model):
 
     def training_verdicts(self, sizes: Shapes) -> Any:
         return self.in_mxnet().training_verdicts(sizes)
-
-
-def _array(array: Any) -> np.ndarray:
-    """MXNet's own array, or NumPy's, as NumPy's."""
-    return np.asarray(loaded(SETTLED)(array) if hasattr(array, "asnumpy") else array)
