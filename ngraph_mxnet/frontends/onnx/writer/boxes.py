@@ -19,10 +19,10 @@ def _column(d: Document, rows: str, place: int, count: int = 1) -> str:
     return d.sliced(rows, 2, place, place + count)
 
 
-def _ordered(d: Document, rows: str, key: str, count: str) -> str:
-    """The rows [N, B, D] by falling key [N, B], the first `count`; of equal keys in their order."""
-    order = d.add("TopK", key, count, outputs=2, axis=1, largest=1, sorted=1)[1]
-    return str(d.add("GatherND", rows, d.add("Unsqueeze", order, d.ints(2)), batch_dims=1))
+def _ordered(d: Document, rows: str, key: str, count: str) -> tuple[str, str]:
+    """The rows [N, B, D] by falling key [N, B], the first `count`, and their keys; of equal keys in their order."""
+    keys, order = d.add("TopK", key, count, outputs=2, axis=1, largest=1, sorted=1)
+    return str(d.add("GatherND", rows, d.add("Unsqueeze", order, d.ints(2)), batch_dims=1)), keys
 
 
 @writes("box_nms")
@@ -44,14 +44,13 @@ def box_nms(d: Document, node: Node, rows: str) -> str:
         if isinstance(boxes, Dim):
             raise d.refuse("topk, where the number of boxes is a range")
         seen = min(boxes, attrs["topk"])
-    looked_at = _ordered(d, rows, key, d.shape([seen]))
-    sorted_scores = d.add("TopK", key, d.shape([seen]), outputs=2, axis=1, largest=1, sorted=1)[0]
+    looked_at, sorted_scores = _ordered(d, rows, key, d.shape([seen]))
     kept = _kept(d, node, looked_at, sorted_scores, d.size(seen))
     if attrs["in_place"]:
         kept = _filled(d, kept, value, seen, columns=False)
         return _in_place(d, node, rows, _filled(d, looked_at, value, seen), kept, valid)
     told = d.add("Concat", looked_at, d.add("Unsqueeze", kept, d.ints(2)), axis=2)
-    moved = _ordered(d, told, d.add("Mul", kept, _falling(d, seen, value)), d.shape([seen]))
+    moved, _ = _ordered(d, told, d.add("Mul", kept, _falling(d, seen, value)), d.shape([seen]))
     stands = d.add("Greater", d.sliced(moved, 2, width, width + 1), d.like(0, value))
     return _filled(d, d.add("Where", stands, d.sliced(moved, 2, 0, width), d.like(-1, value)), value, seen)
 
@@ -80,7 +79,8 @@ def _in_place(d: Document, node: Node, rows: str, looked_at: str, kept: str, val
     value, (_, boxes, width) = node.inputs[0], node.inputs[0].shape
     count, places = d.reduced("ReduceSum", d.cast(valid, "i64"), (1,), keep=True), _places(d, boxes)
     seen = count if node.attrs["topk"] < 0 else d.add("Min", count, d.ints(node.attrs["topk"]))
-    own = _ordered(d, rows, d.add("Mul", d.cast(valid, value.element), _falling(d, boxes, value)), d.shape([boxes]))
+    falling = d.add("Mul", d.cast(valid, value.element), _falling(d, boxes, value))
+    own, _ = _ordered(d, rows, falling, d.shape([boxes]))
     none = d.like(-1, value)
     stands = d.add("Unsqueeze", d.add("Where", d.add("Less", places, seen), kept, none), d.ints(2))
     found = d.add("Where", d.add("Equal", stands, none), own, looked_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +127,10 @@ def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEF
     advance()
     size = _save(proto, path, external=external_data or is_large)
     advance()
-    nodes: dict[str, int] = {}
-    for node in proto.graph.node:
-        nodes[node.op_type] = nodes.get(node.op_type, 0) + 1
+    nodes = Counter(node.op_type for node in proto.graph.node)
     inputs = {value.name: str(value.type) for value in graph.parameters if value.name not in weights}
     outputs = dict(zip(result_names(graph), (str(value.type) for value in graph.results), strict=True))
-    return OnnxFile(str(path), size, opset, inputs, outputs, dict(sorted(nodes.items(), key=lambda one: -one[1])),
+    return OnnxFile(str(path), size, opset, inputs, outputs, dict(nodes.most_common()),
                     tuple(map(str, guards.found.values())), compared, time.perf_counter() - start)
 
 
