@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Node, Value
@@ -19,8 +19,6 @@ Writer = Callable[..., "str | Sequence[str]"]
 WRITERS: dict[str, Writer] = {}
 """By the op's name."""
 
-ELEMENTS = {"f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "i8": TensorProto.INT8,
-            "u8": TensorProto.UINT8, "i32": TensorProto.INT32, "i64": TensorProto.INT64, "bool": TensorProto.BOOL}
 NARROW = ("i8", "u8")
 """Integers that most ONNX runtimes don't compute with."""
 
@@ -125,10 +123,9 @@ class Document:
 
     def cast(self, name: str, element: str | ElementType) -> str:
         array = self.array(name)
-        wanted = str(element_type(element))
         if array is not None:
-            return self.constant(array, wanted)
-        return str(self.add("Cast", name, to=ELEMENTS[wanted]))
+            return self.constant(array, element)
+        return str(self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(element_type(element).numpy)))
 
     def transposed(self, name: str, order: Sequence[int]) -> str:
         array = self.array(name)

@@ -20,7 +20,7 @@ from ngraph_mxnet.frontends.onnx.writer import (  # noqa: F401  (they fill the t
     movement,
     recurrent,
 )
-from ngraph_mxnet.frontends.onnx.writer.document import ELEMENTS, WRITERS, Document
+from ngraph_mxnet.frontends.onnx.writer.document import WRITERS, Document
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Atom, Dim
@@ -161,4 +161,4 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
 
 def _info(name: str, value: Value) -> onnx.ValueInfoProto:
     shape = [str(size) if isinstance(size, Dim) else int(size) for size in value.shape]
-    return helper.make_tensor_value_info(name, ELEMENTS[str(value.element)], shape)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.element.numpy), shape)

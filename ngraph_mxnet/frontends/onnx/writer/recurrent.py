@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import helper
 
-from ngraph_mxnet.frontends.onnx.writer.document import ELEMENTS, Document, writes
+from ngraph_mxnet.frontends.onnx.writer.document import Document, writes
 from ngraph_mxnet.ir.graph import Node, Value
 
 _ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "relu": (0,), "tanh": (0,)}
@@ -91,7 +91,7 @@ def _layer(d: Document, node: Node, cell: str, weights: str, bias: str, states: 
 def _projected(d: Document, node: Node, x: str, weights: str, bias: str, states: tuple[str, ...]) -> list[str]:
     """ONNX's LSTM projects no state: a Scan does."""
     h, c, projection = states
-    element = ELEMENTS[str(node.outputs[0].element)]
+    element = helper.np_dtype_to_tensor_dtype(node.outputs[0].element.numpy)
     outer = (weights, bias, projection)
     step: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
         ("Gemm", ["h", weights, bias], ["product"], {"transB": 1}),
