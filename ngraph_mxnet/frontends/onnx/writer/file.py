@@ -260,7 +260,8 @@ def _save(proto: onnx.ModelProto, path: Path, *, external: bool) -> int:
             file.write(proto.SerializeToString())
         return path.stat().st_size
     data = path.with_name(path.name + ".data")
-    with replacement(data) as place, open(place, "wb") as file:
+    # Both are whole before either takes the place of an older one.
+    with new_file(path) as out, replacement(data) as place, open(place, "wb") as file:
         for tensor in proto.graph.initializer:
             if len(tensor.raw_data) >= 1 << 10:
                 file.seek(-(-file.tell() // 4096) * 4096)  # so that a runtime can map them
@@ -268,7 +269,6 @@ def _save(proto: onnx.ModelProto, path: Path, *, external: bool) -> int:
                 file.write(tensor.raw_data)
                 tensor.ClearField("raw_data")
                 tensor.data_location = onnx.TensorProto.EXTERNAL
-    with new_file(path) as out:
         out.write(proto.SerializeToString())
     return path.stat().st_size + data.stat().st_size
 
