@@ -24,10 +24,19 @@ RUN = ("python", "sh")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the reader's files."""
+def readers_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """A folder with the reader's files, and what they hold."""
     made = tmp_path_factory.mktemp("reader")
     reader.write_files(made)
+    return made, {path.name: path.read_bytes() for path in made.iterdir()}
+
+
+@pytest.fixture
+def folder(readers_files: tuple[Path, dict[str, bytes]]) -> Path:
+    """The folder, whose files are the reader's again: commands of other pages write files of the same names."""
+    made, held = readers_files
+    for name, data in held.items():
+        (made / name).write_bytes(data)
     return made
 
 
