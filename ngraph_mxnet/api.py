@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @collector_paused
 def compile(model: Any, backend: str | None = None, *, params: Any = None, shapes: Sizes | None = None,
-            dtypes: Mapping[str, str] | None = None, weights: Any = None,
+            dtypes: Mapping[str, str] | None = None, results: Sequence[str] = (), weights: Any = None,
             **options: Any) -> Executable | ModelExecutable:
     """Compile a model into something to call with arrays.
 
@@ -44,6 +44,8 @@ def compile(model: Any, backend: str | None = None, *, params: Any = None, shape
             model is then compiled for all sizes within, when it is first called with sizes that nothing compiled before
             is for.
         dtypes: of inputs of a symbol or block, by name; float32 where not given.
+        results: the names of outputs, or of values within the model, in place of all outputs; what only the others need
+            is left out. As MXNet and ONNX call them: `fc1_output` is that of the operator `fc1`.
         options: the backend's own, as `precision="bf16"` of the CPU's.
 
     Raises:
@@ -56,8 +58,8 @@ def compile(model: Any, backend: str | None = None, *, params: Any = None, shape
         PackageError: what was compiled before is damaged, or not for this machine.
         CalibrationError: the option `recipe` is none, or fits none of the model's layers.
     """
-    require_forms(shapes=shapes, dtypes=dtypes)
-    asked = model_of(model, only_params(params, weights), dtypes)
+    require_forms(shapes=shapes, dtypes=dtypes, results=results)
+    asked = model_of(model, only_params(params, weights), dtypes, results)
     asked.check(shapes=shapes)
     found: Executable | ModelExecutable = asked.executable(shapes or {}, backend, options)
     if isinstance(found, Executable) and found.fit is not None and not options.keys().isdisjoint(_OF_A_RECIPE):
@@ -70,7 +72,8 @@ DTypes = Mapping[str, Any]
 
 
 def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = None, *, backend: str | None = None,
-            kernels: bool = False, options: Mapping[str, Any] | None = None) -> Explanation | OnnxExplanation:
+            kernels: bool = False, results: Sequence[str] = (),
+            options: Mapping[str, Any] | None = None) -> Explanation | OnnxExplanation:
     """Which parts of a model run on a backend, and why the others do not. Nothing runs.
 
     Args:
@@ -81,14 +84,15 @@ def explain(model: Any, shapes: Shapes | None = None, dtypes: DTypes | None = No
         backend: by default the one of NGRAPH_BACKEND.
         kernels: compile what runs on the backend, too, and tell what it makes of it: of the CPU's, how each contraction
             is computed, and the memory.
+        results: as for `compile`.
         options: the backend's own, which its plan depends on.
 
     Raises:
         ModelError: the model is damaged, an input's name or dtype is wrong, a shape is missing or does not fit.
         ConfigError: no such backend or option, `kernels` of a backend that has none, or a model of another kind.
     """
-    require_forms(shapes=shapes, dtypes=dtypes)
-    asked, planner = model_of(model, dtypes=dtypes), get_backend(backend)
+    require_forms(shapes=shapes, dtypes=dtypes, results=results)
+    asked, planner = model_of(model, dtypes=dtypes, results=results), get_backend(backend)
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
@@ -131,8 +135,8 @@ def explain_training(model: Any, shapes: Shapes, dtypes: DTypes | None = None) -
 def export(model: Any, path: str | Path, *, params: Any = None,
            shapes: Mapping[str, Any] | None = None, dtypes: Mapping[str, str] | None = None,
            isas: Sequence[str] = (), threads: int | None = None, precision: str | None = None, recipe: Any = None,
-           metadata: Mapping[str, str] | None = None, with_references: bool = False, weights: Any = None,
-           **inputs: Any) -> None:
+           metadata: Mapping[str, str] | None = None, with_references: bool = False, results: Sequence[str] = (),
+           weights: Any = None, **inputs: Any) -> None:
     """Compile a model as a whole, for every x86-64 CPU, and write the file that the runtime runs.
 
     Args:
@@ -152,6 +156,7 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.
         metadata: texts that the file carries.
         with_references: with random inputs and what this machine computes of them, to verify other machines with.
+        results: as for `compile`.
 
     Raises:
         ModelError, GraphError, InputError: the model is malformed, or a shape or weight is missing or does not fit.
@@ -159,18 +164,18 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         ConfigError: an argument's value is not allowed.
         PackageError, OSError: the file can't be written.
     """
-    require_forms(shapes=shapes, dtypes=dtypes, isas=isas, threads=threads, metadata=metadata)
+    require_forms(shapes=shapes, dtypes=dtypes, isas=isas, threads=threads, metadata=metadata, results=results)
     sets = shape_sets({**(shapes or {}), **inputs})
     told = {"threads": threads, "precision": precision, "recipe": recipe}
     options = {name: value for name, value in told.items() if value is not None}
-    export_sets(model_of(model, only_params(params, weights), dtypes), path, sets, isas=isas, options=options,
+    export_sets(model_of(model, only_params(params, weights), dtypes, results), path, sets, isas=isas, options=options,
                 metadata=metadata, with_references=with_references)
 
 
 def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes | None = None,
             dtypes: Mapping[str, str] | None = None, opset: int = 17, optimise: bool = False,
-            external_data: bool = False, metadata: Mapping[str, str] | None = None, weights: Any = None,
-            **inputs: Any) -> OnnxFile:
+            external_data: bool = False, metadata: Mapping[str, str] | None = None, results: Sequence[str] = (),
+            weights: Any = None, **inputs: Any) -> OnnxFile:
     """Write a model as ONNX. The file is there only once ONNX's checker took it, and its outputs for random inputs were
     those of the model by the definitions (`INTERPRETER`): read back by this package, and by ONNX Runtime where that is
     installed.
@@ -186,6 +191,7 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
         optimise: fold batch normalizations and arithmetic by channel into weights.
         external_data: put weights into a file of their own, `PATH.data`. Those of 2 GB and more always are.
         metadata: texts that the file carries.
+        results: as for `compile`.
 
     Returns:
         What was written: operators, sizes, and the comparisons.
@@ -197,11 +203,11 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
         ConfigError: an argument's value is not allowed.
         OSError: the file can't be written.
     """
-    require_forms(shapes=shapes, dtypes=dtypes, metadata=metadata)
+    require_forms(shapes=shapes, dtypes=dtypes, metadata=metadata, results=results)
     from ngraph_mxnet.frontends.onnx.writer.file import write_file
 
     (sizes,) = shape_sets({**(shapes or {}), **inputs}) or ({},)
-    return write_file(model_of(model, only_params(params, weights), dtypes), path, sizes, opset=opset,
+    return write_file(model_of(model, only_params(params, weights), dtypes, results), path, sizes, opset=opset,
                       optimise=optimise, external_data=external_data, metadata=metadata)
 
 

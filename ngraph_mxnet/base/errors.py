@@ -63,7 +63,8 @@ def unreadable(path: object, error: Exception) -> ModelError:
 
 _BY_INPUT = {"shapes": "{'data': (1, 3, 224, 224)}", "dtypes": "{'data': 'float32'}", "axes": "{'data': (0, 2)}"}
 """Examples of arguments that have an entry for each input."""
-_LISTS = {"isas": "['avx2', 'baseline']", "keep": "['conv0']", "corrections": "['bias']"}
+_LISTS = {"isas": "['avx2', 'baseline']", "keep": "['conv0']", "corrections": "['bias']",
+          "results": "['fc1_output']"}
 
 
 def require_forms(**arguments: Any) -> None:

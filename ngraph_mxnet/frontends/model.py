@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, unreadable
+from ngraph_mxnet.base.errors import ConfigError, ModelError, listed, unreadable
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends import IR_FILE, SYMBOL_FILE
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, value_names
+from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.ranges import symbolic_shapes
 from ngraph_mxnet.ir.sizes import symbols_in
 from ngraph_mxnet.program.artefact import Summary, is_artefact, load
@@ -43,6 +44,7 @@ _TAKERS = {
     "weights": "params (--params) are for graphs and symbols",
     "shapes": "shapes (--shape) are for symbols, Gluon blocks and ONNX models",
     "dtypes": "dtypes (--dtype) are for symbols and Gluon blocks",
+    "results": "results (--result) are chosen of symbols, Gluon blocks, graphs and ONNX models",
 }
 
 Sizes = Mapping[str, Sequence[int | str]]
@@ -51,20 +53,21 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 class Model(ABC):
-    """A model, and the weights and dtypes that its caller has given.
+    """A model, and the weights, dtypes and results that its caller has given.
 
     Attributes:
         source: the model as it was found: an object, or a path.
         path: of the file that it is in, if it is in one.
+        results: the names of the values that it is cut behind; its own outputs if empty.
         kind: the noun by which messages call it.
-        takes: the arguments that models of this kind take, of `weights`, `shapes` and `dtypes`.
+        takes: the arguments that models of this kind take, of `weights`, `shapes`, `dtypes` and `results`.
         needs_sizes: whose shapes must be told before the model is compiled; empty if it says its shapes.
         has_weights: False if its weights must be given, and are not.
         prepares: what compiles it in a process prepares its weights, and so does `export`.
     """
 
     kind: ClassVar[str]
-    takes: ClassVar[tuple[str, ...]] = ("shapes",)
+    takes: ClassVar[tuple[str, ...]] = ("shapes", "results")
     needs_sizes: ClassVar[str] = ""
     prepares: ClassVar[bool] = False
     verified: ClassVar[str] = "ngraph_mxnet.tools.verifying.models:VerifiedGraph.of"
@@ -73,11 +76,12 @@ class Model(ABC):
     has_weights = True
 
     def __init__(self, source: Any, weights: Any = None, dtypes: Mapping[str, Any] | None = None,
-                 path: str | None = None) -> None:
+                 path: str | None = None, results: Sequence[str] = ()) -> None:
         """`weights`: arrays by name, or a `.params` file; `dtypes`: of inputs, by name. Raises ConfigError: models of
         this kind take none."""
         self.source, self.given_weights, self.dtypes, self.path = source, weights, dict(dtypes or {}), path
-        self.check(weights=weights, dtypes=dtypes)
+        self.results = tuple(results)
+        self.check(weights=weights, dtypes=dtypes, results=results)
 
     @property
     def title(self) -> str:
@@ -85,19 +89,19 @@ class Model(ABC):
         return Path(self.path).name if self.path else getattr(self.source, "name", "") or type(self.source).__name__
 
     def check(self, **given: Any) -> None:
-        """Raises ConfigError: one of the arguments `weights`, `shapes` and `dtypes` is given that models of this kind
-        do not take."""
+        """Raises ConfigError: one of the arguments that `takes` may name is given, and models of this kind do not take
+        it."""
         for name, value in given.items():
             if value and name not in self.takes:
                 raise ConfigError(f"{_TAKERS[name]}; {self.kind}s hold their own")
 
-    def holding(self, weights: Any, dtypes: Mapping[str, Any] | None) -> Model:
-        """Return the model with these weights and dtypes, and its own where none are given. Raises ConfigError: it
-        takes none."""
-        if weights is None and not dtypes:
+    def holding(self, weights: Any, dtypes: Mapping[str, Any] | None, results: Sequence[str] = ()) -> Model:
+        """Return the model with these weights, dtypes and results, and its own where none are given. Raises
+        ConfigError: it takes none."""
+        if weights is None and not dtypes and not results:
             return self
         own = self.given_weights if weights is None else weights
-        return type(self)(self.source, own, dtypes or self.dtypes, self.path)
+        return type(self)(self.source, own, dtypes or self.dtypes, self.path, results or self.results)
 
     def fed(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """Return the model for inputs of these arrays' dtypes, where it takes dtypes and none was given: the model
@@ -219,8 +223,20 @@ class GraphModel(Model):
     """A graph of the IR, which says its inputs' shapes itself."""
 
     kind = "graph"
-    takes = ("weights",)
+    takes = ("weights", "results")
     source: Graph
+
+    def __init__(self, source: Graph, *given: Any) -> None:
+        """Raises ModelError: the graph has no value of a result's name."""
+        super().__init__(source, *given)
+        if self.results:
+            self.source = source.clone()
+            named = {name: value for value, name in value_names(self.source).items() if value.node is not None}
+            named |= dict(zip(result_names(self.source), self.source.results, strict=True))
+            self.source.results = [one_of(named, name) for name in self.results]
+            self.source.remove_dead()
+            read = {value for node in self.source.nodes for value in node.inputs}
+            self.source.parameters = [value for value in self.source.parameters if value in read]
 
     def inputs(self) -> Mapping[str, Sequence[Any]]:
         return {one.name: one.type.shape for one in self.source.parameters if one.name not in self.weights({})}
@@ -295,7 +311,15 @@ class FileModel(CompiledModel):
         return load(self.source).summary()
 
 
-def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None = None) -> Model:
+def one_of(named: Mapping[str, Any], name: str) -> Any:
+    """The value of this name. Raises ModelError: there is none."""
+    if name not in named:
+        raise ModelError(f"no result is called {name}; there are {listed(named, name)}")
+    return named[name]
+
+
+def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None = None,
+             results: Sequence[str] = ()) -> Model:
     """Return the Model that this is. The beginning of a file tells its kind, where there is such a beginning, else the
     name; a file that neither tells of is taken for an ONNX model.
 
@@ -305,6 +329,7 @@ def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None =
             a Model, which keeps its weights and dtypes if none are given.
         weights: of a symbol or a graph, by name, or a symbol's `.params` file.
         dtypes: of inputs of a symbol or block, by name; float32 where not given.
+        results: names of outputs, or of values within, in place of all outputs.
 
     Raises:
         ModelError: it is nothing that can be compiled; the text says what was found and what is expected.
@@ -312,7 +337,7 @@ def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None =
         ConfigError: models of this kind hold their own weights, or dtypes.
     """
     if isinstance(model, Model):
-        return model.holding(weights, dtypes)
+        return model.holding(weights, dtypes, results)
     path = None
     if isinstance(model, str) and model.lstrip().startswith(("graph @", "{")):
         made, source = _of_text(model)
@@ -321,7 +346,7 @@ def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None =
         made, source = _of_file(path)
     else:
         made, source = _of_object(model)
-    found: Model = (loaded(made) if isinstance(made, str) else made)(source, weights, dtypes, path)
+    found: Model = (loaded(made) if isinstance(made, str) else made)(source, weights, dtypes, path, results)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,8 +12,9 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, listed
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
+from ngraph_mxnet.frontends.mxnet.importer import with_results
 from ngraph_mxnet.frontends.mxnet.model import SymbolModel, random_weights
-from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, parse_symbol, read_symbol
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, graph_of, parse_symbol, read_symbol
 from ngraph_mxnet.ir.ranges import some_shapes
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
@@ -43,11 +45,11 @@ class LiveSymbolModel(SymbolModel):
         import mxnet as mx
 
         if hasattr(self.source, "tojson"):
-            return self.source
+            return chosen(self.source, self.results)
         text = os.fspath(self.path) if self.path else str(self.source)
         read_symbol(text)  # MXNet's own parser crashes on some corrupt files
         try:
-            return mx.sym.load(text) if self.path else mx.sym.load_json(text)
+            return chosen(mx.sym.load(text) if self.path else mx.sym.load_json(text), self.results)
         except mx.base.MXNetError as error:
             raise ModelError(f"MXNet can't load {self.path or 'the symbol'}: {brief(error)}") from None
 
@@ -167,7 +169,7 @@ class BlockModel(LiveSymbolModel):
     inputs in order, and the shapes of its parameters may be open until then."""
 
     kind = "Gluon block"
-    takes = ("shapes", "dtypes")
+    takes = ("shapes", "dtypes", "results")
     needs_sizes = "inputs, in its order"
     has_weights = True
     executable, with_random_weights = Model.executable, Model.with_random_weights  # type: ignore[assignment]
@@ -178,7 +180,8 @@ class BlockModel(LiveSymbolModel):
         a symbol, or its parameters have no values."""
         if self._traced is None:
             self.require_sizes(sizes)
-            self._traced = _trace(self.source, some_shapes([sizes]), self.dtypes)
+            symbol, weights = _trace(self.source, some_shapes([sizes]), self.dtypes)
+            self._traced = chosen(symbol, self.results), weights
         return self._traced[0]
 
     @property
@@ -196,6 +199,17 @@ class BlockModel(LiveSymbolModel):
         self.symbol(sizes)
         assert self._traced is not None
         return self._traced[1]
+
+
+def chosen(symbol: Symbol, results: Sequence[str]) -> Symbol:
+    """The symbol cut behind these of its operators' outputs, or itself. Raises ModelError: there is no such output."""
+    if not results:
+        return symbol
+    import mxnet as mx
+
+    root = json.loads(symbol.tojson(remove_amp_cast=False))
+    cut = with_results(graph_of(root), results).to_json()
+    return mx.sym.load_json(json.dumps(cut | {"attrs": root["attrs"]}))
 
 
 def _trace(block: Any, shapes: Shapes, dtypes: Mapping[str, Any]) -> tuple[Symbol, dict[str, NDArray]]:

@@ -23,8 +23,25 @@ from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, 
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inline, inlined, is_open
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
-from ngraph_mxnet.frontends.mxnet.rules.signatures import EQUAL, LENIENT, WANTED, every_axis, output_name
-from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
+from ngraph_mxnet.frontends.mxnet.rules.signatures import (
+    EQUAL,
+    LABELLED,
+    LENIENT,
+    OUTPUTS,
+    WANTED,
+    every_axis,
+    output_name,
+)
+from ngraph_mxnet.frontends.mxnet.symbol_json import (
+    VARIABLE,
+    Edge,
+    SymbolGraph,
+    SymbolNode,
+    as_loaded,
+    in_order,
+    mxnet_element,
+    parse_symbol,
+)
 from ngraph_mxnet.frontends.verdicts import Verdict, backend_reason
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
 from ngraph_mxnet.ir.ranges import Guards, assuming
@@ -192,6 +209,61 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
     return graph
 
 
+def with_results(symbol: SymbolGraph, names: Sequence[str]) -> SymbolGraph:
+    """The graph cut behind these outputs of its operators, by MXNet's names, in this order. Labels that operators
+    compute become variables of their own, which inference does not read.
+
+    Raises:
+        ModelError: there is no such output.
+    """
+    operators = {node.name: node for node in symbol.operators()}
+    heads = []
+    for name in names:
+        node, place = None, None
+        for end in (end for end, letter in enumerate(name) if letter == "_"):
+            node = operators.get(name[:end])
+            place = None if node is None else _output_place(node, name[end + 1:])
+            if place is not None:
+                break
+        if node is None or place is None:
+            every = [output_name(node, 0, 1) for node in operators.values()]
+            raise ModelError(f"no result is called {name}; there are {listed(every, name)}")
+        heads.append(Edge(node.index, place))
+    return as_loaded(replace(_without_labels(symbol), heads=tuple(heads)))
+
+
+def other_results(symbol: SymbolGraph, names: Collection[str]) -> str:
+    """The end of a message that tells outputs which depend on none of these nodes but through labels; empty if there
+    are none."""
+    bare, found = _without_labels(symbol), []
+    for head in bare.heads:
+        reached = in_order([head.node], lambda index: [edge.node for edge in bare.nodes[index].inputs])
+        if not bare.nodes[head.node].is_variable and not any(bare.nodes[index].name in names for index in reached):
+            several = any(edge.node == head.node and edge.output for edge in [*symbol.readers(), *symbol.heads])
+            found.append(output_name(bare.nodes[head.node], head.output, 1 + several))
+    return f"; {listed(found)} can be had alone, by results= or --result {found[0]}" if found else ""
+
+
+def _without_labels(symbol: SymbolGraph) -> SymbolGraph:
+    """The graph whose operators read no labels that others compute, but variables in their place."""
+    nodes = list(symbol.nodes)
+    for node in symbol.operators():
+        if canonical(node.op) in LABELLED and len(node.inputs) == 2 and not nodes[node.inputs[1].node].is_variable:
+            label = SymbolNode(len(nodes), VARIABLE, f"{node.name}_label", {}, ())
+            nodes.append(label)
+            nodes[node.index] = node.placed(node.index, [node.inputs[0], Edge(label.index, 0)])
+    return replace(symbol, nodes=tuple(nodes), arg_nodes=tuple(node.index for node in nodes if node.is_variable))
+
+
+def _output_place(node: SymbolNode, ending: str) -> int | None:
+    """The place of a node's output, by what its name ends with."""
+    named = OUTPUTS.get(canonical(node.op), ())
+    if ending in named:
+        return named.index(ending)
+    number = re.fullmatch(r"output(\d*)", ending)
+    return None if number is None else int(number[1] or 0)
+
+
 def _with_one_variable_each(symbol: SymbolGraph) -> SymbolGraph:
     """The graph in which variables of one name, which MXNet binds to one array, are one."""
     first: dict[str, int] = {}
@@ -286,7 +358,7 @@ class _Arguments:
 
     def __init__(self, b: Builder, symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None],
                  data: Collection[int]) -> None:
-        self._b, self._roles, variables = b, roles_of(symbol, data), symbol.arguments()
+        self._b, self._symbol, self._roles, variables = b, symbol, roles_of(symbol, data), symbol.arguments()
         self.values: dict[Edge, Value] = {}
         self._names = dict(zip(symbol.arg_nodes, distinct([node.argument for node in variables]), strict=True))
         self._open = {node.index: (node, type_) for node, type_ in zip(variables, types, strict=True)
@@ -339,8 +411,8 @@ class _Arguments:
 
     def _missing(self) -> str:
         roles = {node.name: self._roles[node.index] for node, _ in self._open.values()}
-        return unknown_shapes([name for name, role in roles.items()
-                               if role is Role.INPUT and not name.endswith("label")] or list(roles))
+        names = [name for name, role in roles.items() if role is Role.INPUT and not name.endswith("label")]
+        return unknown_shapes(names or list(roles)) + other_results(self._symbol, names or list(roles))
 
     def finish(self) -> None:
         """Put the parameters in the order of the arguments, before those that rules have added. Raises ModelError: one

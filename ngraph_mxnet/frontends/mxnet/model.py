@@ -16,7 +16,15 @@ import numpy as np
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
-from ngraph_mxnet.frontends.mxnet.importer import check_names, data_variables, dtype_name, import_symbol, refusals
+from ngraph_mxnet.frontends.mxnet.importer import (
+    check_names,
+    data_variables,
+    dtype_name,
+    import_symbol,
+    other_results,
+    refusals,
+    with_results,
+)
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.ir.graph import Graph
@@ -49,7 +57,7 @@ class SymbolModel(Model):
     """An MXNet symbol: its JSON, or a file of that; with weights by name or in a file."""
 
     kind = "symbol"
-    takes: ClassVar[tuple[str, ...]] = ("weights", "shapes", "dtypes")
+    takes: ClassVar[tuple[str, ...]] = ("weights", "shapes", "dtypes", "results")
     needs_sizes = "data inputs"
     prepares = True
     verified = "ngraph_mxnet.tools.verifying.symbols:VerifiedSymbol"
@@ -60,9 +68,10 @@ class SymbolModel(Model):
 
     @cached_property
     def graph_of_symbol(self) -> SymbolGraph:
-        """Raises ModelError: a file can't be read, or is corrupt."""
+        """Raises ModelError: a file can't be read, or is corrupt, or has no such result."""
         try:
-            return read_symbol(self.source)
+            found = read_symbol(self.source)
+            return with_results(found, self.results) if self.results else found
         except ModelError as error:
             raise ModelError(f"{self.path}: {error}" if self.path and self.path not in str(error) else str(error)
                              ) from None
@@ -106,7 +115,8 @@ class SymbolModel(Model):
             lines = [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found] or [str(error)]
             from ngraph_mxnet.program.export import listing  # imports the compiler
 
-            raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
+            alone = other_results(self.graph_of_symbol, {verdict.name for verdict in found})
+            raise UnsupportedError("the model can't be compiled as a whole" + alone + ":\n" + listing(lines)) from None
         changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
         if changing:
             raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
@@ -154,7 +164,7 @@ class SymbolModel(Model):
 
     def in_mxnet(self) -> Model:
         """The model as an object of MXNet's."""
-        found: Model = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path)
+        found: Model = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path, self.results)
         return found
 
     def reference(self, given: Any) -> Any:

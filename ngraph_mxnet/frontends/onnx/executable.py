@@ -77,8 +77,9 @@ class OnnxModel(AnyModel):
 
     @cached_property
     def model(self) -> Model:
-        """Raises ModelError, UnsupportedError: as `read_model`."""
-        return read_model(self.source)
+        """Raises ModelError, UnsupportedError: as `read_model`; or a result is missing."""
+        found = read_model(self.source)
+        return found.cut_behind(self.results) if self.results else found
 
     def inputs(self) -> Mapping[str, Sequence[Any]]:
         return {name: type_.dims or () for name, type_ in input_types(self.model).items()}

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand
@@ -261,6 +261,26 @@ class Model:
         proto = onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import)
         proto.graph.CopyFrom(helper.make_graph(nodes, self.name, inputs, outputs, initializers))
         return Model(proto, self.opsets, self.folder)
+
+    def cut_behind(self, results: Sequence[str]) -> Model:
+        """The part that computes these values, with the inputs that it reads. Raises ModelError: no node has such an
+        output."""
+        graph = self.proto.graph
+        makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+        missing = [name for name in results if name not in makers]
+        if missing:
+            raise ModelError(f"no result is called {missing[0]}; there are {listed(makers, missing[0])}")
+        needed, waiting = set[int](), list(results)
+        while waiting:
+            place = makers.get(waiting.pop())
+            if place is not None and place not in needed:
+                needed.add(place)
+                waiting += names_from_outside([graph.node[place]])
+        nodes = [graph.node[place] for place in sorted(needed)]
+        read, own = names_from_outside(nodes), {value.name: value for value in graph.output}
+        return self.part(nodes, [value for value in graph.input if value.name in read],
+                         [own.get(name) or onnx.ValueInfoProto(name=name) for name in results],
+                         [tensor for tensor in graph.initializer if tensor.name in read])
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:

@@ -417,7 +417,8 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
              method: str | None = None, corrections: Sequence[str] | None = None, params: Any = None,
              shapes: Mapping[str, Sequence[int | str]] | None = None, dtypes: Mapping[str, str] | None = None,
              threads: int | None = None, keep: Sequence[str] = (), evaluations: int = MOST_EVALUATIONS,
-             only_faster: bool = True, progress: bool = True, weights: Any = None) -> Quantized:
+             only_faster: bool = True, progress: bool = True, results: Sequence[str] = (),
+             weights: Any = None) -> Quantized:
     """Choose which convolutions and matrix products of a model compute in 8 bits on this CPU, and with which scales.
 
     Args:
@@ -446,6 +447,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
         only_faster: layers that are not faster in 8 bits stay in float, and so does a model that is not faster as a
             whole. False for a small model, or one for another machine.
         progress: bars on a terminal.
+        results: as for `compile`.
 
     Raises:
         ModelError, GraphError, InputError: the model is malformed, or samples, weights or shapes do not fit it.
@@ -453,11 +455,11 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
         ConfigError: an argument's value is not allowed, or the labels or outputs do not fit the metric.
     """
     require_forms(shapes=shapes, dtypes=dtypes, keep=keep, corrections=corrections, max_drop=max_drop, threads=threads,
-                  evaluations=evaluations)
+                  evaluations=evaluations, results=results)
     wishes = Wishes(metric, max_drop, method, corrections, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
-    source = model_of(model, only_params(params, weights), dtypes)
+    source = model_of(model, only_params(params, weights), dtypes, results)
     source.require_source()
     source.require_weights()
     found = _read(source, inputs, shapes or {})

@@ -63,7 +63,7 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
               help="The shape of an input; once for each whose shape the model leaves open. To name an input again "
                    "begins a further set of shapes, for which the model is compiled, too. A size may be a range, as "
                    "1..32, H or H:8..640: then it is compiled for all sizes within.")
-@options.takes("dtype", "threads", "precision", "recipe")
+@options.takes("dtype", "result", "threads", "precision", "recipe")
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
               help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
                    "every x86-64 CPU runs it; of int8 without baseline.")
@@ -73,7 +73,8 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
 def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
-            settings: dict[str, Any], isas: list[str], with_references: bool, as_json: bool, **given: Any) -> None:
+            results: tuple[str, ...], settings: dict[str, Any], isas: list[str], with_references: bool, as_json: bool,
+            **given: Any) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
@@ -81,8 +82,8 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     wanted = settings.get("precision") or config.get("NGRAPH_PRECISION")
     try:
         with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
-            summary = export_sets(model_of(model, params, dtypes), output, sets, isas=isas, options=settings,
-                                  with_references=with_references, on_program=advance, **given)
+            summary = export_sets(model_of(model, params, dtypes, results), output, sets, isas=isas,
+                                  options=settings, with_references=with_references, on_program=advance, **given)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names
         raise options.file_error(error) from None
@@ -143,7 +144,7 @@ def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> Non
 @options.params_option
 @click.option("--reference-params", type=options.FILE, metavar="OTHER-0000.params|OTHER.onnx",
               help="Weights for the reference alone, as of the release before: of an ONNX model those of another one.")
-@options.takes("backend", "threads", "precision", "recipe", "option")
+@options.takes("result", "backend", "threads", "precision", "recipe", "option")
 @click.option("--tolerance", type=click.FloatRange(0, max_open=True, max=float("inf")), metavar="SHARE",
               help="How far a float may be from the reference's, over the largest magnitude of its tensor. By default "
                    "1e-3; in float16, also of models that store values so, 1e-2; with --precision bf16 5e-2, with int8 "
@@ -176,7 +177,7 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
 @click.option("--shape", "sets", multiple=True, callback=_sets, metavar="NAME=D,D,...",
               help="The shape of an input; once for each whose shape the model leaves open. A size may be a range, as "
                    "1..32, H or H:8..640: it stays a symbol in the file.")
-@options.takes("dtype")
+@options.takes("dtype", "result")
 @click.option("--opset", type=click.IntRange(OPSETS[0], OPSETS[-1]), default=DEFAULT_OPSET, show_default=True,
               help="The version of ONNX's operators.")
 @click.option("--optimise", is_flag=True, help="Fold batch normalizations and arithmetic by channel into weights.")
@@ -185,8 +186,8 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
               metavar="KEY=VALUE", help="A text that the file carries; once for each.")
 @options.json_option
-def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], as_json: bool,
-            **given: Any) -> None:
+def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
+            results: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Write a model as ONNX, which needs neither MXNet nor this package.
 
     The file is there only once ONNX's checker took it and its outputs were right: read back by this package, and by
@@ -198,7 +199,7 @@ def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
         raise click.BadParameter("an input is named twice; a file of ONNX has one set of shapes", param_hint="--shape")
     try:
         with progress("writing", STEPS) as advance:
-            found = write_file(model_of(model, params, dtypes), output, sets[0], advance=advance, **given)
+            found = write_file(model_of(model, params, dtypes, results), output, sets[0], advance=advance, **given)
     except OSError as error:
         raise options.file_error(error) from None
     options.tell(as_json, found)

@@ -53,16 +53,16 @@ def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: 
               help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=options.NEW_FILE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
-def explain(model: str, shapes: Shapes, dtypes: dict[str, str], params: str | None, backend: str | None, kernels: bool,
-            simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str],
-            svg: Path | None, timeline: Path | None, as_json: bool) -> None:
+def explain(model: str, shapes: Shapes, dtypes: dict[str, str], params: str | None, results: Sequence[str],
+            backend: str | None, kernels: bool, simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None,
+            settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
     says where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
-    found = model_of(model, params, dtypes)
+    found = model_of(model, params, dtypes, results)
     options.set_variables(settings)
     if simulate:
         settings["simulate"] = "1"
@@ -100,18 +100,18 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 @options.takes("input", *options.OF_A_MODEL[1:])
 @click.option("--output", type=options.NEW_FILE, metavar="FILE.npz", help="Write the results there, by name.")
 @options.json_option
-def run(model: str, arrays: dict[str, np.ndarray], dtypes: dict[str, str], params: str | None, backend: str | None,
-        settings: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def run(model: str, arrays: dict[str, np.ndarray], dtypes: dict[str, str], params: str | None, results: Sequence[str],
+        backend: str | None, settings: dict[str, Any], output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures.
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    found, shapes = model_of(model, params, dtypes).fed(arrays), named_shapes(arrays)
+    found, shapes = model_of(model, params, dtypes, results).fed(arrays), named_shapes(arrays)
     found.require_sizes(shapes, "--input data=FILE.npy")
     found.require_weights()
     exe = compiled_model(found, shapes, backend, settings)
-    results = exe(fitting_inputs(exe.inputs, arrays, None))
-    named = dict(zip((port.name for port in exe.outputs), results, strict=True))
+    outputs = exe(fitting_inputs(exe.inputs, arrays, None))
+    named = dict(zip((port.name for port in exe.outputs), outputs, strict=True))
     if output is not None:
         try:
             with output.open("wb") as file:
@@ -138,14 +138,14 @@ def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
 @options.json_option
 def profile(model: str, arrays: dict[str, np.ndarray], shapes: Shapes, dtypes: dict[str, str], params: str | None,
-            backend: str | None, settings: dict[str, Any], rounds: int, as_json: bool) -> None:
+            results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int, as_json: bool) -> None:
     """Run a model, and show where its time goes and how near each kernel comes to this machine's peak.
 
     A symbol runs in MXNet, with random weights without --params.
     """
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     options.set_variables(settings)
-    found = model_of(model, params, dtypes).fed(arrays).profile(shapes, arrays, rounds, backend, settings)
+    found = model_of(model, params, dtypes, results).fed(arrays).profile(shapes, arrays, rounds, backend, settings)
     options.tell(as_json, found)
 
 
@@ -178,14 +178,14 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
               help="Write the IR after each pass that changed it there, with a FILE.dot each.")
 def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtypes: dict[str, str], params: str | None,
-         backend: str | None, settings: dict[str, Any], text: bool, constants: bool, svg: Path | None,
-         trace: Path | None, dump: Path | None) -> None:
+         results: Sequence[str], backend: str | None, settings: dict[str, Any], text: bool, constants: bool,
+         svg: Path | None, trace: Path | None, dump: Path | None) -> None:
     for option, given in (("--after asks for the IR after a pass", after), ("--dump writes what passes make", dump)):
         if given is not None and stage not in (None, "optimised"):
             raise click.UsageError(f"{option}, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
-    found = model_of(model, params, dtypes)
+    found = model_of(model, params, dtypes, results)
     summary = found.summary()
     if summary is not None:
         show_artefact(summary, Path(model), Path(model).stat().st_size, as_json=False)
@@ -266,7 +266,8 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
 @click.option("--verify", "verified", is_flag=True,
               help="Compare the results with the definitions of the ops, which takes long.")
 def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
-           params: str | None, backend: str | None, settings: dict[str, Any], rounds: int, verified: bool) -> None:
+           params: str | None, results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int,
+           verified: bool) -> None:
     """Write one HTML page about a model: its graph, where each node runs and why, what each pass changed, kernels and
     their time, memory, and a timeline.
 
@@ -277,7 +278,7 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
 
     chosen = get_backend(backend)
     chosen.check_options(settings)
-    graph, weights, ends_before = model_of(model, params, dtypes).first_part(shapes)
+    graph, weights, ends_before = model_of(model, params, dtypes, results).first_part(shapes)
     notes = [f"This is the first part of the model, which ends before {ends_before}."] if ends_before else []
     missing = _random_weights(graph, weights)
     if missing:

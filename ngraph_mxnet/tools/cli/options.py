@@ -176,6 +176,9 @@ precision_option = click.option("--precision", type=click.Choice(["f32", "bf16",
                                 help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
 recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
                              help="For int8: what `quantize --recipe` wrote. By default that of NGRAPH_CALIBRATION.")
+result_option = click.option("--result", "results", multiple=True, metavar="NAME",
+                             help="Of all outputs, and values within, this one; once for each. What only the others "
+                                  "need is left out.")
 option_option = click.option("--option", "settings", multiple=True, callback=pairs("NAME=VALUE", "pins=conv0=CPU"),
                              metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
@@ -186,7 +189,7 @@ record_option = click.option("--record/--no-record", default=None,
                              help="Add a run to the store (docs/experiments.md). By default where NGRAPH_RUNS is set.")
 
 
-OF_A_MODEL = ("shape", "dtype", "params", "backend", "threads", "precision", "recipe", "option")
+OF_A_MODEL = ("shape", "dtype", "params", "result", "backend", "threads", "precision", "recipe", "option")
 """The options of every command that takes a model, in this order. A command leaves out what means nothing there."""
 _OF_BACKENDS = {"threads": "OMP_NUM_THREADS", "precision": "NGRAPH_PRECISION", "recipe": "NGRAPH_CALIBRATION"}
 """Options of backends, with the variables that they override."""

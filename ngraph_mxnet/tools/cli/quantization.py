@@ -74,7 +74,7 @@ def _shapes(context: click.Context, parameter: click.Parameter,
 @click.option("--shape", "shapes", multiple=True, callback=_shapes, metavar="NAME=D,D,...",
               help="The shape of an input to measure and compile for; once for each. Sizes may be ranges, which OUT is "
                    "compiled for. By default that of one sample, or of a file in FOLDER.")
-@options.dtype_option
+@options.takes("dtype", "result")
 @click.option("--max-drop", type=click.FloatRange(0), metavar="NUMBER",
               help="How much less than in float the metric may be: layers stay in float until it holds.")
 @click.option("--metric", callback=_metric, metavar="top1|MODULE:CALLABLE",

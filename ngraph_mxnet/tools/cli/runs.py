@@ -265,7 +265,8 @@ _WARM_UP = 5
 @options.json_option
 @click.pass_context
 def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
-          params: str | None, backend: str | None, settings: dict[str, Any], rounds: int, callers: int, pause: float,
+          params: str | None, results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int,
+          callers: int, pause: float,
           busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
           as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
@@ -287,7 +288,7 @@ def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, 
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
     sizes = {**named_shapes(arrays), **shapes}
-    found = model_of(model, params, dtypes).fed(arrays)
+    found = model_of(model, params, dtypes, results).fed(arrays)
     draws = found.draws(sizes)
     start = time.perf_counter()
     exe = compiled_model(found, sizes, backend, settings)

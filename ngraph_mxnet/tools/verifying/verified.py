@@ -252,7 +252,7 @@ REFERENCES = ("mxnet", "onnxruntime", INTERPRETER)
 def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: Any = None,
            shapes: Mapping[str, Sequence[int]] | None = None, params: Any = None, reference_params: Any = None,
            dtypes: Mapping[str, str] | None = None, backend: str | None = None, tolerance: float | None = None,
-           seed: int = SEED, weights: Any = None, **options: Any) -> Verification:
+           seed: int = SEED, results: Sequence[str] = (), weights: Any = None, **options: Any) -> Verification:
     """Run a model compiled and on a reference; if an output differs, find the first value that does.
 
     Args:
@@ -271,6 +271,7 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
         backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
         tolerance: how far a float may be from the reference's, over the largest magnitude of its tensor; by default
             1e-3, in float16 (of models that store values so, too) 1e-2, in bf16 5e-2, in int8 0.2.
+        results: as for `compile`.
         options: the backend's own, as `precision="bf16"`.
 
     Raises:
@@ -280,11 +281,11 @@ def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: An
     """
     name = canonical_name(backend)
     check_options(name, options)
-    require_forms(shapes=shapes, dtypes=dtypes, tolerance=tolerance, seed=seed)
+    require_forms(shapes=shapes, dtypes=dtypes, tolerance=tolerance, seed=seed, results=results)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
     params = only_params(params, weights)
-    source = model_of(model)
+    source = model_of(model, results=results)
     given = Given(_arrays(inputs), fixed_shapes(shapes), params, reference_params, dtypes or {}, name, seed, of,
                   against)
     ran: Verified | FileRun = source.reference(given)

@@ -165,6 +165,9 @@ EQUAL: dict[str, Axes] = {
     "where": _choice,
 }
 
+LABELLED = {"SVMOutput", *(name for name, wanted in WANTED.items() if wanted in (_class_label, _value_label))}
+"""Operators whose second input, the label, only the gradient reads."""
+
 _RANGE = ("output", "min_output", "max_output")
 _NUMBERED = ("output0", "output1")
 
