@@ -7,9 +7,9 @@ Where MXNet is installed, importing this package makes `import mxnet` work on cu
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from typing import TYPE_CHECKING, Any
+
+from ngraph_mxnet.base.installation import has_mxnet
 
 if TYPE_CHECKING:
     from ngraph_mxnet.api import compile as compile
@@ -71,7 +71,7 @@ def __dir__() -> list[str]:
 
 def _activate() -> None:
     """Leave `sys.meta_path` alone where there is no MXNet to wait for: graphs and ONNX models need none."""
-    if sys.modules.get("mxnet") is not None or importlib.util.find_spec("mxnet") is not None:
+    if has_mxnet():
         import ngraph_mxnet_autoload
 
         ngraph_mxnet_autoload.activate()

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ngraph_mxnet.frontends.onnx.executable import ModelExecutable
     from ngraph_mxnet.frontends.onnx.explain import OnnxExplanation
     from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
-    from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
+    from ngraph_mxnet.frontends.verdicts import Explanation
+    from ngraph_mxnet.plugin.explain import TrainingExplanation
     from ngraph_mxnet.program.artefact import Summary
     from ngraph_mxnet.program.ranges import RangeExplanation
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
-"""The dependencies that pyproject.toml names."""
+NEEDED = ("click", "llvmlite", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
+"""The dependencies that pyproject.toml names, but for MXNet, which only its own scripts need."""
 
 
 def missing_part() -> str | None:
@@ -27,6 +27,11 @@ def missing_part() -> str | None:
         return None
     return (f"{problem}. In a checkout, `pip install -e .` builds it in place, in some minutes; after `pip install .` "
             "start Python in another folder, so that it finds the installed package.")
+
+
+def has_mxnet() -> bool:
+    """True if MXNet is installed, or imported. It is not imported for this."""
+    return sys.modules.get("mxnet") is not None or importlib.util.find_spec("mxnet") is not None
 
 
 def version_of(distribution: str) -> str | None:

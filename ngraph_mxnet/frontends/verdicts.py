@@ -6,8 +6,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.base.rendered import Facts
@@ -108,6 +108,38 @@ class Partition(Facts):
 def count_kinds(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], int]:
     """(operator, reason): how many of the unsupported nodes, the most frequent first."""
     return dict(Counter((v.op, v.reason) for v in verdicts if v.reason is not None).most_common())
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Facts):
+    """Prints as tables; `to_dict` is for programs.
+
+    `details`: what the backend tells of each region (`Backend.explain`), if asked for.
+    `notices`: settings that this machine can't follow.
+    """
+
+    partition: Partition
+    details: Any = None
+    plans: list[Any] = field(default_factory=list)
+    notices: tuple[str, ...] = ()
+
+    renamed: ClassVar[Mapping[str, str | None]] = {"partition": "", "details": ""}
+    layout = "explanation"
+
+    @staticmethod
+    def of(found: Partition, regions: Sequence[tuple[Graph, Mapping[str, Any]]], backend: Backend, *, kernels: bool,
+           options: Mapping[str, Any]) -> Explanation:
+        """Of the partition into these graphs. With each: where its nodes are pinned, as an option."""
+        found.reviewed = [*(replace(region, precision=backend.precision_of(graph.clone(), {}))
+                            for region, (graph, _) in zip(found.regions, regions, strict=True)), *found.rejected]
+        details = backend.explain([graph for graph, _ in regions]) if kernels else None
+        plans = [backend.plan(graph, {**pins, **options}) for graph, pins in regions]
+        return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(backend.notices()))
+
+    @property
+    def compiles(self) -> bool:
+        """True if any node runs on the backend."""
+        return bool(self.partition.regions)
 
 
 class PartitionLog:

@@ -15,13 +15,13 @@ from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.base.forks import Recent, collector_paused
 from ngraph_mxnet.frontends.mxnet.importer import lower_graph
+from ngraph_mxnet.frontends.mxnet.judgement import crossing_bool, pins_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.ranges import described
 from ngraph_mxnet.ir.sizes import Binding
 from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.binding import interrupts
-from ngraph_mxnet.plugin.judging.judgement import crossing_bool, pins_of
 from ngraph_mxnet.plugin.regions import (
     DATA,
     STRUCTURE,

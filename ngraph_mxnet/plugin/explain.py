@@ -6,9 +6,9 @@ import glob
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from ngraph_mxnet.frontends.mxnet.importer import (
     why_left,
     why_not_dense,
 )
+from ngraph_mxnet.frontends.mxnet.judgement import Cut, argument_types, pins_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.frontends.verdicts import Partition, Verdict
+from ngraph_mxnet.frontends.verdicts import Explanation, Partition, Verdict
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
-from ngraph_mxnet.plugin.judging.judgement import Cut, argument_types, pins_of
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph
 from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.ranges import (
@@ -52,28 +52,6 @@ Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation(Facts):
-    """Prints as tables; `to_dict` is for programs.
-
-    `details`: what the backend tells of each region (`Backend.explain`), if asked for.
-    `notices`: settings that this machine can't follow.
-    """
-
-    partition: Partition
-    details: Any = None
-    plans: list[Any] = field(default_factory=list)
-    notices: tuple[str, ...] = ()
-
-    renamed: ClassVar[Mapping[str, str | None]] = {"partition": "", "details": ""}
-    layout = "explanation"
-
-    @property
-    def compiles(self) -> bool:
-        """True if any node runs on the backend."""
-        return bool(self.partition.regions)
-
-
 def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None, *, kernels: bool,
             options: Mapping[str, Any]) -> Explanation:
     """Partition a symbol as a bind for inference would; see `ngraph_mxnet.explain`."""
@@ -91,11 +69,7 @@ def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None,
         told = all_dtypes(symbol, dtypes)
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found, regions = region_graphs(symbol, types, planner)
-        found.reviewed = [*(replace(region, precision=planner.precision_of(graph.clone(), {}))
-                            for region, (graph, _) in zip(found.regions, regions, strict=True)), *found.rejected]
-        details = planner.explain([graph for graph, _ in regions]) if kernels else None
-        plans = [planner.plan(graph, {**pins, **options}) for graph, pins in regions]
-    return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()))
+        return Explanation.of(found, regions, planner, kernels=kernels, options=options)
 
 
 @contextmanager

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
 
-    from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
+    from ngraph_mxnet.frontends.verdicts import Explanation
+    from ngraph_mxnet.plugin.explain import TrainingExplanation
     from ngraph_mxnet.program.ranges import RangeExplanation
 
 
@@ -57,7 +58,7 @@ class LiveSymbolModel(SymbolModel):
     def graph_of_symbol(self) -> SymbolGraph:
         return parse_symbol(self._symbol.tojson(remove_amp_cast=False))
 
-    def in_mxnet(self) -> LiveSymbolModel:
+    def in_mxnet(self, why: NGraphError) -> LiveSymbolModel:
         return self
 
     def with_random_weights(self, sizes: Shapes) -> LiveSymbolModel:
@@ -85,9 +86,6 @@ class LiveSymbolModel(SymbolModel):
             if isinstance(file, (str, os.PathLike)) and array.shape != tuple(wanted[name]):
                 raise ModelError(f"{file}: {name} is {array.shape}, the model expects {tuple(wanted[name])}")
         return held
-
-    def reference(self, given: Any) -> Any:
-        return Model.reference(self, given)
 
     def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
         """For a symbol that MXNet runs in part, return what the regions say that the backend would run."""

@@ -17,12 +17,12 @@ from mxnet_helpers import close, forget_graphs, needs_library
 from native_runs import mx
 
 from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.frontends.mxnet.judgement import WholeGraph, contracted, cut_region, judge_graph
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.binding import fallbacks
 from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.judgement import WholeGraph, contracted, cut_region, judge_graph
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, Partitioned, partition
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.targets.interpreter import InterpreterBackend

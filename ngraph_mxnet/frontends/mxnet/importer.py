@@ -280,6 +280,23 @@ def _with_one_variable_each(symbol: SymbolGraph) -> SymbolGraph:
     return SymbolGraph(nodes, tuple(first.values()), tuple(map(moved, symbol.heads)))
 
 
+def with_types(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]],
+               dtypes: Mapping[str, str]) -> SymbolGraph:
+    """The graph with the types of all outputs, as rules tell them: None of an operator that has no rule, and of what
+    reads it. `shapes` and `dtypes`: as for `import_symbol`, which also has the errors."""
+    told = [_told(node, shapes, dtypes) for node in symbol.arguments()]
+    symbol = with_open_shapes(symbol, [type_ if isinstance(type_, TensorType) else None for type_ in told])
+    b = Builder()
+    values = (arguments := _Arguments(b, symbol, told, ())).values
+    lower_operators(b, symbol, values, Halves(), before=arguments.complete, refused=lambda node, reason: None)
+    types: dict[int, dict[int, TensorType]] = {}
+    for edge, value in values.items():
+        types.setdefault(edge.node, {})[edge.output] = value.type
+    return replace(symbol, nodes=tuple(
+        node.typed(found.get(place) for place in range(1 + max(found, default=-1)))
+        for node in symbol.nodes for found in [types.get(node.index, {})]))
+
+
 def refusals(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],
              backend: Backend) -> list[Verdict]:
     """The operators that can't be lowered, or that the backend does not run, and why, as far as types are known.

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.base.installation import has_mxnet
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends.model import Model, Shapes, Sizes
 from ngraph_mxnet.frontends.mxnet.importer import (
@@ -25,13 +26,26 @@ from ngraph_mxnet.frontends.mxnet.importer import (
     refusals,
     with_results,
 )
+from ngraph_mxnet.frontends.mxnet.judgement import judged_by_rules, pins_of
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
+from ngraph_mxnet.frontends.verdicts import Explanation
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.executable import as_array
-from ngraph_mxnet.program.feeds import Draw, draws_of, named_dtypes
+from ngraph_mxnet.program.feeds import Draw, draws_of, named_arrays, named_dtypes, named_shapes
+from ngraph_mxnet.program.ranges import (
+    ChangingShapes,
+    RangeExplanation,
+    RangeVerdict,
+    Template,
+    attempt,
+    check_axes,
+    require_fixed_weights,
+    told_by_place,
+)
 
 LIVE = "ngraph_mxnet.plugin.whole:LiveSymbolModel"
 """The same model as MXNet's object."""
@@ -92,8 +106,8 @@ class SymbolModel(Model):
         self.require_sizes(sizes)
         try:
             graph = self._imported(sizes, self.weights(sizes))
-        except UnsupportedError:  # the shapes behind an operator that has no rule are MXNet's to tell
-            return self.in_mxnet().with_random_weights(sizes)
+        except UnsupportedError as error:  # the shapes behind an operator that has no rule are MXNet's to tell
+            return self.in_mxnet(error).with_random_weights(sizes)
         self._require_all([value.name for value in graph.parameters if value.name not in sizes])
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
         return self.holding({**random_weights(wanted), **self._weights}, None)
@@ -126,12 +140,16 @@ class SymbolModel(Model):
 
     def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
         """The graph without labels, unless their shapes are told."""
-        check_names([node.name for node in self.graph_of_symbol.arguments()], {*shapes, *self.dtypes})
+        self.check_inputs(shapes)
         graph = import_symbol(self.graph_of_symbol, *self._known(shapes, weights))
         read = {value for node in graph.nodes for value in node.inputs}
         graph.parameters = [value for value in graph.parameters
                             if value.name in shapes or value.name in weights or value in read]
         return graph
+
+    def check_inputs(self, shapes: Sizes) -> None:
+        """Raises ModelError: shapes or dtypes are told of inputs that the symbol has not."""
+        check_names([node.name for node in self.graph_of_symbol.arguments()], {*shapes, *self.dtypes})
 
     def _known(self, shapes: Shapes, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The shapes and the dtypes of inputs and weights."""
@@ -159,26 +177,74 @@ class SymbolModel(Model):
     def draws(self, sizes: Shapes, backend: str | None = None) -> dict[str, Draw]:
         try:
             return draws_of(self._imported(sizes, self.weights(sizes)))
-        except UnsupportedError:
-            return self.in_mxnet().draws(sizes, backend)
+        except UnsupportedError as error:
+            return self.in_mxnet(error).draws(sizes, backend)
 
-    def in_mxnet(self) -> Model:
-        """The model as an object of MXNet's."""
+    def in_mxnet(self, why: NGraphError) -> Model:
+        """The model as an object of MXNet's. Raises `why`: MXNet is not installed."""
+        if not has_mxnet():
+            raise why
         found: Model = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path, self.results)
         return found
 
+    def symbol(self, sizes: Sizes) -> Any:
+        """MXNet's object, of models that are one; else None."""
+        return None
+
     def reference(self, given: Any) -> Any:
-        return self.in_mxnet().reference(given)
+        """Of the model as MXNet's object, where MXNet is installed."""
+        return Model.reference(self.in_mxnet(_needs("runs its operators")) if has_mxnet() else self, given)
 
     def profile(self, sizes: Shapes, arrays: Mapping[str, np.ndarray], rounds: int, backend: str | None,
                 options: Mapping[str, Any]) -> Any:
-        return self.in_mxnet().profile(sizes, arrays, rounds, backend, options)
+        """In MXNet, as a script would run it, or alone where MXNet is not installed."""
+        if has_mxnet():
+            return self.in_mxnet(_needs("profiles symbols")).profile(sizes, arrays, rounds, backend, options)
+        shapes = {**named_shapes(named_arrays({name: name for name in self.inputs()}, arrays, sizes)), **sizes}
+        return Model.profile(self.with_random_weights(shapes), shapes, arrays, rounds, backend, options)
 
-    def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool, options: Mapping[str, Any]) -> Any:
-        return self.in_mxnet().verdicts(sizes, backend, kernels=kernels, options=options)
+    def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool,
+                 options: Mapping[str, Any]) -> Explanation:
+        """With the types that rules tell. Where an operator has no rule, MXNet tells those behind it, if it is
+        installed."""
+        planner = get_backend(backend)
+        self.check_inputs(sizes)
+        found = judged_by_rules(self.graph_of_symbol, *self._known(sizes, self.weights(sizes)), planner)
+        if has_mxnet() and any(type_ is None for node in found.graph.nodes for type_ in node.types or (None,)):
+            return self.in_mxnet(_needs("tells types")).verdicts(sizes, backend, kernels=kernels, options=options)
+        pins = [pins_of(cut.graph, planner.devices) for cut in found.cuts]
+        regions = [(graph, {"pins": pin} if planner.devices else {})
+                   for graph, pin in zip(found.graphs, pins, strict=True)]
+        return Explanation.of(found.partition, regions, planner, kernels=kernels, options=options)
 
     def range_verdicts(self, sizes: Shapes, axes: Mapping[str, Sequence[int]], backend: str | None) -> Any:
-        return self.in_mxnet().range_verdicts(sizes, axes, backend)
+        """As regions of MXNet's, or as a whole where MXNet is not installed."""
+        if has_mxnet():
+            return self.in_mxnet(_needs("cuts regions")).range_verdicts(sizes, axes, backend)
+        planner = get_backend(backend)
+        self.check_inputs(sizes)
+        check_axes(axes, sizes)
+        changing = ChangingShapes(told_by_place(axes, [(name, (None,) * len(shape)) for name, shape in sizes.items()]),
+                                  at_once=True)
+        symbolic = changing.symbolic(tuple(map(tuple, sizes.values())))
+        if symbolic is None:
+            return RangeExplanation((), 1)
+        shapes = dict(zip(sizes, symbolic[0], strict=True))
+        types = {name: TensorType(element_type(self.dtypes.get(name, "float32")), shape)
+                 for name, shape in shapes.items()}
+
+        def template() -> Template | None:
+            graph = self._imported(shapes, self.weights(sizes))
+            require_fixed_weights(graph)
+            return planner.template(graph, {})
+
+        inputs = [f"{name}: {type_}" for name, type_ in types.items() if type_.is_symbolic]
+        last = self.graph_of_symbol.nodes[self.graph_of_symbol.heads[0].node]
+        return RangeExplanation((RangeVerdict.of(last.name, inputs, attempt(symbolic[1], template)),))
 
     def training_verdicts(self, sizes: Shapes) -> Any:
-        return self.in_mxnet().training_verdicts(sizes)
+        return self.in_mxnet(_needs("trains models")).training_verdicts(sizes)
+
+
+def _needs(what: str) -> ConfigError:
+    return ConfigError(f"MXNet {what}, and it is not installed here: pip install mxnet==1.9.1, on Python 3.12 or older")

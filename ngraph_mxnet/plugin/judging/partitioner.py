@@ -16,7 +16,8 @@ import copy
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -31,7 +32,14 @@ from mxnet.util import is_np_shape
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.base.forks import Recent, collector_paused
-from ngraph_mxnet.frontends.mxnet.inlining import Inlined, inline
+from ngraph_mxnet.frontends.mxnet.inlining import inline
+from ngraph_mxnet.frontends.mxnet.judgement import (
+    Cut,
+    Partitioned,
+    TypedGraph,
+    contracted,
+    judged,
+)
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, SymbolNode, graph_of
 from ngraph_mxnet.frontends.verdicts import Partition, Region, Verdict
 from ngraph_mxnet.ir import Graph
@@ -41,16 +49,6 @@ from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.binding import environment, fallbacks, interrupts
 from ngraph_mxnet.plugin.callbacks import lowered as lowered_regions
 from ngraph_mxnet.plugin.callbacks import region_key
-from ngraph_mxnet.plugin.judging.judgement import (
-    Cut,
-    WholeGraph,
-    contracted,
-    cut_region,
-    judge_graph,
-    judge_region,
-    regions_of,
-    type_of,
-)
 from ngraph_mxnet.plugin.regions import DATA, STRUCTURE, is_small, settings_key
 from ngraph_mxnet.program import cache
 from ngraph_mxnet.program.backend import Backend, get_backend
@@ -174,17 +172,6 @@ SUBGRAPH_OP = "NGraphSubgraphOp"
 _ELEMENTS = {element.numpy: element for element in ELEMENT_TYPES.values()}
 
 
-@dataclass(frozen=True)
-class Partitioned:
-    """`graph` is the whole, with types and with places for names, as in `partition`; `cuts` are the regions that run
-    on the backend, `graphs` their IR. What MXNet infers no shape of is inlined in it, where it runs on the backend."""
-
-    graph: SymbolGraph
-    partition: Partition
-    cuts: list[Cut]
-    graphs: list[Graph]
-
-
 @collector_paused
 def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend,
               data: Collection[str] = ()) -> Partitioned:
@@ -202,51 +189,16 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     left: dict[int, str] = {}
     while True:  # once more for nodes that were inlined and then are in no region: behind these MXNet knows no shape
         typed = inlined_with_types(symbol, nameless, types, left)
-        found, apart = _judged(typed, nameless, backend, data, left)
+        found, apart = judged(typed, backend, left, partial(_places, nameless, data=data), partial(_kept, nameless))
         if not apart:
             return found
         left |= apart
 
 
-def _judged(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, data: Collection[str],
-                 left: Mapping[int, str]) -> tuple[Partitioned, dict[int, str]]:
-    """Partition the graph while the operators numbered `left` stay with MXNet. Return the result, and for each inlined
-    operator that has to stay, by number, the reason."""
-    graph = typed.whole
-    whole = WholeGraph(graph, backend)
-    reasons, numbers = judge_graph(whole, left)
-    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
-    found = Partitioned(typed.inlined.graph, Partition(backend.name, verdicts), [], [])
-    apart = {index: reasons[index] or "it is in no region" for index in typed.inlined.outputs}
-    for region in regions_of(numbers):
-        cut = cut_region(typed.inlined.graph, [at for index in region for at in typed.inlined.nodes[index]])
-        nodes = tuple((graph.nodes[index].name, graph.nodes[index].op) for index in region)
-        places = _places(nameless, cut, data)
-        reviewed, lowered = _review(nameless, cut, nodes, backend, places, None if typed.inlined.outputs else whole)
-        found.partition.reviewed.append(reviewed)
-        if lowered is not None:
-            found.cuts.append(cut)
-            found.graphs.append(lowered)
-        for index in apart.keys() & region:
-            if reviewed.rejected is None:
-                del apart[index]
-            else:
-                apart[index] = reviewed.rejected
-    return found, apart
-
-
-def _review(nameless: NamelessGraph, cut: Cut, nodes: tuple[tuple[str, str], ...], backend: Backend,
-            data: Sequence[int], whole: WholeGraph | None) -> tuple[Region, Graph | None]:
-    """Return the region with its cost, and the reason if the region is rejected; otherwise its IR, which is there for
-    the compilation, too."""
-    graph = cut.graph
-    cost, rejected, lowered = judge_region(whole, cut, backend, data)
-    if lowered is not None and rejected is None:
-        nameless.put_names(lowered)
-        lowered_regions.put(region_key(graph.structure, [value.type for value in lowered.parameters], data), lowered)
-    region = Region(nodes, tuple(node.name for node in graph.arguments()),
-                    tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
-    return region, lowered if rejected is None else None
+def _kept(nameless: NamelessGraph, lowered: Graph, cut: Cut, data: Sequence[int]) -> None:
+    """Put names into the IR of a region, and keep it for the compilation."""
+    nameless.put_names(lowered)
+    lowered_regions.put(region_key(cut.graph.structure, [value.type for value in lowered.parameters], data), lowered)
 
 
 def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
@@ -285,14 +237,6 @@ def _as_it_is(graph: SymbolGraph, symbol: Symbol, nameless: NamelessGraph, types
     return _with_types(graph, nameless, types, internals, nameless.names)
 
 
-@dataclass(frozen=True)
-class TypedGraph:
-    """`whole`: the graph with types. `inlined`: what MXNet inferred them of, with types, too."""
-
-    whole: SymbolGraph
-    inlined: Inlined
-
-
 def inlined_with_types(symbol: Symbol, nameless: NamelessGraph, types: Types, left: dict[int, str]) -> TypedGraph:
     """The graph with the types of all outputs, those included of which MXNet infers none, unless they are `left`. What
     can't be inlined is added there, with the reason.
@@ -317,17 +261,7 @@ def inlined_with_types(symbol: Symbol, nameless: NamelessGraph, types: Types, le
             left |= dict.fromkeys(found.outputs, f"its results' shapes can't be inferred: {why}")
             continue
         found = replace(found, graph=typed)
-        return TypedGraph(_original(graph, found), found)
-
-
-def _original(graph: SymbolGraph, found: Inlined) -> SymbolGraph:
-    """The graph with the types of what stands for its outputs."""
-    def types_of(node: SymbolNode) -> tuple[TensorType | None, ...] | None:
-        if node.index not in found.outputs:
-            return found.graph.nodes[found.nodes[node.index][-1]].types
-        return tuple(type_of(found.graph, edge) for edge in found.outputs[node.index])
-
-    return replace(graph, nodes=tuple(replace(node, types=types_of(node)) for node in graph.nodes))
+        return TypedGraph.of(graph, found)
 
 
 def _with_types(graph: SymbolGraph, nameless: NamelessGraph, types: Types, internals: Symbol,

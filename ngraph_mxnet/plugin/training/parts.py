@@ -22,6 +22,7 @@ from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import canonical
 from ngraph_mxnet.frontends.mxnet.importer import A_SPARSE_GRADIENT
+from ngraph_mxnet.frontends.mxnet.judgement import Cut, Mode, WholeGraph, cut_region, judge_graph, regions_of, type_of
 from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.frontends.verdicts import Partition, Region, Verdict
 from ngraph_mxnet.ir import Graph
@@ -29,7 +30,6 @@ from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.plugin.arrays import brief
 from ngraph_mxnet.plugin.binding import fallbacks
 from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.judgement import Cut, Mode, WholeGraph, cut_region, judge_graph, regions_of, type_of
 from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, with_types
 from ngraph_mxnet.plugin.training.rules import find_training_rule
 from ngraph_mxnet.plugin.training.steps import Arrays, Calls, Step, Types, head_of

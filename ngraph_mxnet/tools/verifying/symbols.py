@@ -13,12 +13,12 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
+from ngraph_mxnet.frontends.mxnet.judgement import cut_region
+from ngraph_mxnet.frontends.mxnet.model import SymbolModel
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.plugin.judging.judgement import cut_region
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
-from ngraph_mxnet.plugin.whole import LiveSymbolModel
 from ngraph_mxnet.program.executable import Port, as_array
 from ngraph_mxnet.program.feeds import named_arrays, named_shapes
 from ngraph_mxnet.tools.verifying.models import (
@@ -93,9 +93,7 @@ class VerifiedSymbol(Verified):
     """An MXNet symbol, or a Gluon block. One that can't be compiled as a whole is compiled in regions, and MXNet runs
     the rest."""
 
-    framework = "mxnet"
-
-    def __init__(self, model: LiveSymbolModel, given: Given) -> None:
+    def __init__(self, model: SymbolModel, given: Given) -> None:
         """Raises:
             ConfigError: the reference has weights, and the model has none.
             ModelError, InputError: an input is missing, belongs to none or does not fit, or no weight of the
@@ -110,11 +108,14 @@ class VerifiedSymbol(Verified):
         seed, backend, dtypes = given.seed, given.backend, model.dtypes
         shapes = {**named_shapes(arrays), **given.shapes}
         if not model.has_weights:
-            model, self.weights = model.with_random_weights(shapes), "random, the same in every run"
+            drawn = model.with_random_weights(shapes)
+            assert isinstance(drawn, SymbolModel)
+            model, self.weights = drawn, "random, the same in every run"
         elif model.given_weights is not None:
             self.weights = "given"
         others = _by_name(read_params(given.reference_params or {}))
         self._symbol, self._shapes, self._dtypes = model.symbol(shapes), shapes, dtypes
+        self.framework = None if self._symbol is None else "mxnet"
         weights = _by_name(model.weights(shapes))
         self._whole: VerifiedGraph | None = None
         try:
@@ -122,13 +123,15 @@ class VerifiedSymbol(Verified):
             self._whole = VerifiedGraph(graph, held, others, arrays, seed, constant=False)
             self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
         except UnsupportedError as error:
+            if self._symbol is None:
+                raise
             self._reason = str(error)
             self.note = f"It is compiled in regions, and MXNet runs the rest: {error}"
             require_common(weights, others)
             self.draws = model.draws(shapes, backend)
             self.take([Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
                        for name, shape in shapes.items()], arrays, seed)
-        self.output_names = self._symbol.list_outputs()
+        self.output_names = self._whole.output_names if self._whole is not None else self._symbol.list_outputs()
         self._ours = {**weights, **self.inputs}
         self._natives = {**self._ours, **others}
 

@@ -9,19 +9,23 @@ import glob
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Halves
-from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, roles_of
+from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, roles_of, with_types
+from ngraph_mxnet.frontends.mxnet.inlining import Inlined, inline
 from ngraph_mxnet.frontends.mxnet.rules.quantization import QUANTIZED
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, unread_output
 from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, in_order
 from ngraph_mxnet.frontends.verdicts import (
     ALONE,
     RULE_FAILED,
+    Partition,
+    Region,
+    Verdict,
     backend_reason,
     grow_regions,
     not_worth_it,
@@ -374,6 +378,90 @@ def contracted(graph: SymbolGraph, cuts: Sequence[Cut], one_node: Callable[[Cut]
         nodes.append(node.placed(len(nodes), map(moved, reads(of))))
     arguments = tuple(node.index for node in nodes if node.is_variable)
     return SymbolGraph(tuple(nodes), arguments, tuple(map(moved, graph.heads)))
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """`whole`: the graph with types. `inlined`: what they were inferred of, with types, too."""
+
+    whole: SymbolGraph
+    inlined: Inlined
+
+    @staticmethod
+    def of(graph: SymbolGraph, found: Inlined) -> TypedGraph:
+        """`graph`: the original, which gets the types of what stands for its outputs."""
+        def types_of(node: SymbolNode) -> tuple[TensorType | None, ...] | None:
+            if node.index not in found.outputs:
+                return found.graph.nodes[found.nodes[node.index][-1]].types
+            return tuple(type_of(found.graph, edge) for edge in found.outputs[node.index])
+
+        return TypedGraph(replace(graph, nodes=tuple(replace(node, types=types_of(node)) for node in graph.nodes)),
+                          found)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """`graph` is the whole, with types; `cuts` are the regions that run on the backend, `graphs` their IR. Operators
+    whose shapes nobody infers are inlined in it, where they run on the backend."""
+
+    graph: SymbolGraph
+    partition: Partition
+    cuts: list[Cut]
+    graphs: list[Graph]
+
+
+def judged(typed: TypedGraph, backend: Backend, left: Mapping[int, str],
+           data: Callable[[Cut], Sequence[int]] = lambda cut: (),
+           keep: Callable[[Graph, Cut, Sequence[int]], None] = lambda graph, cut, data: None
+           ) -> tuple[Partitioned, dict[int, str]]:
+    """Partition the graph while the operators numbered `left` stay with MXNet.
+
+    Args:
+        data: the numbers of a region's arguments that are no weights, whatever reads them.
+        keep: called with the IR of each region that runs on the backend, the region, and its `data`.
+
+    Returns:
+        the result, and for each inlined operator that has to stay, by number, the reason.
+    """
+    graph = typed.whole
+    whole = WholeGraph(graph, backend)
+    reasons, numbers = judge_graph(whole, left)
+    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
+    found = Partitioned(typed.inlined.graph, Partition(backend.name, verdicts), [], [])
+    apart = {index: reasons[index] or "it is in no region" for index in typed.inlined.outputs}
+    for region in regions_of(numbers):
+        cut = cut_region(typed.inlined.graph, [at for index in region for at in typed.inlined.nodes[index]])
+        nodes = tuple((graph.nodes[index].name, graph.nodes[index].op) for index in region)
+        places = data(cut)
+        cost, rejected, lowered = judge_region(None if typed.inlined.outputs else whole, cut, backend, places)
+        if lowered is not None and rejected is None:
+            keep(lowered, cut, places)
+            found.cuts.append(cut)
+            found.graphs.append(lowered)
+        found.partition.reviewed.append(Region(
+            nodes, tuple(node.name for node in cut.graph.arguments()),
+            tuple(cut.graph.nodes[head.node].name for head in cut.graph.heads), cost, rejected))
+        for index in apart.keys() & region:
+            if rejected is None:
+                del apart[index]
+            else:
+                apart[index] = rejected
+    return found, apart
+
+
+def judged_by_rules(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],
+                    backend: Backend) -> Partitioned:
+    """Partition the graph with the types that rules tell; behind an operator that has none they are unknown. `shapes`
+    and `dtypes`: as for `import_symbol`, which also has the errors."""
+    left: dict[int, str] = {}
+    while True:
+        inlined = inline(symbol, left)
+        left |= inlined.reasons
+        typed = replace(inlined, graph=with_types(inlined.graph, shapes, dtypes))
+        found, apart = judged(TypedGraph.of(symbol, typed), backend, left)
+        if not apart:
+            return found
+        left |= apart
 
 
 DEVICE = "__ngraph_device__"
