@@ -33,6 +33,10 @@ MODELS = ("resnet18_v1", "mobilenet0.25", "resnet34_v2", "mobilenetv2_0.5")
 SYMBOL, PARAMETERS, INPUTS, RESULTS = "net-symbol.json", "net-0000.params", "inputs.npz", "results.npz"
 
 
+class NoSymbolError(Exception):
+    """MXNet makes no symbol of a model; the text is its own."""
+
+
 def results(symbol: Any, weights: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Of the compiled model.
 
@@ -49,12 +53,16 @@ def write(library: str, name: str, folder: Path) -> str:
 
     Raises:
         NotOffline: it can't be had.
+        NoSymbolError: MXNet makes no symbol of it.
     """
     import mxnet as mx
     from matrix.weights import bind
 
     model = importlib.import_module(f"matrix.{library}").build(name)
-    symbol = model.trace()
+    try:
+        symbol = model.trace()
+    except mx.base.MXNetError as error:
+        raise NoSymbolError(str(error).strip().splitlines()[0]) from None
     executor = bind(symbol, model, "NONE")
     inputs = {key: executor.arg_dict[key].asnumpy() for key in model.inputs if key in executor.arg_dict}
     weights = {f"arg:{key}": array for key, array in executor.arg_dict.items() if key not in inputs}
@@ -101,13 +109,18 @@ def compare(python: str, library: str, names: Sequence[str]) -> bool:
     facts = other.answer()
     if not facts or facts["mxnet"]:
         raise SystemExit(f"{python} can import MXNet: nothing is shown" if facts else f"{python}: no answer")
-    good, counts = True, {"the same bits": 0, "refused alike": 0, "not to be had without a download": 0}
+    good, counts = True, {"the same bits": 0, "refused alike": 0, "not to be had without a download": 0,
+                          "no symbols in MXNet itself": 0}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 refused = write(library, name, Path(folder))
             except NotOffline:
                 counts["not to be had without a download"] += 1
+                continue
+            except NoSymbolError as error:
+                counts["no symbols in MXNet itself"] += 1
+                print(f"{name}: {error}", flush=True)
                 continue
             other.send(folder=folder)
             answer = other.answer()
