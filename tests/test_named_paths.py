@@ -21,10 +21,11 @@ SHARED = "runtime"
 EXTENSIONS = "cc h in json md pth py sh toml".split()
 BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
-    "Python.h", "MODEL-symbol.json", "measured.json", "model-symbol.json", "net-symbol.json", "network.json",
-    "recipe.json", "results.json", "script.py", "serve.py", "trace.json", "your_script.py",
+    "Python.h", "MODEL-symbol.json", "NAME-shapes.json", "NAME-symbol.json", "code/inference.py", "measured.json",
+    "model-settings.json", "model-shapes.json", "model-symbol.json", "net-symbol.json", "network.json", "recipe.json",
+    "results.json", "script.py", "serve.py", "signature.json", "trace.json", "your_script.py",
 }
-"""Files of readers, of Python and of examples' output."""
+"""Files of readers, of servers, of Python and of examples' output."""
 
 _NAME = re.compile(r"(?<![\w/.<>*$~:=-])((?:[\w.*<>{},-]+/)+[\w.*<>{}-]*|[\w*<>-]+\.\w+)(?!\w)")
 _LINK = re.compile(r"\]\(([^)\s]*)\)")

@@ -125,15 +125,15 @@ def options_of(path: Path) -> set[str]:
 
 def _check_pip(arguments: list[str]) -> None:
     """Extras that exist, folders that hold a project."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = set(re.findall(r"^(\w+) = ", project.split("[project.optional-dependencies]")[1], re.MULTILINE))
     for word in arguments[1:]:
         local = re.fullmatch(r"(\.[\w/]*)(?:\[([\w,]+)\])?", word)
         if local is None:
             continue
-        if not (ROOT / local[1] / "pyproject.toml").is_file():
+        project = ROOT / local[1] / "pyproject.toml"
+        if not project.is_file():
             raise CommandError(f"pip {' '.join(arguments)}: {local[1]} holds no project")
-        unknown = set(filter(None, (local[2] or "").split(","))) - extras
+        table = project.read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+        unknown = set(filter(None, (local[2] or "").split(","))) - set(re.findall(r"^(\w+) = ", table, re.MULTILINE))
         if unknown:
             raise CommandError(f"pip {' '.join(arguments)}: no extra {', '.join(sorted(unknown))}")
 

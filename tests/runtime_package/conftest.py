@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -78,3 +83,93 @@ def small_model(tmp_path_factory: pytest.TempPathFactory, export_small: Callable
     path = tmp_path_factory.mktemp("small") / "small.ngraph"
     export_small(path, 0)
     return path
+
+
+@pytest.fixture(scope="session")
+def wheel(built_library: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's, around the built library."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT / "runtime"],
+                   env={**os.environ, "NGRAPH_RUNTIME_PREBUILT": built_library}, check=True)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def environment_of(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a fresh environment of a Python's version and installs what pip is told. Gives its interpreter. Needs the
+    package registry. Without `optional`, the name of a package that it may lack, a failure is one of the test."""
+
+    def make(version: str, *installed: object, optional: str | None = None) -> Path:
+        python = _interpreter(version)
+        if python is None:
+            pytest.skip(f"no Python {version} is at hand")
+        subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
+        own = tmp_path / "venv" / "bin" / "python"
+        # Without this process's folders of modules, which pip would take for installed.
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run([own, "-m", "pip", "install", "-q", "--disable-pip-version-check",
+                               *map(str, installed)], env=alone, check=optional is None)
+        if done.returncode:
+            pytest.skip(f"pip can't install {optional}")
+        return own
+
+    return make
+
+
+def _interpreter(version: str) -> str | None:
+    """On the path, or one of pyenv's."""
+    folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for candidate in (f"python{version}", *sorted(map(str, folder.glob(f"{version}.*/bin/python3")))):
+        found = shutil.which(candidate)
+        if found and subprocess.run([found, "-c", f"import venv, sys; sys.exit('{version}' != '%d.%d' % "
+                                     "sys.version_info[:2])"], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], list[int]]:
+    """Ports of this machine on which nobody listens."""
+
+    def found(count: int) -> list[int]:
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+            for one in sockets:
+                one.bind(("127.0.0.1", 0))
+            return [one.getsockname()[1] for one in sockets]
+
+    return found
+
+
+@pytest.fixture
+def served_by(request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """Starts a server and waits until its URL answers. Gives its log. All its processes end with the test."""
+
+    def start(command: Sequence[object], url: str, environment: Mapping[str, str], folder: Path) -> Path:
+        log = folder / "server.log"
+        with log.open("w") as file:
+            process = subprocess.Popen([*map(str, command)], env=environment, cwd=folder, stdout=file,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+        request.addfinalizer(lambda: _end(process))
+        last = time.monotonic() + 120
+        while time.monotonic() < last and process.poll() is None:
+            try:
+                with urlopen(url, timeout=5):
+                    return log
+            except OSError:  # refused, or not ready
+                time.sleep(0.3)
+        raise AssertionError(f"{url} does not answer:\n{log.read_text()}")
+
+    return start
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Politely, then all of its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -6,17 +6,14 @@ Needs the package registry, and a quarter of a minute for each Python.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = tuple(f"3.{minor}" for minor in range(8, 14))
 PROGRAM = """
 import importlib.util, json, sys
@@ -34,17 +31,6 @@ print(json.dumps({
     "version": sys.version_info[:2], "same": same, "package": ngraph_runtime.__file__,
     "installed": sorted(one.metadata["Name"].lower().replace("_", "-") for one in distributions())}))
 """
-
-
-def interpreter(version: str) -> str | None:
-    """On the path, or one of pyenv's."""
-    folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for candidate in (f"python{version}", *sorted(map(str, folder.glob(f"{version}.*/bin/python3")))):
-        found = shutil.which(candidate)
-        if found and subprocess.run([found, "-c", f"import venv, sys; sys.exit('{version}' != '%d.%d' % "
-                                     "sys.version_info[:2])"], capture_output=True, check=False).returncode == 0:
-            return found
-    return None
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +62,11 @@ def compiled(built_library: str, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.fixture(scope="module")
-def wheel(built_library: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT / "runtime"],
-                   env={**os.environ, "NGRAPH_RUNTIME_PREBUILT": built_library}, check=True)
-    (found,) = folder.glob("*.whl")
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_fresh_environment(version: str, wheel: Path, compiled: Path, tmp_path: Path) -> None:
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no Python {version} is at hand")
-    subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
-    own = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([own, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", wheel],
-                   check=True)
+def test_a_fresh_environment(version: str, wheel: Path, environment_of: Callable[..., Path], compiled: Path,
+                             tmp_path: Path) -> None:
+    own = environment_of(version, "--only-binary", ":all:", wheel)
     environment = {"PATH": "", "HOME": str(tmp_path)}
     done = subprocess.run([own, "-c", PROGRAM, *(compiled / name for name in ("resnet", "lstm", "onnx"))],
                           env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -41,7 +41,7 @@ def test_one_wheel_for_all_pythons(fake, fake_library, tmp_path):
     assert wheel.name == f"ngraph_runtime-{version()}-py3-none-linux_x86_64.whl"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    modules = {f"ngraph_runtime/{path.name}" for path in (ROOT / "runtime" / "ngraph_runtime").glob("*.py")}
+    modules = {str(path.relative_to(ROOT / "runtime")) for path in (ROOT / "runtime" / "ngraph_runtime").rglob("*.py")}
     assert names == {*modules, "ngraph_runtime/libngraph_runtime.so", "ngraph_runtime/py.typed"}
 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
