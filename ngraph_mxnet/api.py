@@ -175,8 +175,8 @@ def export(model: Any, path: str | Path, *, params: Any = None,
 
 def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes | None = None,
             dtypes: Mapping[str, str] | None = None, opset: int = 17, optimise: bool = False,
-            external_data: bool = False, metadata: Mapping[str, str] | None = None, results: Sequence[str] = (),
-            weights: Any = None, **inputs: Any) -> OnnxFile:
+            recipe: Any = None, external_data: bool = False, metadata: Mapping[str, str] | None = None,
+            results: Sequence[str] = (), weights: Any = None, **inputs: Any) -> OnnxFile:
     """Write a model as ONNX. The file is there only once ONNX's checker took it, and its outputs for random inputs were
     those of the model by the definitions (`INTERPRETER`): read back by this package, and by ONNX Runtime where that is
     installed.
@@ -190,6 +190,7 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
         dtypes: of inputs of a symbol or block; float32 where not given.
         opset: of ONNX's operators, from 17 to 23.
         optimise: fold batch normalizations and arithmetic by channel into weights.
+        recipe: of `quantize`, or a file of it: its layers are written in 8 bits, with all others folded and fused.
         external_data: put weights into a file of their own, `PATH.data`. Those of 2 GB and more always are.
         metadata: texts that the file carries.
         results: as for `compile`.
@@ -200,6 +201,7 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
     Raises:
         ModelError, GraphError, InputError: the model is malformed, a shape or weight is missing or does not fit; or an
             output differs, which no model's should.
+        CalibrationError: the recipe is none, or of another model.
         UnsupportedError: ONNX has no operators for a node; the text names all such nodes and the reasons.
         ConfigError: an argument's value is not allowed.
         OSError: the file can't be written.
@@ -209,7 +211,7 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
 
     (sizes,) = shape_sets({**(shapes or {}), **inputs}) or ({},)
     return write_file(model_of(model, only_params(params, weights), dtypes, results), path, sizes, opset=opset,
-                      optimise=optimise, external_data=external_data, metadata=metadata)
+                      optimise=optimise, recipe=recipe, external_data=external_data, metadata=metadata)
 
 
 def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int | str, ...]]]:

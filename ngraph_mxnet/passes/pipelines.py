@@ -239,6 +239,11 @@ def affine_folding() -> RewritePass:
     })
 
 
+def biases() -> RewritePass:
+    """The part of `affine_folding` that changes no weights."""
+    return RewritePass("affine_folding", {"add": [add_bias]})
+
+
 def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
     """batch_norm(x, gamma, beta, mean, variance) -> scale_shift(x, batch_norm_factors(gamma, beta, mean, variance)).
 

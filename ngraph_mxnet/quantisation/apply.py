@@ -40,7 +40,7 @@ from ngraph_mxnet.quantisation.layers import (
 )
 
 FORMAT, VERSION = "ngraph_mxnet recipe", 3
-"""Versions 1 and 2 tell layers by their names alone, which nothing is compiled by (`targets/cpu/options.py`)."""
+"""Versions 1 and 2 tell layers by their names alone, which nothing is compiled by (`read_recipe`)."""
 METHOD = "mse"
 """How ranges are chosen where nobody says."""
 RESIDUAL = " residual"
@@ -203,6 +203,30 @@ class Recipe:
         return Recipe.of_text(content.decode(errors="replace"), str(path))
 
 
+def read_recipe(given: Any) -> Recipe:
+    """A recipe as callers give it: as an object, its text, or a file of it.
+
+    Raises:
+        CalibrationError: the file is none of a recipe, or can't be read, or tells layers by names alone.
+    """
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        found, where = Recipe.of_text(given), "option recipe"
+    else:
+        try:
+            found, where = Recipe.load(given), str(given)
+        except OSError as error:
+            raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
+        except TypeError:
+            raise CalibrationError(f"option recipe: found {given!r:.80}, expected a recipe or a file of one") from None
+    if found.outline is None:
+        raise CalibrationError(f"{where}: found a recipe of version 1 or 2, or a calibration, which tells layers by "
+                               "their names alone, and a model's second instance has others: write it anew, with "
+                               "`quantize --recipe`")
+    return found
+
+
 def _scale_of(calibration: Calibration, name: str, method: str) -> Scale:
     scale, zero_point = affine(*calibration.range(name, method), "u8")
     return Scale(float(scale), zero_point)
@@ -254,6 +278,8 @@ LEAST_LARGEST = 1e-30
 """The largest weight of a channel of zeros."""
 _LARGEST = BOUNDS["i8"][1]
 """The number that the largest weight of a channel becomes."""
+_BIAS_BITS = 28
+"""Of the largest bias that is a whole number of the scale of a product's sums."""
 SHORT = 126
 """The limit of the sum of four weights: rounding adds two at most, and 128 times 255 fits 16 bits."""
 
@@ -290,15 +316,18 @@ class QuantizeProducts:
         scales: for each product that is to be in 8 bits the scale of its data, and of its residual.
         means: for each product whose bias is corrected the means of its data's channels.
         short: weights become so small that sums fit 16 bits, where they can (`ops.quantization`).
+        in_pairs: products stay such of float32, of data and weights that are quantised and dequantised, as ONNX has
+            them. `quantized_products` makes products of bytes of these.
     """
 
     name = "quantize_products"
 
     def __init__(self, scales: Mapping[str, Scale], means: Mapping[str, Sequence[float]] | None = None,
-                 short: bool = False) -> None:
+                 short: bool = False, in_pairs: bool = False) -> None:
         self.scales = scales
         self.means = means or {}
         self.short = short
+        self.in_pairs = in_pairs
 
     def run(self, graph: Graph) -> bool:
         found = products(graph)
@@ -356,16 +385,26 @@ class QuantizeProducts:
         short = self.short and weights.shape[inner] % 8 == 0
         if short:
             steps = made("maximum", steps, _short_steps(made, weights, axis, inner))
-        whole = made("quantize", weights, steps, made.constant(np.zeros(channels, np.int8)), axis=axis)
+        addend = epilogue.pop("bias", None) or made.constant(np.zeros(channels, np.float32))
+        if self.in_pairs:  # the bias will be an i32 of the sums' scale, also where all weights are tiny
+            least = made("multiply", made("abs", addend), made.constant(np.float32(2 ** -_BIAS_BITS / scale.scale)))
+            steps = made("maximum", steps, least)
+        zero = made.constant(np.zeros(channels, np.int8))
+        whole = made("quantize", weights, steps, zero, axis=axis)
+        if means is not None:
+            addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
+        if self.in_pairs:
+            product = made.kept(node.op.name, made.kept("dequantize", data, *_affine(made, scale)),
+                                made.kept("dequantize", whole, steps, zero, axis=axis), addend, *epilogue.values(),
+                                **node.attrs)
+            assert product.node is not None
+            return product.node.outputs
         if scale.zero_point:
             sums = made("reduce_sum", made("convert", whole, element="i32"), axes=others)
             bias = made("multiply", sums, made.constant(np.int32(-scale.zero_point)))
         else:
             bias = made.constant(np.zeros(channels, np.int32))
         factor = made("multiply", steps, made.constant(np.float32(scale.scale)))
-        addend = epilogue.pop("bias", None) or made.constant(np.zeros(channels, np.float32))
-        if means is not None:
-            addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
         attrs = {**node.attrs, "short_sums": short}
         if node.op.kind == "convolution":
             attrs["pad_value"] = scale.zero_point

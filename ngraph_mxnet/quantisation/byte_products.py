@@ -12,6 +12,7 @@ from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, u8
 from ngraph_mxnet.passes.base import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.fuse import channel_axis, varies_by_channel_only
+from ngraph_mxnet.quantisation.calibration import affine
 from ngraph_mxnet.quantisation.layers import QUANTIZED
 
 HALF = 128
@@ -462,3 +463,51 @@ def before_selection(node: Node, rw: Rewriter) -> Answer:
 
 def quantize_early() -> RewritePass:
     return RewritePass("quantize_early", {"quantize": [before_selection]})
+
+
+def sum_of_pairs(node: Node, rw: Rewriter) -> Answer:
+    """quantize(convolution(dequantize(x), dequantize(w)) + dequantize(r)) -> quantize(dequantize(quantize(
+    convolution)) + dequantize(r)), clamped as it was, so that a runtime's convolution gives bytes.
+
+    What the convolution gives beyond its range saturates in the sum's bytes, too: the range follows from those of the
+    sum and of r. So only a rounding is added, of about a step of the sum. Not where the sum has other readers, or a
+    scale is not known.
+    """
+    host = rw.producer(node.inputs[0], "convolution")
+    if host is None or len(host.outputs) > 1 or "residual" not in host.epilogue:
+        return None
+    pairs = [rw.producer(value, "dequantize") for value in (*host.inputs[:2], host.epilogue["residual"])]
+    if None in pairs:
+        return "an operand is float"
+    if not rw.single(host.output):
+        return "the sum has other readers"
+    assert pairs[2] is not None
+    whole, other = _ends(node), _ends(pairs[2])
+    if whole is None or other is None:
+        return "a scale or zero point is not known"
+    lower, upper = max(whole[0], host.attrs["lower"]), min(whole[1], host.attrs["upper"])
+    if lower > upper or not np.isfinite((lower, upper)).all():
+        return "its bounds are beyond its range"
+    scale, point = affine(lower - other[1], upper - other[0], "u8")
+    numbers = rw.constant(scale), rw.constant(np.uint8(point))
+    open_ended = {"lower": -np.inf, "upper": np.inf}
+    alone = rw.make(host.op.name, *host.inputs[:3], origin=(host,), **{**host.attrs, **open_ended})
+    real = rw.make("dequantize", rw.make("quantize", alone, *numbers), *numbers)
+    added = rw.make("add", real, host.epilogue["residual"], origin=(host,))
+    bounds = {key: host.attrs[key] for key in open_ended}
+    bounded = added if bounds == open_ended else rw.make("clamp", added, **bounds, origin=(host,))
+    return rw.make("quantize", bounded, *node.inputs[1:], **node.attrs)
+
+
+def _ends(node: Node) -> tuple[float, float] | None:
+    """The least and the greatest real number of the u8 that a `quantize` gives, or that a `dequantize` takes."""
+    found = _affine(node)
+    element = (node.output if node.op.name == "quantize" else node.inputs[0]).type.element
+    if found is None or element is not u8:
+        return None
+    scale, point = found
+    return -point * scale, (_LARGEST_U8 - point) * scale
+
+
+def sums_of_pairs() -> RewritePass:
+    return RewritePass("sums_of_pairs", {"quantize": [sum_of_pairs]})

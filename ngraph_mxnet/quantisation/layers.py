@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngraph_mxnet.base.errors import CalibrationError, ConfigError
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_folded, reached
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_folded, make_node, reached
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.opdef import present_name
 from ngraph_mxnet.quantisation.calibration import LEAST_SCALE
@@ -351,6 +351,11 @@ class Maker:
         made = make_folded(op, inputs, attrs, self._node.origin)
         self._nodes.append(made)
         return made.outputs[0]
+
+    def kept(self, op: str, *inputs: Value, **attrs: object) -> Value:
+        """Also where it follows from constants."""
+        self._nodes.append(make_node(op, list(inputs), attrs, self._node.origin))
+        return self._nodes[-1].outputs[0]
 
     def constant(self, array: np.ndarray | np.generic) -> Value:
         return self("constant", value=np.asarray(array))

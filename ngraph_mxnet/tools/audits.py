@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from ngraph_mxnet.base.errors import AuditError
 from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.program.differences import Statistics
 from ngraph_mxnet.program.recorder import HASH, KINDS, VALUE, Reader, Tensor, location
-from ngraph_mxnet.tools.debug import Statistics
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.base.errors import listed
 from ngraph_mxnet.base.rendered import (
+    FORMS,
     Facts,
     bold,
     common_prefix,
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ngraph_mxnet.frontends.onnx.explain import OnnxExplanation
+    from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
     from ngraph_mxnet.frontends.verdicts import Partition
     from ngraph_mxnet.plugin.explain import Explanation, TrainingExplanation
     from ngraph_mxnet.plugin.report import Report
+    from ngraph_mxnet.program.differences import Difference
     from ngraph_mxnet.program.ranges import RangeExplanation, RangeVerdict
     from ngraph_mxnet.quantisation.session.report import LayerRow
     from ngraph_mxnet.quantisation.session.report import Report as QuantisationReport
     from ngraph_mxnet.tools.audits import Difference as Parting
-    from ngraph_mxnet.tools.verifying.report import Difference, Diverging, Verification
+    from ngraph_mxnet.tools.verifying.report import Diverging, Verification
 
 Parts = Iterable["RenderableType | None"]
 """What is printed, one below the other; None is left out."""
@@ -409,3 +412,14 @@ def parting(found: Parting) -> Parts:
         yield line(f"  {phrase(pair.a.tensor).rstrip(',')}:")
         for name, each in (("first", pair.a), ("second", pair.b)):
             yield line(f"    {name:6} {each.statistics}, hash {each.hash[:12]}")
+
+
+@_lays_out
+def onnx_file(found: OnnxFile) -> Parts:
+    """What was written as ONNX, and what it was compared with."""
+    inputs, outputs = (FORMS["pairs"](types) for types in (found.inputs, found.outputs))
+    rows = [("file", f"{found.file}, {found.bytes / 1e6:.1f} MB, opset {found.opset}"), ("inputs", inputs),
+            ("outputs", outputs), ("operators", ", ".join(f"{name} {count}" for name, count in found.nodes.items())),
+            ("assumed", "\n".join(found.assumed)), ("compared", "\n".join(map(str, found.compared))),
+            ("took", f"{found.seconds:.1f} s")]
+    yield facts_table((name, text) for name, text in rows if text)

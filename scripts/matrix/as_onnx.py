@@ -59,12 +59,11 @@ def _tried(what: Callable[[], Any]) -> Any:
 def _write(symbol: Symbol, arrays: dict[str, np.ndarray], inputs: dict[str, np.ndarray], path: Path) -> None:
     """As `ngraph_mxnet.to_onnx` does, which also compares with NumPy's definitions. Those take minutes of some nets."""
     from ngraph_mxnet.frontends.model import model_of
+    from ngraph_mxnet.frontends.onnx.writer.file import simplify
     from ngraph_mxnet.frontends.onnx.writer.model import written
-    from ngraph_mxnet.passes.base import PassManager
-    from ngraph_mxnet.passes.pipelines import simplifying
 
     graph, weights = model_of(symbol, arrays).graph({name: array.shape for name, array in inputs.items()})()
-    PassManager(simplifying()).run(graph)
+    simplify(graph)
     path.write_bytes(written(graph, weights).SerializeToString())
 
 

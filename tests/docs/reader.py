@@ -54,6 +54,9 @@ def write_files(folder: Path) -> None:
     ngraph_mxnet.export(str(folder / "net.onnx"), folder / "model.ngraph", data=sizes)
     ngraph_mxnet.export(str(folder / "net-symbol.json"), folder / "net.ngraph", data=SHAPE, with_references=True,
                         weights=str(folder / "net-0000.params"))
+    quantized = ngraph_mxnet.quantize(str(folder / "model-symbol.json"), images[:2], method="minmax", corrections=[],
+                                      params=str(folder / "model-0000.params"), only_faster=False, progress=False)
+    quantized.save_recipe(folder / "recipe.json")
 
 
 def gluon_net() -> tuple[ModuleType, Any]:

@@ -15,7 +15,7 @@ from pass_helpers import check_passes
 from ngraph_mxnet import passes, quantisation
 from ngraph_mxnet.ir import parse_graph, print_graph
 from ngraph_mxnet.passes import FixedPoint, Pass
-from ngraph_mxnet.quantisation.byte_products import quantize_early
+from ngraph_mxnet.quantisation.byte_products import quantize_early, sums_of_pairs
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
@@ -26,8 +26,9 @@ SEPARATOR = "after\n"
 
 def known_passes() -> dict[str, Pass]:
     """By name; those of a group too. The CPU's pipeline has them all, and some of its own; that of a recipe's products
-    comes behind it."""
-    found: dict[str, Pass] = {"clusters": cluster_pass(), "quantize_early": quantize_early()}
+    comes behind it, as bytes or as pairs."""
+    found: dict[str, Pass] = {"clusters": cluster_pass(), "quantize_early": quantize_early(),
+                              "sums_of_pairs": sums_of_pairs()}
     for item in pipeline():
         found.update({each.name: each for each in (item.passes if isinstance(item, FixedPoint) else (item,))})
     return {name: each for name, each in found.items() if name not in OF_THE_CPU}

@@ -25,6 +25,7 @@ from ngraph_mxnet.quantisation.apply import (
     outline_of,
     products,
 )
+from ngraph_mxnet.quantisation.byte_products import sums_of_pairs
 from ngraph_mxnet.quantisation.calibration import Calibration
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
@@ -96,6 +97,47 @@ def test_all_products_are_in_bytes_and_near_to_float32() -> None:
         for backend, options in (("INTERPRETER", {}), ("CPU", {}), ("CPU", {"isa": "baseline"})):
             (found,) = compile(quantized, backend, **options)(image, *weights)
             assert np.linalg.norm(found - exact) <= 0.03 * np.linalg.norm(exact), backend
+
+
+def test_pairs_are_the_same_numbers() -> None:
+    """Products of float32 between pairs are those of bytes: also what the CPU makes of them."""
+    graph = network()
+    weights = weights_of(graph)
+    recipe = Recipe.of_calibration(calibrated(graph, weights), "minmax")
+    in_bytes, in_pairs = graph.clone(), graph.clone()
+    QuantizeProducts(recipe.scales).run(in_bytes)
+    assert QuantizeProducts(recipe.scales, in_pairs=True).run(in_pairs)
+    verify(in_pairs)
+    assert not any(node.op.multiplies_bytes for node in in_pairs.nodes)
+    (image,) = images(7, 1)
+    (expected,) = compile(in_bytes, "INTERPRETER")(image, *weights)
+    for backend in ("INTERPRETER", "CPU"):
+        (found,) = compile(in_pairs, backend)(image, *weights)
+        assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected), backend
+
+
+def test_sums_of_pairs_differ_by_a_rounding() -> None:
+    """Where a sum of two convolutions becomes bytes the first one does, too, and nothing saturates but what the sum
+    does."""
+    b = Builder()
+    x, r = b.parameter("x", (1, 4, 5, 5)), b.parameter("r", (1, 4, 5, 5))
+    w, zeros = b.weight("w", (4, 4, 1, 1)), np.zeros(4, np.int8)
+    step, point = b.constant(np.float32(0.03)), b.constant(np.uint8(128))
+    data, other = (b.dequantize(b.quantize(value, step, point), step, point) for value in (x, r))
+    steps = b.constant(np.full(4, 0.01, np.float32))
+    whole = b.dequantize(b.quantize(w, steps, b.constant(zeros), axis=0), steps, b.constant(zeros), axis=0)
+    total = b.apply("convolution", data, whole, b.constant(np.ones(4, np.float32)), other, strides=(1, 1),
+                    dilations=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), lower=0.0)
+    scale, zero = b.constant(np.float32(0.02)), b.constant(np.uint8(0))
+    graph = b.results(b.quantize(total, scale, zero))
+    apart = graph.clone()
+    assert sums_of_pairs().run(apart)
+    assert not any("residual" in node.epilogue for node in apart.nodes)
+    rng = np.random.default_rng(3)
+    arrays = [(3 * rng.standard_normal(value.shape)).astype(np.float32) for value in graph.parameters]
+    (expected,), (found,) = (compile(one, "INTERPRETER")(*arrays) for one in (graph, apart))
+    assert {0, 255} <= set(expected.reshape(-1).tolist()), "nothing saturates"
+    assert np.abs(found.astype(int) - expected).max() <= 1 + 0.5 * (255 * 0.02 + 255 * 0.03) / 255 / 0.02
 
 
 def test_what_stays_in_float_takes_its_residual_along() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import CalibrationError, ConfigError
 from ngraph_mxnet.program.backend import read_count, read_switch, require_known
-from ngraph_mxnet.quantisation.apply import Recipe
+from ngraph_mxnet.quantisation.apply import Recipe, read_recipe
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_instruction_set, kernels_of
 
 OPTIONS = {
@@ -87,37 +87,15 @@ def _recipe(given: Any, precision: str) -> Recipe | None:
         CalibrationError: what the option says is none.
     """
     if given is not None:
-        return _read_recipe(given)
+        return read_recipe(given)
     setting = config.get("NGRAPH_CALIBRATION") if precision == "int8" else None
     if setting is None:
         return None
     try:
-        return _read_recipe(setting.path)
+        return read_recipe(setting.path)
     except CalibrationError as error:
         tell_once(f"NGRAPH_CALIBRATION: {error}")
         return None
-
-
-def _read_recipe(given: Any) -> Recipe:
-    """Raises:
-        CalibrationError: the file is none of a recipe, or can't be read, or tells layers by names alone.
-    """
-    if isinstance(given, Recipe):
-        return given
-    if isinstance(given, str) and given.lstrip().startswith("{"):
-        found, where = Recipe.of_text(given), "option recipe"
-    else:
-        try:
-            found, where = Recipe.load(given), str(given)
-        except OSError as error:
-            raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
-        except TypeError:
-            raise CalibrationError(f"option recipe: found {given!r:.80}, expected a recipe or a file of one") from None
-    if found.outline is None:
-        raise CalibrationError(f"{where}: found a recipe of version 1 or 2, or a calibration, which tells layers by "
-                               "their names alone, and a model's second instance has others: write it anew, with "
-                               "`quantize --recipe`")
-    return found
 
 
 @functools.cache

@@ -181,6 +181,9 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
 @click.option("--opset", type=click.IntRange(OPSETS[0], OPSETS[-1]), default=DEFAULT_OPSET, show_default=True,
               help="The version of ONNX's operators.")
 @click.option("--optimise", is_flag=True, help="Fold batch normalizations and arithmetic by channel into weights.")
+@click.option("--recipe", type=options.FILE, metavar="RECIPE.json",
+              help="What `quantize --recipe` wrote: its layers are written in 8 bits, between QuantizeLinear and "
+                   "DequantizeLinear.")
 @click.option("--external-data", is_flag=True,
               help="Put weights into a file of their own, FILE.data. Those of 2 GB and more always are.")
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),

@@ -27,9 +27,9 @@ from ngraph_mxnet.passes.base import PassManager, PassRecord
 from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.program.compile import compile as compile_graph
+from ngraph_mxnet.program.differences import DEFAULTS, Tolerance, compare
 from ngraph_mxnet.program.executable import Executable, Lowered
 from ngraph_mxnet.tools.debug import Item, items_of
-from ngraph_mxnet.tools.verifying.report import DEFAULTS, Tolerance, compare
 
 _CONTEXT = 2
 _MOST_LINES = 1500

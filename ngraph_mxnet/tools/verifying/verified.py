@@ -28,20 +28,13 @@ from ngraph_mxnet.ir.graph import fingerprint
 from ngraph_mxnet.ir.ranges import fixed_shapes
 from ngraph_mxnet.program.artefact import Artefact, Reference, load
 from ngraph_mxnet.program.backend import canonical_name, check_options, get_backend, load_file
+from ngraph_mxnet.program.differences import DEFAULTS, Difference, Tolerance, compare
 from ngraph_mxnet.program.executable import as_array
 from ngraph_mxnet.program.export import origin_of
 from ngraph_mxnet.program.feeds import SEED
 from ngraph_mxnet.program.program import ProgramSet
 from ngraph_mxnet.tools.verifying.models import INTERPRETER, Given, Point, PointArrays, Traced, Verified
-from ngraph_mxnet.tools.verifying.report import (
-    DEFAULTS,
-    Difference,
-    Diverging,
-    Operand,
-    Tolerance,
-    Verification,
-    compare,
-)
+from ngraph_mxnet.tools.verifying.report import Diverging, Operand, Verification
 
 
 class ArtefactFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from mxnet.gluon import nn, rnn
 
 import ngraph_mxnet
-from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.base.errors import CalibrationError, ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.writer import file
 from ngraph_mxnet.frontends.onnx.writer.document import WRITERS
 from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
@@ -25,6 +26,7 @@ from ngraph_mxnet.tools.cli.commands import main
 
 def saved(folder: Path, net: Any, *shape: int) -> tuple[str, str]:
     """A net's symbol and parameters, written as Gluon does."""
+    mx.random.seed(3)
     net.initialize(mx.init.Xavier())
     net.hybridize()
     net(mx.nd.random.uniform(shape=shape))
@@ -97,15 +99,16 @@ def test_sizes_that_can_not_stay_symbols_are_told(tmp_path: Path) -> None:
         ngraph_mxnet.to_onnx(str(tmp_path / "net-symbol.json"), tmp_path / "net.onnx", params={}, data=(2, "L:3..64"))
 
 
+@pytest.mark.parametrize("optimise", [False, True])
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_relu"])
-def test_recurrent_layers_are_layers(tmp_path: Path, mode: str) -> None:
+def test_recurrent_layers_are_layers(tmp_path: Path, mode: str, optimise: bool) -> None:
     """Whose inputs' product is part of the layer: no product is left beside it."""
     layers = {"lstm": rnn.LSTM, "gru": rnn.GRU, "rnn_relu": rnn.RNN}
     net = nn.HybridSequential()
     net.add(layers[mode](8, num_layers=2, bidirectional=True, input_size=6))
     symbol, params = saved(tmp_path, net, 5, 2, 6)
     path = tmp_path / "net.onnx"
-    ngraph_mxnet.to_onnx(symbol, path, params=params, data=(5, 2, 6))
+    ngraph_mxnet.to_onnx(symbol, path, params=params, optimise=optimise, data=(5, 2, 6))
     assert operators(path).count({"lstm": "LSTM", "gru": "GRU", "rnn_relu": "RNN"}[mode]) == 4
     assert not {"MatMul", "Gemm"} & set(operators(path))
 
@@ -130,6 +133,135 @@ def test_results_have_their_names() -> None:
     assert [value.name for value in proto.graph.output] == ["same", "twice", "again", "ones"]
     found = ngraph_mxnet.compile(proto, "INTERPRETER")(np.ones((2, 3), np.float32))
     assert [float(array.reshape(-1)[0]) for array in map(np.asarray, found)] == [1, 2, 2, 1]
+
+
+def test_results_of_one_name() -> None:
+    """A block that is called twice gives them; ONNX knows no two values of a name."""
+    b = ngraph_mxnet.Builder()
+    x = b.parameter("x", (2,))
+    graph = b.results(x + x, b.relu(x), x)
+    graph.names = ["out", "out", "x"]
+    proto = written(graph, {})
+    onnx.checker.check_model(proto, full_check=True)
+    assert [value.name for value in proto.graph.output] == ["out", "out_1", "x_1"]
+
+
+def residual() -> nn.HybridSequential:
+    class Block(nn.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.HybridSequential()
+            self.body.add(nn.Conv2D(8, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.Conv2D(8, 3, padding=1),
+                          nn.BatchNorm())
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+            return F.relu(self.body(x) + x)
+
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(8, 3, padding=1, activation="relu"), Block(), Block(), nn.MaxPool2D(2), nn.Flatten(), nn.Dense(5))
+    return net
+
+
+STEPS = 0.05
+"""How far results of 8 bits are apart, where sums of pairs are rounded once more: as far as they are from float32's."""
+
+
+def in_8_bits(folder: Path, corrections: list[str] | None = None) -> tuple[tuple[str, str], Any, np.ndarray]:
+    """A net's files, what `quantize` makes of it, and samples."""
+    files = saved(folder, residual(), 1, 3, 8, 8)
+    samples = np.random.default_rng(5).standard_normal((16, 3, 8, 8)).astype(np.float32)
+    return files, ngraph_mxnet.quantize(files[0], samples, params=files[1], corrections=corrections, only_faster=False,
+                                        progress=False), samples
+
+
+@pytest.mark.parametrize("corrections", [[], ["equalisation", "bias"]])
+def test_a_recipe_in_pairs(tmp_path: Path, corrections: list[str]) -> None:
+    """Weights are bytes, every product but that of the last sum reads and gives bytes, and results are those of
+    `quantize` but for single steps."""
+    (symbol, params), quantized, samples = in_8_bits(tmp_path, corrections)
+    path = tmp_path / "net.onnx"
+    found = ngraph_mxnet.to_onnx(symbol, path, params=params, recipe=quantized.recipe, data=(1, 3, 8, 8))
+    assert all(one.difference is not None and one.difference < 2e-2 for one in found.compared)
+    proto = onnx.load(path)
+    assert not [tensor for tensor in proto.graph.initializer
+                if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) > 8]
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    for node in proto.graph.node:
+        if node.op_type in ("Conv", "Gemm"):
+            assert [makers[name].op_type for name in node.input] == ["DequantizeLinear"] * 3
+            readers = {one.op_type for one in proto.graph.node if node.output[0] in one.input}
+            assert readers <= {"QuantizeLinear", "Relu"}, node.name
+    for x in samples[:4, None]:
+        expected, (found_,) = quantized(x)[0], results(path, x)
+        assert np.abs(found_ - expected).max() < STEPS * np.abs(expected).max()
+
+
+def test_a_runtime_computes_pairs_in_bytes(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
+    (symbol, params), quantized, samples = in_8_bits(tmp_path, [])
+    quantized.save_recipe(tmp_path / "recipe.json")
+    path = tmp_path / "net.onnx"
+    told = CliRunner().invoke(main, ["to-onnx", symbol, "--params", params, "--shape", "data=1,3,8,8", "--recipe",
+                                     str(tmp_path / "recipe.json"), "-o", str(path)])
+    assert told.exit_code == 0, told.output
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    assert operators(tmp_path / "optimised.onnx").count("QLinearConv") == 5
+    assert not {"Conv", "FusedConv", "Gemm"} & set(operators(tmp_path / "optimised.onnx"))
+    for x in samples[:4, None]:
+        expected = quantized(x)[0]
+        assert np.abs(session.run(None, {"data": x})[0] - expected).max() < STEPS * np.abs(expected).max()
+
+
+def test_a_recipe_of_another_model(tmp_path: Path) -> None:
+    _, quantized, _ = in_8_bits(tmp_path, [])
+    symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
+    with pytest.raises(CalibrationError, match="fits none of"):
+        ngraph_mxnet.to_onnx(symbol, tmp_path / "o.onnx", params=params, recipe=quantized.recipe, data=(2, 3, 16, 16))
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def pairs() -> onnx.ModelProto:
+    """As quantisers write them: a convolution and a product between pairs, with biases of i32."""
+    rng = np.random.default_rng(2)
+    arrays = {
+        "w": rng.integers(-127, 128, (4, 3, 3, 3), np.int8), "ws": rng.uniform(0.01, 0.02, 4).astype(np.float32),
+        "wz": np.zeros(4, np.int8), "b": rng.integers(-999, 999, 4, np.int32), "bz": np.zeros(4, np.int32),
+        "v": rng.integers(-127, 128, (64, 5), np.int8), "vs": np.float32(0.02), "vz": np.int8(0),
+        "xs": np.float32(0.03), "xz": np.uint8(120), "ys": np.float32(0.05), "yz": np.uint8(0)}
+    arrays["bs"] = arrays["xs"] * arrays["ws"]
+    node = onnx.helper.make_node
+    nodes = [node("QuantizeLinear", ["x", "xs", "xz"], ["x8"]), node("DequantizeLinear", ["x8", "xs", "xz"], ["xr"]),
+             node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=0),
+             node("DequantizeLinear", ["b", "bs", "bz"], ["br"], axis=0),
+             node("Conv", ["xr", "wr", "br"], ["c"], kernel_shape=[3, 3]), node("Relu", ["c"], ["r"]),
+             node("QuantizeLinear", ["r", "ys", "yz"], ["r8"]), node("DequantizeLinear", ["r8", "ys", "yz"], ["rr"]),
+             node("Flatten", ["rr"], ["f"]), node("DequantizeLinear", ["v", "vs", "vz"], ["vr"]),
+             node("MatMul", ["f", "vr"], ["y"])]
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(nodes, "pairs", [info("x", onnx.TensorProto.FLOAT, (1, 3, 6, 6))],
+                                   [info("y", onnx.TensorProto.FLOAT, (1, 5))],
+                                   [onnx.numpy_helper.from_array(np.asarray(array), name)
+                                    for name, array in arrays.items()])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_pairs_are_read_and_written_as_such(tmp_path: Path) -> None:
+    """Again and again: the same operators, the same bytes, the same bits."""
+    first = tmp_path / "0.onnx"
+    onnx.save(pairs(), first)
+    x = np.random.default_rng(1).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    expected = ngraph_mxnet.compile(str(first), "INTERPRETER")(x)[0]
+    for number in range(2):
+        path = tmp_path / f"{number + 1}.onnx"
+        ngraph_mxnet.to_onnx(tmp_path / f"{number}.onnx", path)
+        assert Counter(operators(path)) == {"QuantizeLinear": 2, "DequantizeLinear": 5, "Conv": 1, "Relu": 1,
+                                            "Reshape": 1, "Gemm": 1}
+        numbers = {tensor.data_type for tensor in onnx.load(path).graph.initializer if np.prod(tensor.dims) > 4}
+        assert numbers == {onnx.TensorProto.INT8}
+        np.testing.assert_array_equal(ngraph_mxnet.compile(str(path), "INTERPRETER")(x)[0], expected)
 
 
 def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
-from ngraph_mxnet.tools.debug import Statistics, statistics
+from ngraph_mxnet.program.differences import Statistics, statistics
 
 CODES = _core.tensor_codes()
 SHAPES = [(), (0,), (1,), (3,), (4,), (7,), (2, 0, 3), (5, 13), (3, 8, 9), (4099,)]

@@ -16,9 +16,9 @@ import pytest
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import AuditError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.program.differences import statistics
 from ngraph_mxnet.program.recorder import NAME, PERIOD
 from ngraph_mxnet.tools.audits import Run, open_run
-from ngraph_mxnet.tools.debug import statistics
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype("f4")
 W = np.random.default_rng(1).standard_normal((6, 5)).astype("f4")

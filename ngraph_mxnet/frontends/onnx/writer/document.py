@@ -47,6 +47,8 @@ class Document:
         self.names: dict[Value, str] = {}
         """What the values that were met are called."""
         self.initialisers: dict[str, np.ndarray] = {}
+        self.scaled: dict[str, tuple[str, str, str, int | None]] = {}
+        """By the name of what a DequantizeLinear gives: the numbers, scale, zero point, and the axis of these."""
         self.node: Node | None = None
         self._sizes = sizes
         self._taken = set(taken)
@@ -128,10 +130,22 @@ class Document:
         return str(self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(element_type(element).numpy)))
 
     def transposed(self, name: str, order: Sequence[int]) -> str:
+        if not order:
+            return name
         array = self.array(name)
         if array is not None:
             return self.constant(np.ascontiguousarray(array.transpose(order)))
+        if name in self.scaled and self.array(self.scaled[name][0]) is not None:  # weights stay next to their scale
+            numbers, scale, zero, axis = self.scaled[name]
+            turned = None if axis is None else [place % len(order) for place in order].index(axis)
+            return self.dequantized(self.transposed(numbers, order), scale, zero, turned)
         return str(self.add("Transpose", name, perm=list(order)))
+
+    def dequantized(self, numbers: str, scale: str, zero: str, axis: int | None) -> str:
+        """`axis`: of which each index has a scale; None of a single one."""
+        name = str(self.add("DequantizeLinear", numbers, scale, zero, axis=axis))
+        self.scaled[name] = (numbers, scale, zero, axis)
+        return name
 
     def reshaped(self, name: str, shape: Sequence[Any]) -> str:
         array = self.array(name)
@@ -230,3 +244,32 @@ _SIZES: dict[str, Callable[..., str]] = {
     "where": lambda d, condition, yes, no: str(d.add("Where", d.cast(condition, "bool"), yes, no)),
 }
 """How operations on sizes are written, by the atoms' names."""
+
+
+# ---- what several families write ------------------------------------------------------------------------
+
+
+def limited(d: Document, node: Node, x: str, suffix: str = "") -> str:
+    """What follows a contraction: the bounds `lower` and `upper`."""
+    lower, upper = node.attrs.get("lower" + suffix, -np.inf), node.attrs.get("upper" + suffix, np.inf)
+    if (lower, upper) == (0, np.inf):
+        return str(d.add("Relu", x))
+    return d.clipped(x, lower, upper, node.outputs[0].element)
+
+
+def by_channel(d: Document, vector: str, rank: int) -> str:
+    """A vector [C] that broadcasts along axis 1 of tensors of this rank."""
+    array = d.array(vector)
+    shape = (-1, *(1,) * (rank - 2))
+    if array is not None:
+        return d.constant(array.reshape(shape))
+    return str(d.add("Reshape", vector, d.ints(*shape)))
+
+
+def window(d: Document, node: Node) -> dict[str, Any]:
+    attrs = node.attrs
+    if min(*attrs["pads_begin"], *attrs["pads_end"]) < 0:
+        raise d.refuse("its padding is negative")
+    return {"kernel_shape": list(node.inputs[1].shape[2:]), "strides": list(attrs["strides"]),
+            "dilations": list(attrs["dilations"]), "pads": [*attrs["pads_begin"], *attrs["pads_end"]],
+            "group": attrs["groups"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,29 +14,36 @@ import onnx
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.base.files import new_file, replacement
-from ngraph_mxnet.base.rendered import Facts, facts_table
+from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.frontends.model import Model, Sizes, model_of
 from ngraph_mxnet.frontends.onnx.model import read_model
 from ngraph_mxnet.frontends.onnx.reference import runtime_results, runtime_version
 from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET
-from ngraph_mxnet.frontends.onnx.writer.model import written
+from ngraph_mxnet.frontends.onnx.writer.model import output_names, written
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.passes.pipelines import folding, simplifying, swish_fusion
+from ngraph_mxnet.passes.pipelines import biases, folding, simplifying, swish_fusion
+from ngraph_mxnet.passes.simplify import Cse, DeadCode
+from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, compile, made_at_some_sizes
+from ngraph_mxnet.program.differences import Tolerance, compare
 from ngraph_mxnet.program.feeds import random_inputs
+from ngraph_mxnet.quantisation.apply import Fit, QuantizeProducts, Recipe, read_recipe
+from ngraph_mxnet.quantisation.byte_products import quantize_early, sums_of_pairs
+from ngraph_mxnet.quantisation.division import DivideData
 
-TOLERANCE = 1e-4
-"""Of an output's difference from the definitions', of its greatest element."""
+TOLERANCE, OF_HALVES, OF_BYTES = Tolerance(1e-4), Tolerance(2e-3), Tolerance(2e-2)
+"""Of an output's difference from the definitions'; of outputs of float16; and of models with numbers of 8 bits, where a
+value between two of them may become either."""
 STEPS = 4
 """To make the model, check it, compare it, and write the file."""
 LIMIT = (1 << 31) - (1 << 26)
 """A message of protobuf is not much larger: so many bytes of weights go into a file of their own."""
 _SCALES = (1, 2, 3, 5, 8, 16, 24, 32, 48, 64, 96, 128, 224, 256, 299, 384, 512, 1024)
 _SEED = 11
+_QUANTISED_FOR = "CPU"
 _LACKS = "NOT_IMPLEMENTED"
 """How ONNX Runtime's errors begin that tell of an operator, or of one of an element type, that it doesn't have."""
 
@@ -48,8 +55,7 @@ class Compared(Facts):
     Attributes:
         what: which read and ran the model.
         sizes: of the symbols, where sizes are ranges.
-        difference: the largest of an output, of its greatest element; 0 for integers, which are equal. None if it
-            doesn't run the model.
+        difference: the largest of an output, of its greatest element. None if it doesn't run the model.
         reason: why it doesn't.
     """
 
@@ -88,30 +94,22 @@ class OnnxFile(Facts):
     compared: tuple[Compared, ...]
     seconds: float
 
-    def shown(self) -> Iterator[Any]:
-        """What was compared, and the types, one a line."""
-        yield facts_table([
-            ("file", f"{self.file}, {self.bytes / 1e6:.1f} MB, opset {self.opset}"),
-            ("inputs", _lines(self.inputs)), ("outputs", _lines(self.outputs)),
-            ("operators", ", ".join(f"{name} {count}" for name, count in self.nodes.items())),
-            *((("assumed", "\n".join(self.assumed)),) if self.assumed else ()),
-            ("compared", "\n".join(map(str, self.compared))), ("took", f"{self.seconds:.1f} s")])
-
-
-def _lines(types: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}: {type_}" for name, type_ in types.items())
+    layout = "onnx_file"
 
 
 def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEFAULT_OPSET, optimise: bool = False,
-               external_data: bool = False, metadata: Mapping[str, str] | None = None,
+               recipe: Any = None, external_data: bool = False, metadata: Mapping[str, str] | None = None,
                advance: Callable[[], None] = lambda: None) -> OnnxFile:
     """Write the model as `ngraph_mxnet.to_onnx` does, which has the arguments and errors. `advance` is called after
     each of the STEPS."""
     start, path = time.perf_counter(), Path(path)
+    wanted = None if recipe is None else read_recipe(recipe)
     graph, weights, guards = _made(model, sizes)
-    checked = graph.clone()
     with assuming(guards):
-        PassManager([*simplifying(), *((folding(), swish_fusion()) if optimise else ())]).run(graph)
+        if wanted is not None:
+            _quantize(graph, wanted)
+        checked = graph.clone()
+        simplify(graph, optimise=optimise)
         proto = written(graph, weights, opset, metadata)
     narrow = [f"  {guard}, for {guard.why}" for guard in guards.found.values() if guard.is_narrow]
     if narrow:
@@ -129,7 +127,7 @@ def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEF
     advance()
     nodes = Counter(node.op_type for node in proto.graph.node)
     inputs = {value.name: str(value.type) for value in graph.parameters if value.name not in weights}
-    outputs = dict(zip(result_names(graph), (str(value.type) for value in graph.results), strict=True))
+    outputs = dict(zip(output_names(graph), (str(value.type) for value in graph.results), strict=True))
     return OnnxFile(str(path), size, opset, inputs, outputs, dict(nodes.most_common()),
                     tuple(map(str, guards.found.values())), compared, time.perf_counter() - start)
 
@@ -145,6 +143,25 @@ def _made(model: Model, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], Guards]
         return *made(), Guards()
     (graph, weights), guards = made_at_some_sizes(made.make, made.symbols)
     return graph, weights, guards
+
+
+def simplify(graph: Graph, *, optimise: bool = False) -> None:
+    """Make the graph of a model as it is written, in place: without what computes nothing, with biases in convolutions
+    and products. `optimise`: with batch normalizations and arithmetic by channel in weights, too."""
+    of_bytes = any(node.op.name == "dequantize" for node in graph.nodes)
+    passes = [*simplifying(), *((folding(), swish_fusion()) if optimise else (biases(),))]
+    PassManager(passes, disable=("constant_folding",) if of_bytes else ()).run(graph)  # weights stay bytes
+
+
+def _quantize(graph: Graph, recipe: Recipe) -> None:
+    """Put the layers of the recipe between pairs of `quantize` and `dequantize`. Raises CalibrationError: the recipe is
+    of another model."""
+    PassManager(get_backend(_QUANTISED_FOR).pipeline()).run(graph)  # by its graphs recipes tell layers
+    fit = Fit.of(recipe, graph)
+    fit.require()
+    found = fit.recipe
+    PassManager([DivideData(found.factors, found.scales), QuantizeProducts(found.scales, found.means, in_pairs=True),
+                 quantize_early(), Cse(), sums_of_pairs(), DeadCode()]).run(graph)
 
 
 def _check(proto: onnx.ModelProto) -> None:
@@ -198,7 +215,8 @@ def _compared(proto: onnx.ModelProto, graph: Graph, weights: Mapping[str, Any], 
         with np.errstate(all="ignore"):
             expected = compile(at, "INTERPRETER", weights)(*arrays.values())
         model = model or read_model(proto)
-        names = result_names(graph)
+        names = output_names(graph)
+        rounds = any(node.op.name == "quantize" for node in graph.nodes)
         read = {value.name: arrays[value.name] for value in proto.graph.input}
         for what, run in _RUNNERS.items():
             try:
@@ -209,14 +227,14 @@ def _compared(proto: onnx.ModelProto, graph: Graph, weights: Mapping[str, Any], 
                 yield Compared(what, binding, None, str(error).split(_LACKS)[-1].strip(" :"))
                 continue
             if results is not None:
-                yield Compared(what, binding, _difference(what, names, results, expected))
+                yield Compared(what, binding, _difference(what, names, results, expected, rounds))
 
 
-def _by_runtime(model: Any, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[Any] | None:
+def _by_runtime(model: Any, arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any] | None:
     return runtime_results(model, arrays, names) if runtime_version() is not None else None
 
 
-def _by_reading(model: Any, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[Any]:
+def _by_reading(model: Any, arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
     shapes = {name: array.shape for name, array in arrays.items()}
     executable = model_of(model.proto).executable(shapes, "CPU", {})
     return list(executable(*(arrays[port.name] for port in executable.inputs)))
@@ -226,31 +244,22 @@ _RUNNERS: Mapping[str, Callable[..., list[Any] | None]] = {
     "ONNX Runtime": _by_runtime, "read back, on the CPU": _by_reading}
 
 
-def _difference(what: str, names: tuple[str, ...], results: list[Any], expected: Any) -> float:
+def _difference(what: str, names: Sequence[str], results: list[Any], expected: Any, rounds: bool) -> float:
+    """`rounds`: to numbers of 8 bits."""
     worst = 0.0
     for name, found, right in zip(names, results, expected, strict=True):
         found, right = np.asarray(found), np.asarray(right)
         if (found.dtype, found.shape) != (right.dtype, right.shape):
             raise ModelError(f"output {name} by {what}: found {found.dtype}{list(found.shape)}, expected "
                              f"{right.dtype}{list(right.shape)}")
-        difference = _apart(found, right)
-        if difference > TOLERANCE * (20 if right.dtype == np.float16 else 1):
-            raise ModelError(f"output {name} by {what} differs by {difference:.1e} of its greatest element from the "
-                             f"definitions of the model; at most {TOLERANCE:.0e} is right. No file was written")
-        worst = max(worst, difference)
+        allowed = OF_BYTES if rounds else OF_HALVES if right.dtype == np.float16 else TOLERANCE
+        difference = compare(found, right, allowed)
+        share = difference.share or 0.0
+        if not difference.agrees:
+            raise ModelError(f"output {name} by {what} differs by {share:.1e} of its greatest element from the "
+                             f"definitions of the model; at most {allowed.share:.0e} is right. No file was written")
+        worst = max(worst, share)
     return worst
-
-
-def _apart(found: np.ndarray, right: np.ndarray) -> float:
-    """Infinite where integers differ, or what is not finite."""
-    if right.dtype.kind != "f":
-        return 0.0 if np.array_equal(found, right) else float("inf")
-    ours, theirs = found.astype(np.float64), right.astype(np.float64)
-    finite = np.isfinite(theirs)
-    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
-        return float("inf")
-    scale = float(np.abs(theirs[finite]).max(initial=0)) or 1.0
-    return float(np.abs(ours[finite] - theirs[finite]).max(initial=0)) / scale
 
 
 def _save(proto: onnx.ModelProto, path: Path, *, external: bool) -> int:

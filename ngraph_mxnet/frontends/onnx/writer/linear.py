@@ -7,28 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.frontends.onnx.writer.document import NARROW, Document, writes
+from ngraph_mxnet.frontends.onnx.writer.document import NARROW, Document, by_channel, limited, window, writes
+from ngraph_mxnet.frontends.onnx.writer.quantized import at_sums_scale
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.sizes import Dim
 from ngraph_mxnet.ops.pooling import adaptive_taps
-
-
-def limited(d: Document, node: Node, x: str, suffix: str = "") -> str:
-    """What follows a contraction: the bounds `lower` and `upper`."""
-    lower, upper = node.attrs.get("lower" + suffix, -np.inf), node.attrs.get("upper" + suffix, np.inf)
-    if (lower, upper) == (0, np.inf):
-        return str(d.add("Relu", x))
-    return d.clipped(x, lower, upper, node.outputs[0].element)
-
-
-def by_channel(d: Document, vector: str, rank: int) -> str:
-    """A vector [C] that broadcasts along axis 1 of tensors of this rank."""
-    array = d.array(vector)
-    shape = (-1, *(1,) * (rank - 2))
-    if array is not None:
-        return d.constant(array.reshape(shape))
-    return str(d.add("Reshape", vector, d.ints(*shape)))
-
 
 # ---- contractions ---------------------------------------------------------------------------------------
 
@@ -37,10 +20,12 @@ def by_channel(d: Document, vector: str, rank: int) -> str:
 def convolution(d: Document, node: Node, x: str, weights: str, *rest: str) -> Any:
     """The epilogue's operands follow the weights: bias, residual, scale, shift."""
     names = dict(zip(node.op.epilogue, rest, strict=False))
+    if names.get("bias"):
+        names["bias"] = at_sums_scale(d, x, weights, names["bias"])
     if any(step != 1 for step in node.attrs["data_dilations"]):
         out = _transposed_convolution(d, node, x, weights, names.get("bias", ""))
     else:
-        out = d.add("Conv", x, weights, names.get("bias", ""), **_window(d, node))
+        out = d.add("Conv", x, weights, names.get("bias", ""), **window(d, node))
     if names.get("residual"):
         out = d.add("Add", out, names["residual"])
     out = limited(d, node, out)
@@ -49,15 +34,6 @@ def convolution(d: Document, node: Node, x: str, weights: str, *rest: str) -> An
     rank = node.outputs[0].rank
     scaled = d.add("Mul", out, by_channel(d, names["scale"], rank))
     return [out, limited(d, node, d.add("Add", scaled, by_channel(d, names["shift"], rank)), "2")]
-
-
-def _window(d: Document, node: Node) -> dict[str, Any]:
-    attrs = node.attrs
-    if min(*attrs["pads_begin"], *attrs["pads_end"]) < 0:
-        raise d.refuse("its padding is negative")
-    return {"kernel_shape": list(node.inputs[1].shape[2:]), "strides": list(attrs["strides"]),
-            "dilations": list(attrs["dilations"]), "pads": [*attrs["pads_begin"], *attrs["pads_end"]],
-            "group": attrs["groups"]}
 
 
 def _transposed_convolution(d: Document, node: Node, x: str, weights: str, bias: str) -> str:
@@ -93,7 +69,7 @@ def matmul(d: Document, node: Node, a: str, b: str, bias: str = "") -> str:
     left, right = node.inputs[:2]
     turns = {"transA": int(node.attrs["transpose_a"]), "transB": int(node.attrs["transpose_b"])}
     if left.rank == right.rank == 2 and left.element.is_float:
-        return limited(d, node, d.add("Gemm", a, b, bias, **turns))
+        return limited(d, node, d.add("Gemm", a, b, at_sums_scale(d, a, b, bias) if bias else "", **turns))
     narrow = str(left.element) in NARROW
     names = [d.cast(name, "i32") if narrow else name for name in (a, b)]
     for place, (value, turned) in enumerate(zip((left, right), turns.values(), strict=True)):
@@ -102,45 +78,6 @@ def matmul(d: Document, node: Node, a: str, b: str, bias: str = "") -> str:
     out = d.add("MatMul", *names)
     out = d.add("Add", out, bias) if bias else out
     return d.cast(out, left.element) if narrow else limited(d, node, out)
-
-
-@writes("integer_matmul")
-def integer_matmul(d: Document, node: Node, a: str, b: str, a_zero: str, b_zero: str) -> str:
-    names = [a, b]
-    for place, key in enumerate(("transpose_a", "transpose_b")):
-        if node.attrs[key]:
-            rank = node.inputs[place].rank
-            names[place] = d.transposed(names[place], [*range(rank - 2), rank - 1, rank - 2])
-    return str(d.add("MatMulInteger", *names, a_zero, b_zero))
-
-
-@writes("integer_convolution")
-def integer_convolution(d: Document, node: Node, x: str, weights: str, x_zero: str, zero: str) -> str:
-    if any(step != 1 for step in node.attrs["data_dilations"]):
-        raise d.refuse("ONNX has no transposed convolution of integers")
-    return str(d.add("ConvInteger", x, weights, x_zero, zero, **_window(d, node)))
-
-
-@writes("quantize")
-def quantize(d: Document, node: Node, x: str, scale: str, zero: str) -> str:
-    return str(d.add("QuantizeLinear", x, scale, zero, axis=node.attrs["axis"] if node.inputs[1].rank else None))
-
-
-@writes("dequantize")
-def dequantize(d: Document, node: Node, x: str, scale: str, zero: str) -> str:
-    return str(d.add("DequantizeLinear", x, scale, zero, axis=node.attrs["axis"] if node.inputs[1].rank else None))
-
-
-@writes("lookup")
-def lookup(d: Document, node: Node, x: str, table: str) -> str:
-    """A table for each channel is one long table, in which the channel's begins at 256 times its number."""
-    places = d.cast(x, "i32")
-    channels = node.inputs[1].shape[:-1]
-    if channels:
-        start = d.constant(np.arange(channels[0], dtype=np.int32) * 256)
-        places = d.add("Add", places, by_channel(d, start, node.inputs[0].rank))
-        table = d.reshaped(table, (channels[0] * 256,))
-    return str(d.add("Gather", table, places, axis=0))
 
 
 # ---- pools ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ngraph_mxnet.frontends.onnx.writer import (  # noqa: F401  (they fill the t
     elementwise,
     linear,
     movement,
+    quantized,
     recurrent,
 )
 from ngraph_mxnet.frontends.onnx.writer.document import WRITERS, Document
@@ -27,6 +29,9 @@ from ngraph_mxnet.ir.sizes import Atom, Dim
 
 _GROWTH, _SMALL = 4, 1 << 16
 """What follows from weights is computed here if it has at most so many times their bytes, or so many bytes."""
+
+_STAY = ("random_mask", "dequantize")
+"""Ops that are written also where their operands are known."""
 
 
 def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET,
@@ -46,7 +51,7 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
     if opset not in OPSETS:
         raise ConfigError(f"opset {opset}: expected one from {OPSETS[0]} to {OPSETS[-1]}")
     inputs = [value for value in graph.parameters if value.name not in weights]
-    results = result_names(graph)
+    results = output_names(graph)
     held = [value.name for value in graph.parameters if value.name in weights]
     d = Document(opset, _sources(inputs), [*(value.name for value in inputs), *results, *held])
     for value in graph.parameters:
@@ -66,6 +71,16 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
     for name in initialisers:  # one by one, in place: weights are large, and lists of messages are copied
         _initialise(model.graph.initializer.add(), name, d.initialisers[name])
     return model
+
+
+def output_names(graph: Graph) -> list[str]:
+    """The names of the results, which are no parameters' in ONNX, and different: a second one of a name is numbered."""
+    taken, found = {value.name for value in graph.parameters}, list[str]()
+    for name in result_names(graph):
+        numbered = (f"{name}_{number}" for number in count(1))
+        found.append(next(one for one in chain([name], numbered) if one not in taken))
+        taken.add(found[-1])
+    return found
 
 
 def _initialise(tensor: onnx.TensorProto, name: str, array: np.ndarray) -> None:
@@ -109,9 +124,10 @@ def _write(d: Document, nodes: Iterable[Node]) -> None:
 
 
 def _folded(d: Document, node: Node, operands: list[str]) -> list[np.ndarray] | None:
-    """The node's results, if they follow from weights; but none that are far larger than these."""
+    """The node's results, if they follow from weights; but none that are far larger than these, and no real numbers of
+    bytes: in the file the weights are bytes, too."""
     arrays = [d.array(name) for name in operands]
-    if not operands or any(array is None for array in arrays) or node.op.name == "random_mask":
+    if not operands or any(array is None for array in arrays) or node.op.name in _STAY:
         return None
     known = [array for array in arrays if array is not None]
     types = [value.type for value in node.outputs]

@@ -37,9 +37,11 @@ def _inputs(d: Document, gates: Value) -> _Inputs:
                 product, bias = of, d.names[other]
                 break
     made = product.node
-    if made is not None and made.op.name == "matmul" and len(made.inputs) == 2 and not made.attrs["transpose_a"]:
-        x, weights = made.inputs
-        if weights.rank == 2 and x.rank == 3:
+    if made is not None and made.op.name == "matmul" and not made.attrs["transpose_a"] and (
+            made.attrs["lower"], made.attrs["upper"]) == (-np.inf, np.inf):
+        x, weights, *own = made.inputs
+        if weights.rank == 2 and x.rank == 3 and not (own and product is not gates):
+            bias = d.names[own[0]] if own else bias
             name = d.names[weights]
             return _Inputs(d.names[x], name if made.attrs["transpose_b"] else d.transposed(name, (1, 0)), bias)
     return _Inputs(d.names[gates], d.constant(np.eye(int(size[0]), dtype=gates.element.numpy)),

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ngraph_mxnet.tools.verifying.report import Tolerance, compare
+from ngraph_mxnet.program.differences import Tolerance, compare
 
 TOLERANCE = Tolerance(1e-3)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.base.rendered import jsonable
-from ngraph_mxnet.tools.debug import Statistics, statistics
+from ngraph_mxnet.program.differences import Statistics, statistics
 
 
 def test_figures_are_of_the_finite_elements():
