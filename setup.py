@@ -12,12 +12,10 @@ from wheel.wheelfile import WheelFile
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules, description  # noqa: E402
+from building import CMakeBuild, FreshModules, WheelWithSBOM, description  # noqa: E402
 
 AUTOLOAD = "ngraph_mxnet_autoload.pth"
 KERNELS = "libngraph_kernels.so"
-KERNEL_FOLDER = "NGRAPH_KERNEL_FOLDER"
-"""Set, it names the folder of a build by another Python whose kernels are taken: none is compiled then."""
 
 
 class Libraries(CMakeBuild):
@@ -25,8 +23,7 @@ class Libraries(CMakeBuild):
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name)).resolve()
-        kernels = f"-D{KERNEL_FOLDER}={os.environ.get(KERNEL_FOLDER, '')}"
-        build = self.run_cmake(ROOT, kernels, tag=sys.implementation.cache_tag)
+        build = self.run_cmake(ROOT, tag=sys.implementation.cache_tag)
         library.parent.mkdir(parents=True, exist_ok=True)
         for name in (library.name, KERNELS):
             self.copy_file(str(build / "lib" / name), str(library.parent / name))
@@ -71,5 +68,6 @@ class EditableWithAutoload(editable_wheel):
 setup(
     **description(ROOT / "README.md"),
     ext_modules=[Extension("ngraph_mxnet._core", sources=[])],
-    cmdclass={"build_ext": Libraries, "build_py": ModulesWithAutoload, "editable_wheel": EditableWithAutoload},
+    cmdclass={"bdist_wheel": WheelWithSBOM, "build_ext": Libraries, "build_py": ModulesWithAutoload,
+              "editable_wheel": EditableWithAutoload},
 )

@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import sbom
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[1]
+FROM_ENVIRONMENT = ("NGRAPH_KERNEL_FOLDER", "NGRAPH_GLIBC")
+"""CMake's options that are variables, too: the folder of a build by another Python whose kernels are taken (none is
+compiled then), and the oldest glibc that the libraries run with."""
 
 
 def description(readme: Path) -> dict[str, Any]:
@@ -28,7 +33,9 @@ def description(readme: Path) -> dict[str, Any]:
 
 
 class CMakeBuild(build_ext):
-    """Runs CMake in a folder that outlives the build. Subclasses copy from there what they pack."""
+    """Runs CMake in a folder that outlives the build, `built` then. Subclasses copy from there what they pack."""
+
+    built: Path | None = None
 
     def run_cmake(self, source: Path, *options: str, target: str = "all", tag: str = "") -> Path:
         """The folder in which `target` of `source/CMakeLists.txt` is built; another one for each `tag`."""
@@ -42,12 +49,14 @@ class CMakeBuild(build_ext):
             *("cmake", "-S", str(source), "-B", str(build), *(["-G", "Ninja"] if ninja else [])),
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DCMAKE_BUILD_TYPE={'Debug' if self.debug else 'Release'}",
+            *(f"-D{name}={os.environ.get(name, '')}" for name in FROM_ENVIRONMENT),
             *options,
         ]
         jobs = str(self.parallel or os.cpu_count() or 1)
         compile_it = ["cmake", "--build", str(build), "--target", target, "--parallel", jobs]
         subprocess.run(configure, check=True, env=environment)
         subprocess.run(compile_it, check=True, env=environment)
+        self.built = build
         return build
 
     def _folder(self, tag: str) -> Path:
@@ -57,6 +66,15 @@ class CMakeBuild(build_ext):
         folder = base.resolve() / "-".join(words)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+class WheelWithSBOM(bdist_wheel):
+    """Adds the bill of materials. A wheel around a library that was built before has none."""
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **options: Any) -> None:
+        super().write_wheelfile(wheelfile_base, *arguments, **options)
+        if (build := self.get_finalized_command("build_ext").built) is not None:
+            sbom.write(Path(wheelfile_base), self.distribution.get_name(), self.distribution.get_version(), build)
 
 
 def _forget_other_tools(build: Path, source: Path, *tools: str | None) -> None:

@@ -23,6 +23,8 @@ function(add_kernel_objects result)
   # ninja compiles anew when a command changes; so Python's path, which does from one environment to the next, is not in it.
   file(CONFIGURE OUTPUT compile_kernels.sh CONTENT [[exec "@Python_EXECUTABLE@" -m ngraph_mxnet.targets.cpu.aot "$@"
 ]] @ONLY)
+  string(REGEX MATCH "numba ([0-9.]+)" ignored "${KERNEL_COMPILER}")
+  contains(numba "${CMAKE_MATCH_1}" BSD-2-Clause "functions of its library that kernels call, compiled into them")
   # Python says which families there are and the files that each is made of; when one of these changes, or a module
   # comes or goes, it is asked again.
   execute_process(COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --list OUTPUT_VARIABLE KERNEL_FAMILIES

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
@@ -19,7 +18,7 @@ if not (ROOT / "csrc").is_dir():
     raise SystemExit(f"there is no {ROOT / 'csrc'}: ngraph-runtime is built from a checkout or from its source "
                      "distribution")
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules, description  # noqa: E402
+from building import CMakeBuild, FreshModules, WheelWithSBOM, description  # noqa: E402
 
 LIBRARY = "libngraph_runtime.so"
 PREBUILT = "NGRAPH_RUNTIME_PREBUILT"
@@ -61,7 +60,7 @@ class Library(CMakeBuild):
         return [os.path.join(self.build_lib, "ngraph_runtime", LIBRARY)]
 
 
-class AnyPython(bdist_wheel):
+class AnyPython(WheelWithSBOM):
     """The library has nothing of Python: one wheel is for all versions."""
 
     def get_tag(self) -> tuple[str, str, str]:

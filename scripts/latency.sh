@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 show_help "$@"
 unset PYTHONPATH PYTHONHOME
-ensure_venv .venv-latency ''
+ensure_venv .venv-latency '[mxnet]'
 need_installed_package
 export NGRAPH_CACHE_DIR=${NGRAPH_CACHE_DIR:-$venv/cache}
 

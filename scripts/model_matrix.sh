@@ -14,7 +14,7 @@ unset PYTHONPATH PYTHONHOME
 
 # with_library NAME: make or update .venv-matrix-NAME with this checkout and the library.
 with_library() {
-    ensure_venv ".venv-matrix-$1" ''
+    ensure_venv ".venv-matrix-$1" '[mxnet]'
     need_installed_package
     local log=$venv/setup.log
     [[ -e $venv/library ]] && return

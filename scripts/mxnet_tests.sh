@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 show_help "$@"
 unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
-ensure_venv .venv-mxnet-tests ''
+ensure_venv .venv-mxnet-tests '[mxnet]'
 need_installed_package
 if [[ ! -e $venv/packages ]]; then
     say "installing what MXNet's tests need"

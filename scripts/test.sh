@@ -5,8 +5,8 @@
 # The first run takes some 22 minutes on two quiet cores, of which eight compile the package. Without paths, files
 # of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, MXNet's models
-# without MXNet (Python 3.13), random models of a seed that changes by commit (FUZZ_SEED overrides it), another Python, and
-# the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
+# without MXNet (Python 3.13 and 3.14), the wheel for other machines, random models of a seed that changes by commit
+# (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
 # Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
 # outside the checkout is written but pip's cache of downloads.
@@ -93,19 +93,23 @@ else
     say "slow lane: no ONNX Runtime, so no random models are tried"
 fi
 
-# pip installs no MXNet on Python 3.13, and the library has no part for it there.
-if python3.13 -c 'import venv, ensurepip' 2>/dev/null; then
-    say "slow lane: MXNet's models on Python 3.13, without MXNet"
+say "slow lane: the wheel for other machines, without MXNet and beside it"
+NGRAPH_KERNEL_FOLDER=$kernels run_pytest -m slow test_wheel.py
+
+# MXNet does not install on newer Pythons, and the library has no part for it there.
+mapfile -t newer < <(suitable_pythons $((with_mxnet + 1)) "$without_mxnet")
+((${#newer[@]} > 0)) || say "slow lane: no Python 3.$((with_mxnet + 1)) or newer is at hand"
+for python in "${newer[@]}"; do
+    say "slow lane: MXNet's models on $python, without MXNet"
     found=$(mktemp -d)
-    python3.13 -m venv "$found"
+    "$python" -m venv "$found"
     NGRAPH_KERNEL_FOLDER=$kernels "$found/bin/python" -m pip install -q --disable-pip-version-check "$root"
     "$venv/bin/python" "$root/scripts/without_mxnet.py" "$found/bin/python"
     rm -rf "$found"
-else
-    say "slow lane: no Python 3.13 is at hand"
-fi
+done
 
-mapfile -t others < <(other_pythons "$venv/bin/python")
+own=$("$venv/bin/python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+mapfile -t others < <(suitable_pythons 10 "$with_mxnet" | grep -v "/$own\$")
 if ((${#others[@]} == 0)); then
     say "slow lane: no other Python is at hand"
     exit 0

@@ -6,8 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What the package is built from: it is copied apart for the build and hashed to see whether a build is out of date.
 # Optional ones may be missing.
-package_sources=(pyproject.toml setup.py CMakeLists.txt MANIFEST.in README.md LICENSE ngraph_mxnet_autoload.pth
-    ngraph_mxnet ngraph_mxnet_autoload csrc cmake)
+package_sources=(pyproject.toml setup.py CMakeLists.txt MANIFEST.in README.md LICENSE licenses
+    ngraph_mxnet_autoload.pth ngraph_mxnet ngraph_mxnet_autoload csrc cmake)
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
@@ -26,25 +26,28 @@ fail() {
     exit 1
 }
 
-# Whether "$1" is a CPython 3.10 to 3.12 that can make virtual environments and compile extension modules.
+with_mxnet=12 without_mxnet=14 # the newest CPython 3 that MXNet installs on, and that the package does
+
+# suitable_python PYTHON NEWEST: whether it is a CPython 3.10 to 3.NEWEST that can make virtual environments and compile
+# extension modules.
 suitable_python() {
-    "$1" - >/dev/null 2>&1 <<'PYTHON'
+    "$1" - "$2" >/dev/null 2>&1 <<'PYTHON'
 import ensurepip, os, sys, sysconfig, venv
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
-sys.exit(not ((3, 10) <= sys.version_info[:2] <= (3, 12) and os.path.exists(header)))
+sys.exit(not ((3, 10) <= sys.version_info[:2] <= (3, int(sys.argv[1])) and os.path.exists(header)))
 PYTHON
 }
 
-# Print the Python to use: $PYTHON if set, else the first suitable one.
+# Print the Python to use, one that MXNet installs on: $PYTHON if set, else the first suitable one.
 find_python() {
     local candidate
     if [[ -n ${PYTHON:-} ]]; then
-        suitable_python "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.10 to 3.12 with venv and its C headers"
+        suitable_python "$PYTHON" $with_mxnet || fail "PYTHON=$PYTHON is not Python 3.10 to 3.12 with venv and its C headers"
         printf '%s\n' "$PYTHON"
         return
     fi
     for candidate in python3.11 python3.12 python3.10 python3; do
-        if suitable_python "$candidate"; then
+        if suitable_python "$candidate" $with_mxnet; then
             command -v "$candidate"
             return
         fi
@@ -53,12 +56,11 @@ find_python() {
         "python3-dev); set PYTHON to one"
 }
 
-# Print the suitable Pythons of other versions than that of "$1", one a line.
-other_pythons() {
-    local own candidate
-    own=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    for candidate in python3.10 python3.11 python3.12; do
-        if [[ $candidate != "python$own" ]] && suitable_python "$candidate"; then command -v "$candidate"; fi
+# suitable_pythons OLDEST NEWEST: print those of CPython 3.OLDEST to 3.NEWEST, one a line.
+suitable_pythons() {
+    local minor
+    for ((minor = $1; minor <= $2; minor++)); do
+        if suitable_python "python3.$minor" "$2"; then command -v "python3.$minor"; fi
     done
 }
 

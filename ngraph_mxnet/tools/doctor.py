@@ -12,6 +12,7 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -138,8 +139,9 @@ def _steps(imports: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield backend, partial(_timed, partial(_compiled, backend))
     yield NUMBA, partial(_version_of_module, "numba")
     yield MXNET, _mxnet
-    for run, with_ngraph in zip(RUNS[1:], (False, True), strict=True):
-        yield run, partial(_timed, partial(_in_mxnet, with_ngraph))
+    if importlib.util.find_spec("mxnet") is not None:
+        for run, with_ngraph in zip(RUNS[1:], (False, True), strict=True):
+            yield run, partial(_timed, partial(_in_mxnet, with_ngraph))
     yield LIBRARIES, lambda: loaded_libraries(Path("/proc/self/maps").read_text())
 
 
@@ -163,7 +165,9 @@ def _compiled(backend: str) -> Any:
     return compile(parse_graph(_NET), backend)(_arrays())[0]
 
 
-def _mxnet() -> dict[str, Any]:
+def _mxnet() -> dict[str, Any] | None:
+    if importlib.util.find_spec("mxnet") is None:
+        return None
     from ngraph_mxnet.plugin.native import imported
 
     return imported()
@@ -343,6 +347,7 @@ def cache() -> Finding:
 
 DISTRIBUTION, FORK = "ngraph-mxnet-backend", "ngraph-mxnet"
 """Ours, and Intel's fork of MXNet of 2018, whose name is alike."""
+MXNET_EXTRA = "mxnet"
 OPTIONAL = ("onnxruntime", "openvino", "torch", "gluoncv", "gluonnlp", "gluonts", "scikit-learn")
 """Libraries that are often in the process beside us, or that benchmarks need."""
 
@@ -396,12 +401,16 @@ def libraries(requirements: Sequence[str] | None = None, version: Callable[[str]
                                                   "`pip install -e .` in a checkout",))
     facts, problems = {}, []
     for requirement in map(Requirement, requirements):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue  # of an extra
-        found = facts[requirement.name] = version(requirement.name)
+        needed, of_extra = (requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+                            for extra in ("", MXNET_EXTRA))
+        found = version(requirement.name)
+        if not needed and not (of_extra and found is not None):
+            continue  # of another extra, or MXNet, which may be missing
+        facts[requirement.name] = found
         if found is None or not requirement.specifier.contains(found, prereleases=True):
-            problems.append(f"{requirement.name}: found {found or 'none'}, expected {requirement}: "
-                            f"pip install '{requirement}'")
+            expected = f"{requirement.name}{requirement.specifier}"
+            problems.append(f"{requirement.name}: found {found or 'none'}, expected {expected}: "
+                            f"pip install '{expected}'")
     facts |= {name: found for name in OPTIONAL if (found := version(name)) is not None}
     return Finding("libraries", facts, tuple(problems))
 
@@ -422,9 +431,13 @@ def numpy(trial: Trial) -> Finding:
 def mxnet(trial: Trial) -> Finding:
     if MXNET in trial.failed:
         return Finding("mxnet", problems=(f"MXNet can't be imported: {trial.failed[MXNET]}",))
-    found: Mapping[str, Any] | None = trial.steps.get(MXNET)
-    if found is None:
+    if MXNET not in trial.steps:
         return Finding("mxnet", problems=("the trial ended before MXNet was imported",))
+    found: Mapping[str, Any] | None = trial.steps[MXNET]
+    if found is None:
+        return Finding("mxnet", notes=(
+            "MXNet is not installed: models in files compile and run, and nothing runs inside MXNet; on Python 3.10 to "
+            f"3.12 pip install '{DISTRIBUTION}[{MXNET_EXTRA}]' brings it",))
     facts = {"version": found["version"], "library": found["library"]}
     return Finding("mxnet", facts, (found["problem"],) if found["problem"] else ())
 
@@ -462,7 +475,8 @@ def self_test(trial: Trial) -> Finding:
     expected: Mapping[str, Any] | None = trial.steps.get(DEFINITION)
     if expected is None:
         return Finding("self-test", facts, (*problems, f"{DEFINITION}: no result to compare others with"))
-    for run in RUNS:
+    without_mxnet = trial.steps.get(MXNET, ...) is None
+    for run in RUNS[:1] if without_mxnet else RUNS:
         found = trial.steps.get(run)
         if found is None:
             facts[run] = "no result"

@@ -17,7 +17,7 @@ from ngraph_mxnet.base.version import __version__
 SOURCE = Path(__file__).with_name("first_output.c")
 MINOR = ".".join(__version__.split(".")[:2])
 """The version that programs ask for: others of it fit."""
-OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libgomp.so.1", "ld-linux-x86-64.so.2"}
+OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libgomp.so.1", "ld-linux-x86-64.so.2"}
 C, CXX = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror"], ["c++", "-x", "c++", "-Wall", "-Wextra", "-Werror"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-VERSIONS = tuple(f"3.{minor}" for minor in range(8, 14))
+VERSIONS = tuple(f"3.{minor}" for minor in range(8, 15))
 PROGRAM = """
 import importlib.util, json, sys
 from importlib.metadata import distributions

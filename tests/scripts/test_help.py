@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-SHELL = ("latency.sh", "test.sh", "model_matrix.sh", "mxnet_tests.sh", "build_wheels.sh")
+SHELL = ("latency.sh", "test.sh", "model_matrix.sh", "mxnet_tests.sh", "build_wheels.sh", "old_userland.sh")
 
 
 @pytest.mark.parametrize("script", SHELL)

@@ -57,11 +57,14 @@ def test_a_library_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_libraries() -> None:
     found = doctor.libraries()
     assert found.status == "fine" and found.facts["mxnet"] == "1.9.1" and found.facts["onnx"]
-    found = doctor.libraries(["numpy", "onnx>=1.16", "mxnet==1.9.1", 'ruff; extra == "test"'],
-                               installed(numpy="2.1", onnx="1.9", torch="2.5"))
-    assert found.facts == {"numpy": "2.1", "onnx": "1.9", "mxnet": None, "torch": "2.5"}
-    assert found.problems == ("onnx: found 1.9, expected onnx>=1.16: pip install 'onnx>=1.16'",
-                              "mxnet: found none, expected mxnet==1.9.1: pip install 'mxnet==1.9.1'")
+    requirements = ["numpy", "onnx>=1.16", 'mxnet==1.9.1; extra == "mxnet"', 'ruff; extra == "test"']
+    found = doctor.libraries(requirements, installed(onnx="1.9", mxnet="1.8.0", torch="2.5"))
+    assert found.facts == {"numpy": None, "onnx": "1.9", "mxnet": "1.8.0", "torch": "2.5"}
+    assert found.problems == ("numpy: found none, expected numpy: pip install 'numpy'",
+                              "onnx: found 1.9, expected onnx>=1.16: pip install 'onnx>=1.16'",
+                              "mxnet: found 1.8.0, expected mxnet==1.9.1: pip install 'mxnet==1.9.1'")
+    found = doctor.libraries(requirements, installed(numpy="2.1", onnx="1.16"))
+    assert found.status == "fine" and "mxnet" not in found.facts
 
 
 def test_numpy() -> None:
@@ -81,6 +84,15 @@ def test_mxnet() -> None:
     failed = doctor.mxnet(Trial(failed={"import mxnet": "ImportError: No module named 'mxnet'"}))
     assert failed.problems == ("MXNet can't be imported: ImportError: No module named 'mxnet'",)
     assert doctor.mxnet(Trial()).problems == ("the trial ended before MXNet was imported",)
+
+
+def test_without_mxnet() -> None:
+    alone = a_trial(MXNet_alone=None, MXNet_with_NGRAPH=None)
+    alone = Trial({**alone.steps, "import mxnet": None})
+    (note,) = doctor.mxnet(alone).notes
+    assert note.startswith("MXNet is not installed") and "pip install 'ngraph-mxnet-backend[mxnet]'" in note
+    assert doctor.self_test(alone).status == "fine" and list(doctor.self_test(alone).facts) == ["CPU"]
+    assert doctor.self_test(a_trial(MXNet_alone=None)).facts["MXNet alone"] == "no result"
 
 
 @pytest.mark.parametrize(("libraries", "status"), [
