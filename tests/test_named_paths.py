@@ -14,15 +14,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "examples/README.md", "runtime/README.md"))]
-FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "ngraph_mxnet_autoload", "scripts", "tests", ".ci")
+FOLDERS = ("cmake", "csrc", "docs", "examples", "ngraph_mxnet", "ngraph_mxnet_autoload", "scripts", "tests", ".ci")
 """The tree; other folders beside them are built or belong to somebody's environment."""
 SHARED = "runtime"
 """A folder of the root and one of the package: a path that begins with it may mean either."""
 EXTENSIONS = "cc h in json md pth py sh toml".split()
 BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
-    "Python.h", "MODEL-symbol.json", "NAME-shapes.json", "NAME-symbol.json", "code/inference.py", "measured.json",
-    "model-settings.json", "model-shapes.json", "model-symbol.json", "net-symbol.json", "network.json", "recipe.json",
+    "-symbol.json", ".dist-info/sboms/NAME.cdx.json", "Python.h", "MODEL-symbol.json", "NAME-shapes.json",
+    "NAME-symbol.json", "code/inference.py", "hyperparams.json", "image-classification-symbol.json", "measured.json",
+    "model-settings.json", "model-shapes.json", "model-symbol.json", "model_algo_1-symbol.json", "net-symbol.json",
+    "network.json", "recipe.json",
     "results.json", "script.py", "serve.py", "signature.json", "trace.json", "your_script.py",
 }
 """Files of readers, of servers, of Python and of examples' output."""

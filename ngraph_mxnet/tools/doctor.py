@@ -12,7 +12,6 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import json
 import math
 import os
@@ -33,7 +32,7 @@ from typing import Any
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.config import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.base.errors import ConfigError, NGraphError
-from ngraph_mxnet.base.installation import missing_part, settings_in, version_of
+from ngraph_mxnet.base.installation import has_mxnet, missing_part, settings_in, version_of
 from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.base.version import __version__
 from ngraph_mxnet.program.cache import Store, UnsafeError, opened_folder, wanted_folder
@@ -139,7 +138,7 @@ def _steps(imports: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield backend, partial(_timed, partial(_compiled, backend))
     yield NUMBA, partial(_version_of_module, "numba")
     yield MXNET, _mxnet
-    if importlib.util.find_spec("mxnet") is not None:
+    if has_mxnet():
         for run, with_ngraph in zip(RUNS[1:], (False, True), strict=True):
             yield run, partial(_timed, partial(_in_mxnet, with_ngraph))
     yield LIBRARIES, lambda: loaded_libraries(Path("/proc/self/maps").read_text())
@@ -166,7 +165,7 @@ def _compiled(backend: str) -> Any:
 
 
 def _mxnet() -> dict[str, Any] | None:
-    if importlib.util.find_spec("mxnet") is None:
+    if not has_mxnet():
         return None
     from ngraph_mxnet.plugin.native import imported
 
