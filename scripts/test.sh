@@ -5,8 +5,9 @@
 # The first run takes some 22 minutes on two quiet cores, of which eight compile the package. Without paths, files
 # of tests run in as many processes as there are cores, at most four; --numprocesses 0 runs one after the other.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, MXNet's models
-# without MXNet (Python 3.13 and 3.14), the wheel for other machines, random models of a seed that changes by commit
-# (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
+# without MXNet (Python 3.13 and 3.14), the wheel for other machines, mutants of files and random models of a seed that
+# changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of all Pythons
+# from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
 # Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
 # outside the checkout is written but pip's cache of downloads.
@@ -80,11 +81,18 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
 run_pytest -m slow frontends/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package docs
 run_pytest -m slow plugin/test_zoo.py -k "test_every_model and -$batch]"
 
+seed=${FUZZ_SEED:-$((16#$(git -C "$root" rev-parse --short=7 HEAD 2>/dev/null || printf 1)))}
+for target in params symbol; do
+    say "slow lane: mutants of MXNet's files ($target) for half a minute, of FUZZ_SEED=$seed"
+    found=$(mktemp -d)
+    "$venv/bin/python" "$root/scripts/fuzz_files.py" "$target" "$found" --blind --seconds 30 --seed "$seed"
+    rm -rf "$found"
+done
+
 # Where there is no wheel of ONNX Runtime, there is no judge.
 if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[judge]'; then
     run_pytest scripts/test_fuzz_values.py
     run_pytest conformance/test_written_as_onnx.py -k by_onnx_runtime
-    seed=${FUZZ_SEED:-$((16#$(git -C "$root" rev-parse --short=7 HEAD 2>/dev/null || printf 1)))}
     say "slow lane: random models for two minutes, of FUZZ_SEED=$seed"
     found=$(mktemp -d)
     "$venv/bin/python" "$root/scripts/fuzz_values.py" "$found" --seconds 120 --seed "$seed"

@@ -32,15 +32,21 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
+_LONGEST = 1 << 12
+"""Letters of a size: Python's parser takes memory and depth of its own for each."""
+
+
 def parse_dim(text: str, symbols: Symbols) -> Any:
     """The size that `text` writes: an int, or a `Dim` of these symbols. Raises GraphError: it is no size, or names a
     symbol that there is not."""
-    if text.isdigit():
-        return int(text)
     try:
+        if text.isdigit():
+            return int(text)
+        if len(text) > _LONGEST:
+            raise ValueError(f"it has {len(text)} letters")
         return _read(ast.parse(text.strip(), mode="eval").body, symbols)
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError) as error:
-        raise GraphError(f"size {text!r}: found what is no size, expected such as (H + 1)//2: {error}") from None
+        raise GraphError(f"size {text!r:.80}: found what is no size, expected such as (H + 1)//2: {error}") from None
 
 
 def parse_dims(text: str, symbols: Symbols) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -54,6 +55,8 @@ ELEMENT_TYPES: dict[str, ElementType] = {
     t.name: t for t in (boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)
 }
 
+_NAME = re.compile(r"[<>=|]?[A-Za-z]\w*")
+"""Names of NumPy's for one element. NumPy parses other texts as Python's."""
 _BY_DTYPE = {t.numpy: t for t in ELEMENT_TYPES.values()}
 
 
@@ -63,6 +66,8 @@ def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
         return of
     if isinstance(of, str) and of in ELEMENT_TYPES:
         return ELEMENT_TYPES[of]
+    if isinstance(of, str) and not _NAME.fullmatch(of):
+        raise KeyError(f"no element type for {of!r:.80}; known: {listed(ELEMENT_TYPES)}")
     found = _BY_DTYPE.get(np.dtype(of))
     if found is not None:
         return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.sizes import are_same_shape, greatest, is_symbolic, least
+from ngraph_mxnet.ir.sizes import are_same_shape, at_hand, greatest, is_symbolic, least
 from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i8, i32, u8
 
 
@@ -125,8 +125,25 @@ def mish(b: Builder, x: Value) -> Value:
     return x * b.tanh(b.softplus(x))
 
 
+LARGEST = 1 << 24
+"""Elements of the largest constant that is made of sizes alone."""
+
+
+def require_small(*sizes: int) -> None:
+    """Bound a constant of this shape before NumPy makes it: a few letters of a model may ask for any number of
+    elements.
+
+    Raises:
+        UnsupportedError: it has more than LARGEST elements.
+    """
+    count = prod(map(at_hand, sizes))
+    if count > LARGEST:
+        raise UnsupportedError(f"a constant of {count} elements, expected at most {LARGEST}")
+
+
 def triangle(b: Builder, x: Value, diagonal: int, *, lower: bool) -> Value:
     """The matrices in the last two axes, with zeros above the diagonal, or else below it."""
+    require_small(*x.shape[-2:])
     kept = np.ones(x.shape[-2:], bool)
     return b.select(b.constant(np.tril(kept, diagonal) if lower else np.triu(kept, diagonal)), x, 0)
 
@@ -206,6 +223,7 @@ def iota(b: Builder, size: int, axis: int, rank: int, dtype: str = "i64") -> Val
     place are counted."""
     shape = [size if i == axis else 1 for i in range(rank)]
     if not is_symbolic(size):
+        require_small(size)
         return b.constant(np.arange(size).reshape(shape), dtype)
     ones = broadcast_to(b, b.constant(1, dtype), (size,))
     return b.reshape(b.cumsum(ones, axis=0) - b.constant(1, dtype), shape=shape)
@@ -438,6 +456,7 @@ def deformable_convolution(b: Builder, x: Value, offset: Value, mask: Value | No
 
 def _taps(kernel: Ints, sizes: Ints, *axes: Ints) -> np.ndarray:
     """Return where an ordinary convolution's taps read the data: (row, column), f32 [taps, 2, places]."""
+    require_small(*kernel, 2, *sizes)
     at = [np.arange(size)[None, :] * stride + np.arange(span)[:, None] * dilate - pad
           for size, span, stride, dilate, pad in zip(sizes, kernel, *axes, strict=True)]
     rows, columns = np.broadcast_arrays(at[0][:, None, :, None], at[1][None, :, None, :])

@@ -57,9 +57,9 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
     except (IndexError, ValueError):
         return mutate_bytes(content, others, random)
     for _ in range(random.randint(1, _MOST_CHANGES)):
-        places = list(_places(found))
-        if places:
-            _change(*random.choice(places), places, random)
+        known = list(places(found))
+        if known:
+            change(*random.choice(known), known, random)
     if len(found) != 2 or len(parts) != 3:
         return mutate_bytes(content, others, random)
     kind, tail = random.random(), None
@@ -69,7 +69,8 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
     return mutate_bytes(made, others, random) if kind > 0.95 else made
 
 
-def _places(value: Any) -> Iterator[Place]:
+def places(value: Any) -> Iterator[Place]:
+    """Where an element of JSON stands, of all that it consists of."""
     waiting = [value]
     while waiting:
         top = waiting.pop()
@@ -80,12 +81,13 @@ def _places(value: Any) -> Iterator[Place]:
                 waiting.append(top[key])
 
 
-def _change(within: Any, key: Any, places: list[Place], random: Random) -> None:
+def change(within: Any, key: Any, known: list[Place], random: Random) -> None:
+    """One element of JSON: another number, a copy of another of the `known` elements, away, or something else."""
     kind = random.random()
     if isinstance(within[key], int) and kind < 0.6:
         within[key] = random.choice([*_INTEGERS, within[key] + 1, within[key] - 1, within[key] * 2])
     elif kind < 0.8:
-        other, place = random.choice(places)
+        other, place = random.choice(known)
         within[key] = json.loads(json.dumps(other[place]))
     elif kind < 0.9:
         del within[key]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import tracemalloc
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,8 +17,13 @@ from typing import Any
 import numpy as np
 
 import ngraph_mxnet
-from fuzzing import artefacts, entries, guarded_runs, mutants, programs
+from fuzzing import artefacts, entries, guarded_runs, mutants, params, programs, symbols
 from ngraph_mxnet.base.errors import NGraphError, PackageError
+from ngraph_mxnet.frontends.model import model_of
+from ngraph_mxnet.frontends.mxnet.importer import import_symbol
+from ngraph_mxnet.frontends.mxnet.model import random_weights
+from ngraph_mxnet.frontends.mxnet.params import MOST_DENSE_BYTES, read_arrays
+from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, parse_symbol, read_symbol
 from ngraph_mxnet.frontends.onnx.inputs import ModelPort
 from ngraph_mxnet.program.artefact import read
 from ngraph_mxnet.program.backend import load
@@ -31,6 +39,16 @@ _MOST_INT = 1 << 24
 """The largest int of a program that is run: one may read an element any number of times, and takes as long."""
 READER_ERRORS = (NGraphError, ArithmeticError, LookupError, TypeError, ValueError)
 """After which a program is compiled anew."""
+_MOST_TEXT = 1 << 14
+"""The length of a message, in letters: one that repeats the file tells nothing."""
+_JSON_FACTOR, _JSON_BYTES = 64, 1 << 20
+"""Memory for the objects of JSON: as many times its text, and more."""
+_MOST_ELEMENTS = 1 << 20
+"""Of the inputs and weights of a symbol that is compiled."""
+_IMAGE = (1, 3, 32, 32)
+_WEIGHTS = random_weights({"op_weight": (2, 3, 3, 3), "op_bias": (2,), "op_gamma": (3,), "op_beta": (3,),
+                           "fc_weight": (3, 8), "fc_bias": (3,)})
+"""Weights that symbols may name; they seldom fit."""
 
 
 class OutOfBoundsError(Exception):
@@ -50,6 +68,81 @@ class Target:
     mutate: Callable[[bytes, Sequence[bytes], Random], bytes]
     attempt: Callable[[bytes], bool]
     most_bytes: int = 1 << 16
+
+
+@contextmanager
+def bounded(content: bytes, factor: int, more: int) -> Iterator[None]:
+    """Measure the memory that is taken within, by Python and NumPy.
+
+    Raises:
+        WrongError: it is more than `factor` times the content and `more` bytes.
+    """
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        if peak > factor * len(content) + more:
+            raise WrongError(f"{peak} bytes of memory to read {len(content)}")
+
+
+def try_params(content: bytes) -> bool:
+    """Read a `.params` file; all elements of all arrays can be read."""
+    try:
+        with bounded(content, 1, MOST_DENSE_BYTES):  # the content itself was there before
+            found = read_arrays(content)
+    except NGraphError as error:
+        _require_told(error, content)
+        return False
+    for array in found.values():
+        array.tobytes()
+    return True
+
+
+def _require_told(error: NGraphError, content: bytes) -> None:
+    if _is_memory(error):
+        raise OutOfBoundsError(str(error)) from error
+    if len(str(error)) > _MOST_TEXT:
+        raise WrongError(f"a message of {len(str(error))} letters, of {len(content)} bytes: {str(error)[:300]}")
+
+
+def try_symbol(content: bytes) -> bool:
+    """Read a symbol, then compile it with weights: those of the seeds, by name, or such as fit.
+
+    A symbol with large inputs or weights is only lowered. One mutant in sixteen goes through the CPU's passes and
+    memory plan, the others to the interpreter.
+    """
+    kind = zlib.crc32(content)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:  # a file of it is refused before
+        return False
+    try:
+        with bounded(content, _JSON_FACTOR, _JSON_BYTES):
+            graph = read_symbol(text) if text.lstrip().startswith("{") else parse_symbol(text)
+        shapes = _shapes(graph)
+        names = model_of(text, _WEIGHTS if kind & 1 else {}).inputs()
+        sizes = {name: shapes.get(name, _IMAGE) for name in names}
+        weights: dict[str, Any] = _WEIGHTS
+        if not kind & 1:
+            lowered = import_symbol(graph, {**shapes, **sizes})
+            wanted = {value.name: value.shape for value in lowered.parameters if value.name not in sizes}
+            if sum(map(prod, [*wanted.values(), *sizes.values()])) > _MOST_ELEMENTS:
+                return True
+            weights = random_weights(wanted)
+        ngraph_mxnet.compile(text, "INTERPRETER" if kind % 16 else "CPU", params=weights, shapes=sizes)
+    except NGraphError as error:
+        _require_told(error, content)
+        return False
+    return True
+
+
+def _shapes(graph: SymbolGraph) -> dict[str, tuple[int, ...]]:
+    """Those that variables say of themselves, where no size is negative or very large."""
+    found = {node.name: tuple(int(size[:20]) for size in re.findall(r"-?\d+", node.attrs.get("__shape__", "")))
+             for node in graph.arguments()}
+    return {name: shape for name, shape in found.items() if shape and all(0 <= size < 1 << 48 for size in shape)}
 
 
 def try_model(content: bytes) -> bool:
@@ -138,6 +231,8 @@ def _stored() -> list[bytes]:
 
 
 TARGETS: dict[str, Target] = {
+    "params": Target(params.seeds, params.mutate, try_params, 1 << 18),
+    "symbol": Target(symbols.seeds, symbols.mutate, try_symbol, symbols.MOST_BYTES),
     "model": Target(mutants.seeds, mutants.mutate, try_model),
     "package": Target(programs.seeds, entries.mutate, try_package),
     "artefact": Target(artefacts.seeds, artefacts.mutate, try_artefact, 1 << 18),

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, element_type, f16, f32
@@ -104,7 +102,7 @@ class Attrs:
 
     def element(self, name: str, default: T = REQUIRED) -> ElementType | T:
         """A dtype by NumPy's name."""
-        return self._get(name, default, lambda t: element_type(np.dtype(t)), "a dtype")
+        return self._get(name, default, element_type, "a dtype")
 
     def _get(self, name: str, default: T, convert: Callable[[str], Any], expects: str) -> Any:
         self._read.add(name)
@@ -116,7 +114,7 @@ class Attrs:
         try:
             return convert(text.strip())
         except (ValueError, KeyError, TypeError):
-            raise ModelError(f"{self._where}: attribute {name} is {text!r}, expected {expects}") from None
+            raise ModelError(f"{self._where}: attribute {name} is {text!r:.80}, expected {expects}") from None
 
 
 def _to_int(text: str) -> int:

@@ -83,7 +83,11 @@ def _least(node: SymbolNode) -> int:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"-?\d+", text)))
+    """The sizes of a shape's text. Raises ModelError: one has more than 18 digits."""
+    found = re.findall(r"-?\d+", text)
+    if any(len(part) > 19 for part in found):
+        raise ModelError(f"found shape {text!r:.80}, expected sizes of at most 18 digits")
+    return tuple(map(int, found))
 
 
 _ATOM = "open_size_"
@@ -322,8 +326,8 @@ def _told(node: SymbolNode, shapes: Mapping[str, Sequence[int]],
     """The type of a variable, or its element where its shape is not known."""
     element = element_type(dtypes[node.name]) if node.name in dtypes else None
     own = node.attrs.get("__dtype__", "-1")
-    if element is None and own.isdigit():
-        element = mxnet_element(int(own))
+    if element is None and own.isdecimal():
+        element = mxnet_element(int(own[:9]))
     shape = shapes.get(node.name)
     if shape is None:
         shape = _numbers(node.attrs.get("__shape__", ""))

@@ -119,7 +119,7 @@ def _applied(node: SymbolNode) -> int:
     if node.op == FOREACH:
         return operators_in(node.body())
     if node.op == WHILE:
-        return While.of(node).trips * (operators_in(node.body(0)) + operators_in(node.body(1)))
+        return While.of(node).trips * max(1, operators_in(node.body(0)) + operators_in(node.body(1)))
     return sum(operators_in(node.body(number)) for number in range(3)) if node.op == COND else 1
 
 
@@ -207,7 +207,10 @@ def _expanded(writer: _Writer, graph: SymbolGraph, node: SymbolNode, inputs: lis
     """The node's outputs, such that those which are read depend on all inputs: MXNet drops what no output reads."""
     writer.name = node.name
     begin, outputs = len(writer.nodes), writer.expand(node, inputs)
-    used = [outputs[edge.output] for edge in {*graph.readers(), *graph.heads} if edge.node == node.index]
+    read = [edge.output for edge in {*graph.readers(), *graph.heads} if edge.node == node.index]
+    if read and max(read) >= len(outputs):
+        raise ModelError(f"its output {max(read)} is read, and it has {len(outputs)}")
+    used = [outputs[output] for output in read]
 
     def reads(edge: Edge) -> Iterable[Edge]:
         return writer.nodes[edge.node].inputs if edge.node >= begin else ()

@@ -24,15 +24,21 @@ _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _MOST_RANK = 32
 _ROW_SPARSE, _CSR = 1, 2
 _BFLOAT16 = 12
+_MOST_ARRAYS = 1 << 16
+_MOST_ARRAY_BYTES = 1 << 46
+MOST_DENSE_BYTES = 1 << 26
+"""The memory that sparse arrays may take as dense ones, beyond the size of their file."""
 
 
 def read_params(params: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays of a file, of its content, or of a mapping, by their names without `arg:` and `aux:`.
 
-    Arrays of a file are read-only views of its content; sparse ones become dense.
+    Arrays of a file are read-only views of its content; sparse ones become dense. Whatever the file says of sizes, a
+    reader takes no more memory than twice the file, MOST_DENSE_BYTES, and 1 KiB for each array.
 
     Raises:
-        ModelError: the file can't be read or is damaged, or its arrays have no names; or a mapping has no arrays.
+        ModelError: the file can't be read or is damaged, its arrays have no names, there are more than 65536, or its
+            sparse ones take too much memory as dense ones; or a mapping has no arrays.
     """
     if isinstance(params, Mapping):
         found: Mapping[str, Any] = params
@@ -64,17 +70,22 @@ class _Damaged(Exception):  # noqa: N818
 class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0
+        self._dense_bytes = 0
 
     def arrays(self) -> dict[str, np.ndarray]:
         if len(self._content) < 24 or self._word("Q") != _LIST:
             raise _Damaged("it is no file of MXNet's arrays")
         self._word("Q")
-        arrays = [self._array(number) for number in range(self._count("arrays"))]
-        names = [self._name(number) for number in range(self._count("names"))]
+        count = int(self._word("Q"))
+        if count > _MOST_ARRAYS:
+            raise _Damaged(f"it tells of {count} arrays, expected at most {_MOST_ARRAYS}")
+        arrays = [self._array(number) for number in range(count)]
+        told = int(self._word("Q"))
+        if told != count:
+            raise _Damaged(f"it has {count} arrays and {told} names")
+        names = [self._name(number) for number in range(count)]
         if self._at != len(self._content):
             raise _Damaged(f"{len(self._content) - self._at} bytes follow the last name")
-        if len(names) != len(arrays):
-            raise _Damaged(f"it has {len(arrays)} arrays and {len(names)} names")
         if len(set(names)) != len(names):
             raise _Damaged("a name occurs twice")
         return {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
@@ -91,12 +102,6 @@ class _Reader:
 
     def _word(self, kind: str) -> Any:
         return self._words(kind, 1)[0]
-
-    def _count(self, of: str) -> int:
-        count = int(self._word("Q"))
-        if count > len(self._content) // 8:
-            raise _Damaged(f"it tells of {count} {of}")
-        return count
 
     def _name(self, number: int) -> str:
         content = bytes(self._take(self._word("Q")))
@@ -120,9 +125,9 @@ class _Reader:
         self._words("i", 2)  # the device it was on
         element = self._element(number)
         parts = [(self._element(number), self._shape(number, version) or ()) for _ in range(sparse)]
-        data = self._elements(element, shape if stored is None else stored)
-        indices = [self._elements(*part) for part in parts]
-        return _dense(number, shape, data, indices) if sparse else data
+        data = self._elements(number, element, shape if stored is None else stored)
+        indices = [self._elements(number, *part) for part in parts]
+        return self._dense(number, shape, data, indices) if sparse else data
 
     def _shape(self, number: int, version: int) -> tuple[int, ...] | None:
         """None: unknown, as version 3 marks it by a negative rank or size."""
@@ -148,19 +153,51 @@ class _Reader:
         except ModelError as error:
             raise _Damaged(f"array {number}: {error}") from None
 
-    def _elements(self, element: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    def _elements(self, number: int, element: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        if prod(max(size, 1) for size in shape) * element.itemsize > _MOST_ARRAY_BYTES:
+            raise _Damaged(f"array {number} has shape {shape}, larger than any memory")
         content = self._take(prod(shape) * element.itemsize)
         return np.frombuffer(content, element).reshape(shape)
 
-
-def _dense(number: int, shape: tuple[int, ...], data: np.ndarray, indices: list[np.ndarray]) -> np.ndarray:
-    found = np.zeros(shape, data.dtype)
-    try:
+    def _dense(self, number: int, shape: tuple[int, ...], data: np.ndarray, indices: list[np.ndarray]) -> np.ndarray:
+        """A sparse array, of which these are the elements and the indices, as a dense one."""
+        what = _why_not_sparse(shape, data, indices)
+        if what:
+            raise _Damaged(f"array {number} is sparse, and its indices do not fit its shape {shape}: {what}")
+        self._dense_bytes += prod(shape) * data.itemsize + 16 * sum(part.size for part in indices)  # they are copied
+        most = len(self._content) + MOST_DENSE_BYTES
+        if self._dense_bytes > most:
+            raise _Damaged(f"array {number} is sparse, and as a dense one of shape {shape} it brings the file's to "
+                           f"{self._dense_bytes} bytes, expected at most {most}: write it dense, as "
+                           "array.tostype('default')")
+        found = np.zeros(shape, data.dtype)
         if len(indices) == _ROW_SPARSE:
-            found[indices[0].astype(np.int64)] = data
-        else:
-            starts, columns = (part.astype(np.int64) for part in indices)
+            found[indices[0]] = data
+        elif data.size:
+            starts, columns = indices
             found[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = data
-    except (IndexError, ValueError) as error:
-        raise _Damaged(f"array {number} is sparse, and its indices do not fit its shape {shape}: {error}") from None
-    return found
+        return found
+
+
+def _why_not_sparse(shape: tuple[int, ...], data: np.ndarray, indices: list[np.ndarray]) -> str:
+    """What is wrong with the indices of a sparse array; empty if nothing is."""
+    if any(part.dtype != np.int64 or part.ndim != 1 for part in indices):
+        return "expected vectors of int64, found " + " and ".join(f"{part.dtype} {part.shape}" for part in indices)
+    if len(indices) == _ROW_SPARSE:
+        rows = indices[0]
+        if not shape or data.shape != (rows.size, *shape[1:]):
+            return f"{rows.size} rows, and elements of shape {data.shape}"
+        return _outside(rows, shape[0], "row")
+    starts, columns = indices
+    if len(shape) != 2 or data.shape != columns.shape:
+        return f"a matrix in CSR of {columns.size} columns, and elements of shape {data.shape}"
+    if not data.size and not starts.size:
+        return ""
+    if starts.size != shape[0] + 1 or starts[0] != 0 or starts[-1] != data.size or (starts[1:] < starts[:-1]).any():
+        return f"its rows do not begin one behind the other, from 0 to {data.size}"
+    return _outside(columns, shape[1], "column")
+
+
+def _outside(places: np.ndarray, size: int, what: str) -> str:
+    found = [place for place in (places.min(), places.max()) if not 0 <= place < size] if places.size else []
+    return f"there is no {what} {found[0]}" if found else ""

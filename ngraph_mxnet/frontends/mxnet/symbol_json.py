@@ -210,6 +210,8 @@ def graph_of(root: Any) -> SymbolGraph:
     nodes: list[SymbolNode] = []
     for index, record in enumerate(_list(root, "nodes", "symbol JSON")):
         nodes.append(_node(index, record))
+        for edge in nodes[-1].inputs:
+            _require_output(nodes[edge.node], edge, f"nodes[{index}]")
     default_args = [node.index for node in nodes if node.is_variable]
     arg_nodes = _list(root, "arg_nodes", "symbol JSON") if "arg_nodes" in root else default_args
     for position, index in enumerate(arg_nodes):
@@ -219,6 +221,8 @@ def graph_of(root: Any) -> SymbolGraph:
         raise ModelError(f"symbol JSON: arg_nodes lists {len(arg_nodes)} of {len(default_args)} variables")
     heads = [_edge(edge, len(nodes), "heads", position)
              for position, edge in enumerate(_list(root, "heads", "symbol JSON"))]
+    for head in heads:
+        _require_output(nodes[head.node], head, "heads")
     if not heads:
         raise ModelError("symbol JSON: 'heads' is empty: the graph has no output")
     return SymbolGraph(tuple(nodes), tuple(arg_nodes), tuple(heads))
@@ -236,7 +240,29 @@ def _node(index: int, record: Any) -> SymbolNode:
                     for slot, edge in enumerate(_list(record, "inputs", where) if "inputs" in record else [])])
     if op == VARIABLE and inputs:
         raise ModelError(f"symbol JSON: {where} is a variable and yet has inputs")
-    return SymbolNode(index, op, name, _attributes(record, where), inputs, None, tuple(record.get("subgraphs") or ()))
+    return SymbolNode(index, op, name, _attributes(record, where), inputs, None, _bodies(record, where))
+
+
+_MOST_LEVELS = 16
+"""Graphs within graphs: each level is read anew by all levels around it."""
+
+
+def _bodies(record: Mapping[str, Any], where: str) -> tuple[Any, ...]:
+    bodies = record.get("subgraphs") or []
+    if not isinstance(bodies, list):
+        raise ModelError(f"symbol JSON: {where}.subgraphs is {type(bodies).__name__}, expected a list")
+    level = bodies
+    for _ in range(_MOST_LEVELS):
+        nodes = [node for body in level for node in _of(body, "nodes") if isinstance(node, dict)]
+        level = [body for node in nodes for body in _of(node, "subgraphs")]
+        if not level:
+            return tuple(bodies)
+    raise ModelError(f"symbol JSON: {where} has graphs within graphs, more than {_MOST_LEVELS} deep")
+
+
+def _of(held: Any, key: str) -> list[Any]:
+    found = held.get(key) if isinstance(held, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _record(node: SymbolNode) -> dict[str, Any]:
@@ -269,6 +295,12 @@ def _edge(edge: Any, limit: int, where: str, position: int) -> Edge:
         raise ModelError(f"symbol JSON: {where}[{position}] is {edge!r}, "
                          f"expected [node, output] with node below {limit}")
     return Edge(*edge)
+
+
+def _require_output(node: SymbolNode, edge: Edge, where: str) -> None:
+    """Raises ModelError: the edge is an output of a variable that is not its only one, 0."""
+    if node.is_variable and edge.output:
+        raise ModelError(f"symbol JSON: {where} reads output {edge.output} of the variable {node.name}, which has one")
 
 
 def _is_index(value: Any, limit: int) -> bool:

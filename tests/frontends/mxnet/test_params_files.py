@@ -5,40 +5,38 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzzing import params
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet.base.errors import ModelError
 from ngraph_mxnet.frontends.mxnet.params import read_arrays, read_params
 
-FLAGS = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7}
-V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-
-
-def array_bytes(array: np.ndarray, version: int) -> bytes:
-    """An array as MXNet of that version wrote it; 0 is the oldest, which begins with the rank."""
-    if version:
-        head = struct.pack("<I", version) + (struct.pack("<i", 0) if version in (V2, V3) else b"")
-        head += struct.pack(f"<i{array.ndim}q", array.ndim, *array.shape)
-    else:
-        head = struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
-    return head + struct.pack("<iii", 1, 0, FLAGS[str(array.dtype)]) + array.tobytes()
+V1, V2, V3 = params.V1, params.V2, params.V3
 
 
 def file_bytes(arrays: dict[str, np.ndarray], version: int) -> bytes:
-    parts = [struct.pack("<QQQ", 0x112, 0, len(arrays)), *(array_bytes(one, version) for one in arrays.values()),
-             struct.pack("<Q", len(arrays))]
-    parts += [struct.pack("<Q", len(name.encode())) + name.encode() for name in arrays]
-    return b"".join(parts)
+    return params.packed(params.file_fields([params.array_fields(one, version) for one in arrays.values()],
+                                            list(arrays)))
+
+
+def sparse_bytes(shape: tuple[int, ...], data: list[float], *indices: list[int] | np.ndarray) -> bytes:
+    """A file of one sparse array of rows of one element, or of a matrix in CSR."""
+    elements = np.array(data, np.float32).reshape((-1, 1) if len(indices) == 1 else -1)
+    fields = params.sparse_fields(shape, elements, *map(np.asarray, indices))
+    return params.packed(params.file_fields([fields], ["arg:x"]))
 
 
 def some_arrays() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(3)
-    return {f"arg:{dtype}": rng.integers(0, 2, (2, 3, 1)).astype(dtype) for dtype in FLAGS}
+    return {f"arg:{dtype}": rng.integers(0, 2, (2, 3, 1)).astype(dtype) for dtype in params.FLAGS}
 
 
 def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -53,7 +51,7 @@ def test_versions(version: int, tmp_path: Path) -> None:
     arrays = some_arrays()
     (tmp_path / "net.params").write_bytes(file_bytes(arrays, version))
     same(read_arrays(tmp_path / "net.params"), arrays)
-    assert list(read_params(file_bytes(arrays, version))) == list(FLAGS)
+    assert list(read_params(file_bytes(arrays, version))) == list(params.FLAGS)
 
 
 def test_shapes_of_numpy() -> None:
@@ -111,6 +109,63 @@ def test_damage_is_told(tmp_path: Path) -> None:
             read_arrays(content)
     with pytest.raises(ModelError, match=r"can't read parameters from .*gone\.params: No such file"):
         read_arrays(tmp_path / "gone.params")
+
+
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """The bytes that Python and NumPy took within, afterwards."""
+    taken: list[int] = []
+    tracemalloc.start()
+    try:
+        yield taken
+    finally:
+        taken.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+
+LONG = 1 << 60
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    (params.packed([("Q", 0x112), ("Q", 0), ("Q", LONG)]), "it tells of 1152921504606846976 arrays, expected at most"),
+    (params.packed([("Q", 0x112), ("Q", 0), ("Q", 0), ("Q", LONG)]), "it has 0 arrays and 1152921504606846976 names"),
+    (file_bytes({"x": np.zeros(1, "f")}, V2).replace(struct.pack("<iq", 1, 1), struct.pack("<iq", 1, LONG)),
+     r"array 0 has shape \(1152921504606846976,\), larger than any memory"),
+    (file_bytes({"x": np.zeros(1, "f")}, V2).replace(struct.pack("<iq", 1, 1), struct.pack("<iq", 1, 1 << 40)),
+     "it ends at byte 77, within what begins at byte 56"),
+    (file_bytes({"x": np.zeros((0, 1, 1), "f")}, V3).replace(
+        struct.pack("<qq", 1, 1), struct.pack("<qq", LONG, LONG), 1), r"shape \(0, 11.*larger than any memory"),
+    (sparse_bytes((LONG, 1), [1.0], [0]), f"it brings the file's to {4 * LONG + 16} bytes, expected at most 6710"),
+    (sparse_bytes((1 << 26, 1), [1.0], [0]), r"write it dense, as array\.tostype\('default'\)"),
+    (sparse_bytes((1, LONG), [1.0], [0, 1], [0]), "it brings the file's to"),
+    (sparse_bytes((2, 1), [1.0], [2]), "do not fit its shape .2, 1.: there is no row 2"),
+    (sparse_bytes((2, 1), [1.0], [-1]), "there is no row -1"),
+    (sparse_bytes((2, 1), [1.0], [0, 1]), r"2 rows, and elements of shape \(1, 1\)"),
+    (sparse_bytes((2, 1), [1.0], np.array([0], np.int32)), r"expected vectors of int64, found int32 \(1,\)"),
+    (sparse_bytes((2, 3), [1.0], [0, 1, 1], [3]), "there is no column 3"),
+    (sparse_bytes((2, 3), [1.0], [0, LONG, 1], [0]), "its rows do not begin one behind the other, from 0 to 1"),
+    (sparse_bytes((2, 3), [1.0], [0, 1], [0]), "its rows do not begin"),
+    (sparse_bytes((2, 3, 1), [1.0], [0, 1, 1], [0]), "a matrix in CSR of 1 columns"),
+])
+def test_sizes_and_indices_are_checked_before_memory_is_taken(content: bytes, text: str) -> None:
+    with peak() as taken, pytest.raises(ModelError, match=text):
+        read_arrays(content)
+    assert taken[0] < 1 << 21  # pytest takes some, too
+
+
+def test_reading_takes_at_most_twice_the_file(tmp_path: Path) -> None:
+    """The file, and a sparse array as a dense one."""
+    rows = np.arange(1 << 16)
+    content = params.packed(params.file_fields([
+        params.array_fields(np.zeros(1 << 22, np.float32), V2),
+        params.sparse_fields((1 << 17, 64), np.ones((1 << 16, 64), np.float32), rows)], ["x", "y"]))
+    (tmp_path / "net.params").write_bytes(content)
+    size = len(content)
+    del content
+    with peak() as taken:
+        found = read_arrays(tmp_path / "net.params")
+    assert found["y"].sum() == 64 << 16
+    assert size < taken[0] < 2.1 * size
 
 
 @given(st.data())

@@ -28,10 +28,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import ElementType, Shape, f32, i32
-from ngraph_mxnet.ops.compositions import full, triangle
-
-LARGEST = 1 << 24
-"""Elements of the largest constant that a rule makes."""
+from ngraph_mxnet.ops.compositions import full, require_small, triangle
 
 
 def _element(attrs: Attrs, default: ElementType = f32) -> ElementType:
@@ -49,8 +46,6 @@ def _shape(attrs: Attrs, node: SymbolNode) -> Shape:
 
 def _constant(b: Builder, array: np.ndarray, element: ElementType) -> Value:
     """Numbers as MXNet casts them."""
-    if array.size > LARGEST:
-        raise UnsupportedError(f"a constant of {array.size} elements, expected at most {LARGEST}")
     return b.constant(array.astype(element.numpy))
 
 
@@ -77,6 +72,7 @@ def full_like(b: Builder, attrs: Attrs, x: Value) -> Value:
 def _steps(start: float, step: float, count: int, repeat: int, element: ElementType) -> np.ndarray:
     """start + step * (i // repeat) in the element type, as MXNet computes it."""
     number = element.numpy.type
+    require_small(count)
     with np.errstate(all="ignore"):
         return number(start) + (np.arange(count) // repeat).astype(element.numpy) * number(step)
 
@@ -103,16 +99,23 @@ def arange(b: Builder, attrs: Call) -> Value:
 
 
 def _even(attrs: Attrs) -> np.ndarray:
-    return np.linspace(attrs.float("start"), attrs.float("stop"), positive(attrs.int("num"), "num"),
-                       endpoint=attrs.bool("endpoint", True))
+    count = positive(attrs.int("num"), "num")
+    require_small(count)
+    return np.linspace(attrs.float("start"), attrs.float("stop"), count, endpoint=attrs.bool("endpoint", True))
+
+
+def _indices(shape: Shape) -> np.ndarray:
+    require_small(len(shape), *shape)
+    return np.indices(shape)
 
 
 @rule("_eye", "_npi_eye", operands=0, ignored=["ctx"])
 def eye(b: Builder, attrs: Attrs) -> Value:
     """N rows and M columns (0: N), ones on the k-th diagonal."""
     rows = positive(attrs.int("N"), "N")
-    columns = attrs.int("M", 0) or rows
-    return _constant(b, np.eye(rows, positive(columns, "M"), attrs.int("k", 0)), _element(attrs))
+    columns = positive(attrs.int("M", 0) or rows, "M")
+    require_small(rows, columns)
+    return _constant(b, np.eye(rows, columns, attrs.int("k", 0)), _element(attrs))
 
 
 @rule("_npi_identity", operands=0, ignored=["ctx"])
@@ -121,6 +124,7 @@ def identity_matrix(b: Builder, attrs: Call) -> Value:
     shape = _shape(attrs, attrs.node)
     if len(shape) != 2:
         raise UnsupportedError(f"shape={shape}, expected a matrix")
+    require_small(*shape)
     return _constant(b, np.eye(*shape), _element(attrs))
 
 
@@ -130,6 +134,7 @@ def diagonal_indices(b: Builder, attrs: Attrs, x: Value) -> Value:
     shape = x.shape
     if len(shape) < 2 or len({*shape}) != 1:
         raise UnsupportedError(f"found {x.type}, expected at least two axes of one size")
+    require_small(*shape[:1], len(shape))
     return b.constant(np.tile(np.arange(shape[0], dtype=np.int64), (len(shape), 1)))
 
 
@@ -138,7 +143,9 @@ def _window(function: Callable[[int], np.ndarray]) -> Lowering:
         element = _element(attrs)
         if not element.is_float:
             raise UnsupportedError(f"dtype={element}: only f16, f32 and f64, as integers show each rounding")
-        return _constant(b, function(positive(attrs.int("M"), "M")), element)
+        count = positive(attrs.int("M"), "M")
+        require_small(count)
+        return _constant(b, function(count), element)
 
     return lower
 
@@ -171,6 +178,7 @@ def diagonal_of(b: Builder, x: Value, offset: int, first: int = -2, second: int 
 def diagonal_matrix(b: Builder, x: Value, offset: int) -> Value:
     """Square matrices with the vectors of the last axis on a diagonal, else zeros."""
     size = x.shape[-1] + abs(offset)
+    require_small(size, size)
     above = max(-offset, 0)
     outer = [0] * (x.rank - 1)
     rows = b.pad(x, pads_begin=[*outer, above], pads_end=[*outer, size - x.shape[-1] - above])
@@ -226,6 +234,7 @@ def _places(attrs: Attrs, size: int) -> np.ndarray:
     offset, lower = attrs.int("offset", 0), attrs.bool("lower", True)
     if abs(offset) >= size:
         raise UnsupportedError(f"offset={offset} of matrices of {size} rows")
+    require_small(size, size)
     lower = lower if not offset else offset < 0
     full = np.ones((size, size), bool)
     if lower:
@@ -247,10 +256,12 @@ def extract_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
 def make_triangle(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The inverse of extracttrian, with zeros elsewhere."""
     count, offset = x.shape[-1], attrs.int("offset", 0)
+    require_small(count)
     short = next((n for n in range(1, count + 1) if n * (n + 1) // 2 >= count), 1)
     if short * (short + 1) // 2 != count:
         raise UnsupportedError(f"found {x.type}, expected a triangle's number of elements in the last axis")
     size = short + abs(offset)
+    require_small(size, size)
     zero = full(b, 0, x, (*x.shape[:-1], 1))
     order = np.full(size * size, count)
     order[_places(attrs, size)] = np.arange(count)
@@ -264,7 +275,7 @@ expressions(
     ("_npi_logspace", "`base` to the powers of linspace.",
      lambda b, attrs: _constant(b, attrs.float("base", 10.0) ** _even(attrs), _element(attrs))),
     ("_npi_indices", "The coordinates of each place of a tensor of `dimensions`, along a new first axis.",
-     lambda b, attrs: _constant(b, np.indices(attrs.ints("dimensions")), _element(attrs, i32))),
+     lambda b, attrs: _constant(b, _indices(attrs.ints("dimensions")), _element(attrs, i32))),
     operands=0, ignored=["ctx"],
 )
 

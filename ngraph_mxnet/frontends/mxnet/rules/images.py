@@ -16,7 +16,14 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, per_axis, p
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import scaled
 from ngraph_mxnet.ops.boxes import BOX_FORMATS
-from ngraph_mxnet.ops.compositions import channels_first, channels_last, converted, root_or_flat, slice_axis
+from ngraph_mxnet.ops.compositions import (
+    channels_first,
+    channels_last,
+    converted,
+    require_small,
+    root_or_flat,
+    slice_axis,
+)
 from ngraph_mxnet.ops.pooling import pooled_sizes
 
 Window = dict[str, Any]
@@ -268,6 +275,7 @@ def grid_generator(b: Builder, attrs: Attrs, x: Value) -> Value:
     height, width = map(int, x.shape[2:])
     if min(height, width) < 2:
         raise UnsupportedError(f"found {x.type}: a grid of one pixel divides by 0")
+    require_small(2, height, width)
     rows, columns = np.mgrid[:height, :width]
     halves = np.array([(width - 1) / 2, (height - 1) / 2], np.float32).reshape(1, 2, 1, 1)
     moved = x + b.constant(np.stack([columns, rows])[None].astype(np.float32))
@@ -283,6 +291,7 @@ def _affine_grid(b: Builder, theta: Value, target: tuple[int, ...]) -> Value:
     height, width = target
     if min(height, width) < 2:
         raise UnsupportedError(f"target_shape={target}: a grid of one pixel divides by 0")
+    require_small(3, height, width)
     rows, columns = np.mgrid[:height, :width].reshape(2, -1).astype(np.float32)
     places = np.stack([-1 + columns * np.float32(2 / (width - 1)), -1 + rows * np.float32(2 / (height - 1)),
                        np.ones_like(rows)])
@@ -445,6 +454,7 @@ def multibox_prior(b: Builder, attrs: Attrs, data: Value) -> Value:
     steps, offsets = attrs.floats("steps", (-1.0, -1.0)), attrs.floats("offsets", (0.5, 0.5))
     if not sizes or not ratios or len(steps) != 2 or len(offsets) != 2:
         raise UnsupportedError(f"sizes={sizes}, ratios={ratios}, steps={steps}, offsets={offsets}")
+    require_small(height, width, len(sizes) + len(ratios) - 1, 4)
     real = np.float32
     step_y, step_x = (real(s) if s > 0 else real(1) / real(n) for s, n in zip(steps, (height, width), strict=True))
     y, x = ((np.arange(n, dtype=real) + real(o)) * s
@@ -486,6 +496,7 @@ def roi_align(b: Builder, attrs: Attrs, x: Value, rois: Value) -> Value:
         raise UnsupportedError(f"{channels} channels are none for each of {height} x {width} bins")
     # Channel c of bin p is channel c * bins + p: the diagonal over the bins, as a sum with a unit matrix.
     grouped = b.reshape(found, shape=(rois.shape[0], channels // bins, bins, bins))
+    require_small(bins, bins)
     unit = b.constant(np.eye(bins, dtype=np.float32))
     return b.reshape(b.reduce_sum(grouped * unit, axes=(2,)),
                      shape=(rois.shape[0], channels // bins, height, width))

@@ -21,7 +21,16 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, boolean, i64
-from ngraph_mxnet.ops.compositions import converted, full, iota, moved_axis, reshaped, stacked, with_axis
+from ngraph_mxnet.ops.compositions import (
+    converted,
+    full,
+    iota,
+    moved_axis,
+    require_small,
+    reshaped,
+    stacked,
+    with_axis,
+)
 
 WHOLE = 1 << 24
 """Integers up to here are exact in float32."""
@@ -76,6 +85,7 @@ def index_array(b: Builder, attrs: Attrs, x: Value) -> Value:
     """The coordinates of each element, all or those of `axes`, as int64."""
     shape = x.shape
     axes = [normal_axis(axis, len(shape)) for axis in attrs.ints("axes", tuple(range(len(shape))))]
+    require_small(len(shape), *shape)
     return b.constant(np.stack([np.indices(shape, dtype=np.int64)[axis] for axis in axes], axis=-1))
 
 
@@ -166,6 +176,7 @@ def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
     order = [i for i in range(rank) if i != axis] + [axis]
     lines, count = x.size // x.shape[axis], places.shape[axis]
     columns = b.reshape(b.transpose(places, order=order), shape=(1, lines * count))
+    require_small(lines, count)
     rows = b.constant(np.repeat(np.arange(lines, dtype=np.int64), count)[None])
     mask = b.scatter_nd(full(b, 0, x, (lines, x.shape[axis])), b.concat(rows, columns, axis=0),
                         full(b, 1, x, (lines * count,)))

@@ -44,7 +44,16 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNo
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.graph import Cost, node_cost
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.ops.compositions import flipped, iota, place_of, scalar, size_as, slice_axis, with_axis
+from ngraph_mxnet.ops.compositions import (
+    flipped,
+    iota,
+    place_of,
+    require_small,
+    scalar,
+    size_as,
+    slice_axis,
+    with_axis,
+)
 from ngraph_mxnet.ops.recurrent import GATES
 
 _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
@@ -217,6 +226,7 @@ def arange_like(b: Builder, attrs: Attrs, x: Value) -> Value:
     if repeat == 1 and len(shape) == 1 and is_symbolic(shape[0]):
         steps = iota(b, shape[0], 0, 1, x.element.name) * step
         return steps + start
+    require_small(*shape)
     places = (np.arange(prod(shape)) // repeat).astype(dtype)
     return b.constant((start + places * step).astype(dtype).reshape(shape))
 
@@ -312,7 +322,7 @@ def foreach(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:
     if len(lengths) > 1:
         raise UnsupportedError(f"the arrays that it goes over have {sorted(lengths)} places")
     trips, graph, halves = lengths.pop(), loop.body.graph, Halves()
-    count = trips * operators_in(graph)
+    count = trips * max(1, operators_in(graph))
     if count > MOST_OPERATORS:
         raise UnsupportedError(f"its {trips} trips apply {count} operators; at most {MOST_OPERATORS} are compiled")
     state, captured = [*inputs[loop.data:loop.data + loop.states]], inputs[loop.data + loop.states:]

@@ -77,7 +77,8 @@ def moments(b: Builder, attrs: Attrs, x: Value) -> list[Value]:
     return [at_least_1d(b, b.reshape(mean, shape=variance.shape)), at_least_1d(b, variance)]
 
 
-@rule("all_finite", "multi_all_finite", types=FLOATS, typed_by=ANY, ignored=["init_output", "num_arrays"])
+@rule("all_finite", "multi_all_finite", operands=(1, ANY), types=FLOATS, typed_by=ANY,
+      ignored=["init_output", "num_arrays"])
 def all_finite(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """1 when no element of the inputs is NaN or infinite, else 0, as float32."""
     whole: Value | None = None

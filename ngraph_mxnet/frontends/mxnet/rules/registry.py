@@ -306,6 +306,8 @@ def why_left(op: str) -> str | None:
 
 
 FindRule = Callable[[str], "Rule | None"]
+MOST_CONSTANT_BYTES = 1 << 28
+"""The size of what a graph's operators make of their attributes and shapes alone."""
 
 
 def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], halves: Halves,
@@ -319,15 +321,16 @@ def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], 
 
     Raises:
         UnsupportedError: a node can't be lowered; the text names it and the reason. Or they come to more than `most`
-            nodes.
+            nodes, or to more than MOST_CONSTANT_BYTES of constants.
         ModelError: an attribute is malformed.
     """
-    begin = len(b.graph.nodes)
+    begin, size = len(b.graph.nodes), 0
     for node in symbol.operators():
         is_cut_off = refused is not None and any(
             edge not in values and not symbol.nodes[edge.node].is_variable for edge in node.inputs)
         if not is_cut_off:
             before(node)
+        own = len(b.graph.nodes)
         try:
             if is_cut_off:
                 _rule(node, rules)
@@ -339,6 +342,10 @@ def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], 
             refused(node, str(error))
             continue
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
+        size += sum(one.output.type.bytes for one in b.graph.nodes[own:] if one.op.name == "constant")
+        if size > MOST_CONSTANT_BYTES:
+            raise UnsupportedError(f"{node.origin}: the constants up to here have {size} bytes, expected at most "
+                                   f"{MOST_CONSTANT_BYTES}")
         if most is not None and len(b.graph.nodes) - begin > most:
             raise UnsupportedError(f"its operators come to more than {most} nodes")
 
@@ -359,6 +366,10 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves
             return _apply(b, node, inputs, halves or Halves(), _rule(node, rules))
     except TypeRuleError as error:
         raise UnsupportedError(str(error)) from None
+    except MemoryError as error:
+        raise UnsupportedError(f"there is not enough memory for its constants: {error}") from error
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
+        raise UnsupportedError(f"its inputs or attributes do not fit: {error}") from error
 
 
 def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, rule: Rule) -> list[Value]:

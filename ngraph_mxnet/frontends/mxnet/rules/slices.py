@@ -31,6 +31,7 @@ from ngraph_mxnet.ops.compositions import (
     flipped,
     full,
     repeated,
+    require_small,
     reshaped,
     scalar,
     slice_axis,
@@ -87,6 +88,7 @@ def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
     if not axes:
         return b.identity(part)
     rows, rest = prod(x.shape[:axes]), prod(x.shape[axes:])
+    require_small(rows)
     places = np.arange(rows).reshape(x.shape[:axes])[np.ix_(*(range(*bound) for bound in bounds[:axes]))]
     flat = b.scatter_nd(b.reshape(x, shape=(rows, rest)), b.constant(places.reshape(1, -1)),
                         b.reshape(part, shape=(places.size, rest)))
@@ -160,13 +162,17 @@ def _parts(b: Builder, x: Value, axis: int, starts: list[int], squeezed: bool) -
     return [without_axis(b, part, axis) for part in parts] if squeezed else parts
 
 
+_MOST_DIFFERENCES = 1 << 10
+
+
 @rule("_npi_diff", operands=1, types=NUMBERS)
 def diff(b: Builder, attrs: Attrs, x: Value) -> Value:
     """Differences of neighbours along an axis, `n` times."""
     times = attrs.int("n", 1)
     axis = axis_of(attrs, x, -1)
-    if not 0 <= times < x.shape[axis]:
-        raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements")
+    if not 0 <= times < min(x.shape[axis], _MOST_DIFFERENCES):
+        raise UnsupportedError(f"n={times} differences along {x.shape[axis]} elements, of which at most "
+                               f"{_MOST_DIFFERENCES} are taken")
     for _ in range(times):
         size = x.shape[axis]
         x = slice_axis(b, x, axis, 1, size) - slice_axis(b, x, axis, 0, size - 1)
@@ -384,6 +390,7 @@ def np_pad(b: Builder, attrs: Attrs, x: Value) -> Value:
                      for count in (begin, end)]
             x = b.concat(*([sides[0]] if begin else []), x, *([sides[1]] if end else []), axis=axis)
         else:
+            require_small(x.shape[axis] + begin + end)
             places = np.pad(np.arange(x.shape[axis]), (begin, end), mode)  # type: ignore[call-overload]
             x = b.gather(x, b.constant(places), axis=axis)
     return x if any(map(any, widths)) else b.identity(x)

@@ -1,4 +1,4 @@
-"""A few mutants of models and of cache entries; `scripts/fuzz_onnx.py` tries as many as one likes."""
+"""A few mutants of models of all kinds and of cache entries; `scripts/fuzz_files.py` tries as many as one likes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ from random import Random
 
 import onnx.parser
 import pytest
-from fuzzing import artefacts, entries, mutants, program_sections
-from fuzzing.targets import TARGETS, WrongError, try_model, try_store
+from fuzzing import artefacts, entries, mutants, params, program_sections, symbols
+from fuzzing.targets import (
+    TARGETS,
+    WrongError,
+    bounded,
+    try_model,
+    try_params,
+    try_store,
+    try_symbol,
+)
+from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
+
+# isort: split
+from families import RECORDS
 
 from ngraph_mxnet.frontends.onnx import model
 from ngraph_mxnet.frontends.onnx.rules.registry import all_rules
@@ -20,7 +32,7 @@ from ngraph_mxnet.program.artefact import FORMAT, HEADER, ISAS, Kind
 from ngraph_mxnet.program.cache import open_store
 from ngraph_mxnet.program.program import read_programs, section_bytes
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_files.py"
 MODELS = (
     """g (float[n, 3, 8, 8] x) => (float[n, 4] y) <float[4, 3, 1, 1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
         c = Conv<pads = [1, 1, 1, 1]>(x, w)
@@ -67,6 +79,49 @@ def test_mutants_of_models(models: list[bytes], monkeypatch: pytest.MonkeyPatch)
         mutant = mutants.mutate(random.choice(models), models, random)
         taken += try_model(mutant)
     assert 25 < taken < 225  # else the changes were none, or no model survived them
+
+
+def test_mutants_of_params() -> None:
+    """Each is read within its memory, or ends in an error of ours."""
+    seeds, taken = params.seeds(), 0
+    for seed in range(3000):
+        random = Random(seed)
+        taken += try_params(params.mutate(random.choice(seeds), seeds, random))
+    assert 100 < taken < 2000
+
+
+@pytest.mark.timeout(300)
+def test_mutants_of_symbols() -> None:
+    """Each compiles, or ends in an error of ours."""
+    seeds, taken = [text for record in RECORDS[::20] for text in symbols.of_operator(record)], 0
+    assert sum(map(try_symbol, seeds)) > 0.8 * len(seeds)
+    for seed in range(400):
+        random = Random(seed)
+        taken += try_symbol(symbols.mutate(random.choice(seeds), seeds, random))
+    assert 50 < taken < 300
+
+
+def test_fields_of_params_are_those_that_were_written() -> None:
+    for seed in params.seeds():
+        fields = params.fields_of(seed)
+        assert params.packed(fields) == seed
+        assert all(code != "s" or len(value) < 50 for code, value in fields)  # nothing is left over
+        for end in range(len(seed)):
+            assert params.packed(params.fields_of(seed[:end])) == seed[:end]
+
+
+def test_memory_beyond_the_bound_is_a_finding() -> None:
+    with pytest.raises(WrongError, match="bytes of memory to read 10"), bounded(b"x" * 10, 2, 1 << 10):
+        bytearray(1 << 20)
+
+
+def test_what_is_hardly_a_symbol_has_mutants_too() -> None:
+    seeds = list(symbols.of_operator(RECORDS[0]))
+    for number in range(200):
+        mutant = (b"{", b"[]", b'{"nodes": [5]}', b'{"nodes": [{}], "heads": 5}')[number % 4]
+        for _ in range(4):
+            mutant = symbols.mutate(mutant, seeds, Random(number))
+            mutant = params.mutate(mutant, params.seeds(), Random(number)) if number % 8 == 7 else mutant
 
 
 def test_a_mutant_is_repeatable_and_readable(models: list[bytes]) -> None:
@@ -142,9 +197,17 @@ def test_what_is_hardly_a_compiled_model_has_mutants_too() -> None:
             mutant = artefacts.mutate(mutant, seeds, Random(number))
 
 
+@pytest.mark.parametrize("target", ["params", "store"])
+def test_the_script_without_atheris(target: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), target, str(tmp_path), "--blind", "--runs", "200"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200 mutants" in done.stdout and "1 processes, 0 findings" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs pip install '.[fuzz]'")
-@pytest.mark.parametrize("target", ["model", "package", "store"])
+@pytest.mark.parametrize("target", ["params", "symbol", "model", "package", "store"])
 def test_the_script(target: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), target, str(tmp_path), "--runs", "300"], capture_output=True,
                           text=True, check=False)
