@@ -116,7 +116,7 @@ class OnnxRuntime:
     def __init__(self, kind: str, threads: int) -> None:
         import onnxruntime
 
-        self.suffix = "-int8" if kind == "onnxruntime-int8" else ""
+        self.suffix = kind.removeprefix("onnxruntime")  # -int8, or -ours
 
         self.onnxruntime = onnxruntime
         self.options = onnxruntime.SessionOptions()

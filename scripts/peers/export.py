@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
+import ngraph_mxnet  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
 import mxnet as mx
 import numpy as np
 
@@ -88,7 +88,8 @@ def check_outputs(outputs: np.ndarray) -> None:
 
 
 def write_model(model: str, batch: int, folder: Path) -> None:
-    """Write `MODEL-symbol.json`, `MODEL-0000.params`, and for the batch `MODEL-bN.onnx` and `MODEL-bN.npy`.
+    """Write `MODEL-symbol.json`, `MODEL-0000.params`, and for the batch `MODEL-bN.onnx` by MXNet's exporter,
+    `MODEL-bN-ours.onnx` by ours, and `MODEL-bN.npy`.
 
     The inputs file is written last: where it exists, all do.
     """
@@ -100,6 +101,8 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     net.export(str(prefix))
     onnx_file = Path(f"{prefix}-b{batch}.onnx")
     mx.onnx.export_model(f"{prefix}-symbol.json", f"{prefix}-0000.params", [shape], np.float32, str(onnx_file))
+    ngraph_mxnet.to_onnx(f"{prefix}-symbol.json", f"{prefix}-b{batch}-ours.onnx", params=f"{prefix}-0000.params",
+                         data=shape, optimise=True)
     save_inputs(f"{prefix}-b{batch}", inputs)
 
 

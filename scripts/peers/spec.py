@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "none": ("MXNet NONE", "mxnet", 1e-4),
     "mkldnn": ("MXNet MKLDNN", "mxnet", 1e-4),
     "onnxruntime": ("ONNX Runtime", "onnxruntime", 1e-4),
+    "onnxruntime-ours": ("ONNX Runtime, to-onnx's file", "onnxruntime", 1e-4),
     "openvino": ("OpenVINO f32", "openvino", 1e-4),
     "openvino-bf16": ("OpenVINO bf16", "openvino", BF16_TOLERANCE),
     "ngraph": ("NGRAPH", "ngraph_mxnet", 1e-4),
@@ -35,14 +36,14 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "torch": ("torch.compile", "torch", 1e-4),
 }
 #: They infer, as `bench_peers.py` measures it; the others only train.
-INFER = ("none", "mkldnn", "onnxruntime", "openvino", "openvino-bf16", "ngraph", "ngraph-onnx")
+INFER = ("none", "mkldnn", "onnxruntime", "openvino", "openvino-bf16", "ngraph", "ngraph-onnx", "onnxruntime-ours")
 INT8 = ("none", "onnxruntime", "openvino", "ngraph", "openvino-int8", "onnxruntime-int8", "ngraph-int8")
 TRAIN = ("none", "mkldnn", "none-module", "mkldnn-module", "tensorflow", "torch", "ngraph", "ngraph-module")
 OURS = ("ngraph", "ngraph-int8", "ngraph-onnx", "ngraph-module")
 #: They read the ONNX file; the others read MXNet's own.
 READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")
 #: What is measured if nothing else is asked for: of models of the zoo, and of ONNX files.
-DEFAULT_PEERS = tuple(kind for kind in INFER if kind != "ngraph-onnx")
+DEFAULT_PEERS = tuple(kind for kind in INFER if kind not in ("ngraph-onnx", "onnxruntime-ours"))
 DEFAULT_FILE_PEERS = ("onnxruntime", "openvino", "ngraph-onnx")
 #: They read a layer's symbol, of which there is no ONNX file.
 READS_SYMBOL = ("none", "mkldnn", "ngraph")

@@ -16,6 +16,8 @@ from mxnet.gluon import nn, rnn
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import CalibrationError, ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.frontends.onnx.model import read_model
+from ngraph_mxnet.frontends.onnx.reference import runtime_results, runtime_version
 from ngraph_mxnet.frontends.onnx.writer import file
 from ngraph_mxnet.frontends.onnx.writer.document import WRITERS
 from ngraph_mxnet.frontends.onnx.writer.file import OnnxFile
@@ -119,6 +121,41 @@ def test_a_projected_state(tmp_path: Path) -> None:
     symbol, params = saved(tmp_path, net, 5, 2, 6)
     ngraph_mxnet.to_onnx(symbol, tmp_path / "net.onnx", params=params, data=(5, 2, 6))
     assert "Scan" in operators(tmp_path / "net.onnx")
+
+
+ATTENTIONS = {
+    "a row of the mask is empty": ("bool", -1e18, True, True), "no weight is cleared": ("bool", -1e18, False, True),
+    "scores of minus infinity": ("bool", -np.inf, False, False), "scores that count": ("bool", -5.0, True, False),
+    "a mask that is added": ("f32", -1e18, False, True), "no mask": ("", -1e18, False, True),
+    "float64": ("f64", -1e18, False, False),
+}
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("case", ATTENTIONS)
+def test_attention_where_it_says_the_same(case: str, rank: int) -> None:
+    """From opset 23 on, as ONNX Runtime computes it, too."""
+    masked, fill, zeroed, whole = ATTENTIONS[case]
+    b, lead, element = ngraph_mxnet.Builder(), (2, 3)[4 - rank:], "f64" if masked == "f64" else "f32"
+    operands = [b.parameter(name, (*lead, *sizes), element) for name, sizes in (("q", (5, 8)), ("k", (7, 8)),
+                                                                               ("v", (7, 6)))]
+    if masked:
+        operands.append(b.parameter("m", (*(1,) * (rank - 2), 5, 7), masked))
+    graph = b.results(b.apply("attention", *operands, scale=0.3, fill=fill, zeroed=zeroed))
+    proto = written(graph, {}, 23)
+    onnx.checker.check_model(proto, full_check=True)
+    assert ("Attention" in {node.op_type for node in proto.graph.node}) is whole
+    rng = np.random.default_rng(0)
+    arrays = {value.name: rng.standard_normal(value.shape).astype(value.element.numpy) for value in graph.parameters}
+    if masked == "bool":
+        arrays["m"] = rng.random((*(1,) * (rank - 2), 5, 7)) > 0.5
+        arrays["m"][..., 1, :] = np.isinf(fill)
+    (expected,) = ngraph_mxnet.compile(graph, "INTERPRETER")(*arrays.values())
+    found = [np.asarray(ngraph_mxnet.compile(proto, "INTERPRETER")(*arrays.values())[0])]
+    if runtime_version() is not None:
+        found += runtime_results(read_model(proto), arrays, [proto.graph.output[0].name])
+    for one in found:
+        np.testing.assert_allclose(one, expected, 1e-5, 1e-6)
 
 
 def test_results_have_their_names() -> None:

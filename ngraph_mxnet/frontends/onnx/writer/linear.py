@@ -10,7 +10,8 @@ import numpy as np
 from ngraph_mxnet.frontends.onnx.writer.document import NARROW, Document, by_channel, limited, window, writes
 from ngraph_mxnet.frontends.onnx.writer.quantized import at_sums_scale
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.sizes import Dim
+from ngraph_mxnet.ir.sizes import Dim, are_same_shape
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.ops.pooling import adaptive_taps
 
 # ---- contractions ---------------------------------------------------------------------------------------
@@ -221,8 +222,18 @@ def softmax(d: Document, node: Node, x: str) -> str:
     return str(d.add("Softmax" if node.op.name == "softmax" else "LogSoftmax", x, axis=node.attrs["axis"]))
 
 
+ATTENTION = 23
+"""The first opset that has Attention."""
+_ABSORBS = -1e15
+"""A score of this, or less, takes up what is added to it, and its weight is 0 beside any other."""
+
+
 @writes("attention")
 def attention(d: Document, node: Node, queries: str, keys: str, values: str, mask: str = "") -> str:
+    """Attention where its mask says the same, else the products around a softmax."""
+    found = _one_attention(d, node, queries, keys, values, mask) if d.opset >= ATTENTION else None
+    if found is not None:
+        return found
     scale, rank = node.attrs["scale"], node.inputs[1].rank
     turned = d.transposed(keys, [*range(rank - 2), rank - 1, rank - 2])
     scores = d.add("MatMul", queries, turned)
@@ -237,3 +248,31 @@ def attention(d: Document, node: Node, queries: str, keys: str, values: str, mas
     if chooses and node.attrs["zeroed"]:
         weights = d.add("Where", mask, weights, d.like(0, node.inputs[0]))
     return str(d.add("MatMul", weights, values))
+
+
+def _one_attention(d: Document, node: Node, queries: str, keys: str, values: str, mask: str) -> str | None:
+    """None where a score that the mask replaces may count, where all scores of a row may be minus infinity, of other
+    ranks than 3 and 4, and of other types than float32, in which runtimes compute it. A row whose weights are all
+    cleared is one of zeros."""
+    value, fill = node.inputs[0], node.attrs["fill"]
+    if value.rank not in (3, 4) or value.element is not f32:
+        return None
+    cleared = ""
+    if mask:
+        kind, scores = node.inputs[3], (value.shape[-2], node.inputs[1].shape[-2])
+        if kind.rank != value.rank or not are_same_shape(kind.shape[-2:], scores):
+            return None
+        if str(kind.element) == "bool":
+            if fill > _ABSORBS or (fill == -np.inf and not node.attrs["zeroed"]):
+                return None
+            if node.attrs["zeroed"]:
+                any_ = d.reduced("ReduceMax", d.cast(mask, "i32"), [kind.rank - 1], keep=True)
+                cleared = d.cast(any_, "bool")
+            mask = d.add("Where", mask, d.like(0, value), d.like(max(fill, np.finfo(np.float32).min / 2), value))
+    names = [queries, keys, values]
+    if value.rank == 3:
+        names = [d.add("Unsqueeze", name, d.ints(0)) for name in names]
+    out = d.add("Attention", *names, mask, scale=node.attrs["scale"])
+    if value.rank == 3:
+        out = d.add("Squeeze", out, d.ints(0))
+    return str(d.add("Where", cleared, out, d.like(0, value)) if cleared else out)
