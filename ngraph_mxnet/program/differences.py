@@ -129,6 +129,32 @@ def _finite_or_text(figures: Mapping[str, Any]) -> dict[str, Any]:
             for name, figure in figures.items()}
 
 
+_MOST_MOVED = 20
+"""One row in so many may be at another place."""
+
+
+def in_order_of(ours: np.ndarray, reference: np.ndarray, tolerance: Tolerance) -> np.ndarray:
+    """Put rows of `ours`, arrays along the last axis, where the reference has such rows, within each item of the first
+    axis: what sorts numbers that are nearly equal may do so either way. Arrays of rank 0 and 1, and such as would have
+    more than one row in 20 moved, stay as they are. Both arrays have one shape."""
+    if ours.ndim < 2 or reference.dtype.kind != "f":
+        return ours
+    finite = np.abs(reference[np.isfinite(reference)])
+    bound = tolerance.bound(reference, float(finite.max(initial=0)) or 1.0)
+    found = ours.copy()
+    for rows, wanted in zip(found.reshape(len(ours), -1, ours.shape[-1]),
+                            reference.reshape(len(ours), -1, ours.shape[-1]), strict=True):
+        with np.errstate(invalid="ignore"):
+            places = np.flatnonzero(~(np.abs(rows - wanted) <= bound).all(axis=-1))
+        if len(places) > max(4, len(rows) // _MOST_MOVED):
+            return ours
+        left = list(rows[places].copy())
+        for place in places:
+            near = [float(np.abs(row - wanted[place]).max()) for row in left]
+            rows[place] = left.pop(int(np.argmin(near)))
+    return found
+
+
 def compare(ours: np.ndarray, reference: np.ndarray, tolerance: Tolerance) -> Difference:
     """Compare two arrays of bool, integers or floats. Arrays of different dtypes are compared as numbers."""
     about = (statistics(ours), statistics(reference))

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ngraph_mxnet.program.differences import Tolerance, compare
+from ngraph_mxnet.program.differences import Tolerance, compare, in_order_of
 
 TOLERANCE = Tolerance(1e-3)
 
@@ -92,3 +92,17 @@ def test_scalars_and_nothing(shape: tuple[int, ...]):
 def test_other_dtypes_are_compared_as_numbers():
     assert compare(floats(1, 0), np.array([True, False]), TOLERANCE).agrees
     assert not compare(floats(1, 0.5), np.array([True, False]), TOLERANCE).agrees
+
+
+def test_rows_are_put_in_order_that_are_at_other_places() -> None:
+    rows = np.random.default_rng(0).random((2, 40, 6), np.float32)
+    swapped = rows.copy()
+    swapped[1, [3, 4]] = swapped[1, [4, 3]]
+    np.testing.assert_array_equal(in_order_of(swapped, rows, Tolerance(1e-4)), rows)
+    wrong = swapped.copy()
+    wrong[1, 3, 0] += 1
+    assert not compare(in_order_of(wrong, rows, Tolerance(1e-4)), rows, Tolerance(1e-4)).agrees
+    backwards = rows[:, ::-1].copy()
+    assert in_order_of(backwards, rows, Tolerance(1e-4)) is backwards  # another order altogether is a difference
+    moved = np.where(np.arange(6) == 2, np.float32(np.inf), rows)
+    np.testing.assert_array_equal(in_order_of(moved, moved, Tolerance(1e-4)), moved)
