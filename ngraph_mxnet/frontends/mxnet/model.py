@@ -5,6 +5,7 @@ What MXNet itself must do (run the model in part, tell types of operators that h
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from ngraph_mxnet.frontends.mxnet.importer import (
     import_symbol,
     other_results,
     refusals,
+    why_not_dense,
     with_results,
 )
 from ngraph_mxnet.frontends.mxnet.judgement import judged_by_rules, pins_of
@@ -206,11 +208,12 @@ class SymbolModel(Model):
     def verdicts(self, sizes: Shapes, backend: str | None, *, kernels: bool,
                  options: Mapping[str, Any]) -> Explanation:
         """With the types that rules tell. Where an operator has no rule, MXNet tells those behind it, if it is
-        installed."""
+        installed; and it runs all of a symbol that has sparse variables."""
         planner = get_backend(backend)
         self.check_inputs(sizes)
         found = judged_by_rules(self.graph_of_symbol, *self._known(sizes, self.weights(sizes)), planner)
-        if has_mxnet() and any(type_ is None for node in found.graph.nodes for type_ in node.types or (None,)):
+        is_known = all(node.types and None not in node.types for node in found.graph.nodes)
+        if has_mxnet() and not (is_known and why_not_dense(json.dumps(self.graph_of_symbol.to_json())) is None):
             return self.in_mxnet(_needs("tells types")).verdicts(sizes, backend, kernels=kernels, options=options)
         pins = [pins_of(cut.graph, planner.devices) for cut in found.cuts]
         regions = [(graph, {"pins": pin} if planner.devices else {})

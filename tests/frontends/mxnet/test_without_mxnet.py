@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -92,3 +93,11 @@ def test_nodes_behind_an_operator_without_a_rule_are_told(run: Run) -> None:
     left = {(entry["op"], entry["reason"]) for entry in found["left"]}
     assert ("relu", "the shape or type of input 0 is unknown") in left
     assert [[node["name"] for node in region["nodes"]] for region in found["regions"]] == [["grid"]]
+
+
+def test_sparse_variables_stay_with_mxnet_where_it_is(tmp_path: Path) -> None:
+    """Where it is not, files are compiled with dense arrays."""
+    symbol = mx.sym.dot(mx.sym.var("data"), mx.sym.var("weight", stype="row_sparse", shape=(3, 2)), name="product")
+    symbol.save(str(tmp_path / "net-symbol.json"))
+    found = ngraph_mxnet.explain(tmp_path / "net-symbol.json", {"data": (4, 3)})
+    assert not found.compiles and "a variable has sparse storage" in str(found)
