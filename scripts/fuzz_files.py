@@ -19,7 +19,7 @@ from fuzzing import frame
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.argument("target", type=click.Choice(["params", "symbol", "model", "package", "store", "artefact"]))
+@click.argument("target", type=click.Choice(["params", "symbol", "text", "model", "package", "store", "artefact"]))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option("--runs", default=200_000, show_default=True, help="Mutants to try.")
 @click.option("--seconds", default=float("inf"), help="Until when further ones are begun.  [default: no limit]")

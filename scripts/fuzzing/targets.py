@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import ngraph_mxnet
-from fuzzing import artefacts, entries, guarded_runs, mutants, params, programs, symbols
+from fuzzing import artefacts, entries, guarded_runs, mutants, params, programs, symbols, texts
 from ngraph_mxnet.base.errors import NGraphError, PackageError
 from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
@@ -25,6 +25,8 @@ from ngraph_mxnet.frontends.mxnet.model import random_weights
 from ngraph_mxnet.frontends.mxnet.params import MOST_DENSE_BYTES, read_arrays
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, parse_symbol, read_symbol
 from ngraph_mxnet.frontends.onnx.inputs import ModelPort
+from ngraph_mxnet.ir import Graph, Value, print_graph
+from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.program.artefact import read
 from ngraph_mxnet.program.backend import load
 from ngraph_mxnet.program.cache import open_store
@@ -138,6 +140,34 @@ def try_symbol(content: bytes) -> bool:
     return True
 
 
+def try_text(content: bytes) -> bool:
+    """Parse the text of a graph, print it, and compile it where its values are small: as `try_symbol`."""
+    try:
+        graph = parse_graph(content.decode())
+    except UnicodeDecodeError:  # a file of it is refused before
+        return False
+    except NGraphError as error:
+        _require_told(error, content)
+        return False
+    printed = print_graph(graph)
+    if print_graph(parse_graph(printed)) != printed:
+        raise WrongError(f"printed and parsed it is another graph: {printed:.300}")
+    if any(value.type.is_symbolic or value.type.size > _MOST_ELEMENTS for value in _values(graph)):
+        return True
+    try:
+        ngraph_mxnet.compile(graph, "INTERPRETER" if zlib.crc32(content) % 16 else "CPU")
+    except NGraphError as error:
+        _require_told(error, content)
+        return False
+    return True
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    yield from graph.parameters
+    for node in graph.nodes:
+        yield from node.outputs
+
+
 def _shapes(graph: SymbolGraph) -> dict[str, tuple[int, ...]]:
     """Those that variables say of themselves, where no size is negative or very large."""
     found = {node.name: tuple(int(size[:20]) for size in re.findall(r"-?\d+", node.attrs.get("__shape__", "")))
@@ -233,6 +263,7 @@ def _stored() -> list[bytes]:
 TARGETS: dict[str, Target] = {
     "params": Target(params.seeds, params.mutate, try_params, 1 << 18),
     "symbol": Target(symbols.seeds, symbols.mutate, try_symbol, symbols.MOST_BYTES),
+    "text": Target(texts.seeds, texts.mutate, try_text),
     "model": Target(mutants.seeds, mutants.mutate, try_model),
     "package": Target(programs.seeds, entries.mutate, try_package),
     "artefact": Target(artefacts.seeds, artefacts.mutate, try_artefact, 1 << 18),

@@ -11,7 +11,7 @@ from random import Random
 
 import onnx.parser
 import pytest
-from fuzzing import artefacts, entries, mutants, params, program_sections, symbols
+from fuzzing import artefacts, entries, mutants, params, program_sections, symbols, texts
 from fuzzing.targets import (
     TARGETS,
     WrongError,
@@ -20,6 +20,7 @@ from fuzzing.targets import (
     try_params,
     try_store,
     try_symbol,
+    try_text,
 )
 from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
 
@@ -99,6 +100,16 @@ def test_mutants_of_symbols() -> None:
         random = Random(seed)
         taken += try_symbol(symbols.mutate(random.choice(seeds), seeds, random))
     assert 50 < taken < 300
+
+
+def test_mutants_of_texts() -> None:
+    """Each parses, and is the same graph when it is printed and parsed again, or ends in an error of ours."""
+    seeds, taken = texts.seeds(), 0
+    assert all(map(try_text, seeds))
+    for seed in range(400):
+        random = Random(seed)
+        taken += try_text(texts.mutate(random.choice(seeds), seeds, random))
+    assert 4 < taken < 200
 
 
 def test_fields_of_params_are_those_that_were_written() -> None:

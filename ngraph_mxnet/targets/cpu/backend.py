@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError, PackageError
+from ngraph_mxnet.base.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
@@ -260,8 +260,11 @@ class CPUBackend(Backend):
         with span("plan and bind", "compile"):
             programs = _programs(graph, module, main.builder, prepare.builder, settings, notice, fit)
             code = _with_added(code, main.builder, prepare.builder, settings)
-            native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
-                                   generated=bool(code.addresses))
+            try:
+                native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
+                                       generated=bool(code.addresses))
+            except ValueError as error:  # a size that no memory has, of a value within the graph
+                raise UnsupportedError(f"the CPU can't run graph {graph.name}: {error}") from None
         return CPUExecutable(graph, module, native, main, prepare.builder, programs, bool(code.addresses), settings,
                              programs.precision, fit)
 

@@ -59,6 +59,9 @@ from ngraph_mxnet.ops.recurrent import GATES
 _CELLS = {"rnn_relu": "relu", "rnn_tanh": "tanh", "lstm": "lstm", "gru": "gru"}
 
 
+_MOST_LAYERS = 1 << 10
+
+
 @rule("_rnn_param_concat", operands=(1, ANY), parameters=range(1 << 10), ignored=["num_args"])
 def rnn_param_concat(b: Builder, attrs: Attrs, *inputs: Value) -> Value:
     """The parts of RNN's parameter vector, one after the other."""
@@ -84,6 +87,8 @@ def recurrent_layers(b: Builder, attrs: Attrs, inputs: Sequence[Value],
     if projection is not None and cell != "lstm":
         raise UnsupportedError(f"projection_size of {cell}, only of lstm")
     layers, units = positive(attrs.int("num_layers"), "num_layers"), positive(attrs.int("state_size"), "state_size")
+    if layers > _MOST_LAYERS:
+        raise UnsupportedError(f"num_layers={layers}, expected at most {_MOST_LAYERS}")
     directions = 2 if attrs.bool("bidirectional", False) else 1
     with_states = attrs.bool("state_outputs", False)
     count = 4 if cell == "lstm" else 3

@@ -306,6 +306,7 @@ def why_left(op: str) -> str | None:
 
 
 FindRule = Callable[[str], "Rule | None"]
+_MOST_TENSOR_BYTES = 1 << 40
 MOST_CONSTANT_BYTES = 1 << 28
 """The size of what a graph's operators make of their attributes and shapes alone."""
 
@@ -440,6 +441,8 @@ def _check_type(what: str, type_: TensorType, elements: tuple[str, ...], scalars
         raise UnsupportedError(f"{what} has rank 0, which MXNet takes for an unknown shape")
     if not type_.size:
         raise UnsupportedError(f"{what} is {type_}, which has no elements")
+    if not type_.is_symbolic and type_.bytes > _MOST_TENSOR_BYTES:
+        raise UnsupportedError(f"{what} is {type_}, larger than {_MOST_TENSOR_BYTES} bytes")
 
 
 def read(symbol: SymbolGraph, values: Mapping[Edge, Value], edge: Edge) -> Value:

@@ -75,9 +75,9 @@ def _recurrent(attrs: Attrs, data: Shape) -> Mapping[int, Shape]:
     projection = attrs.int("projection_size", None)
     gates = GATES[{"rnn_relu": "relu", "rnn_tanh": "tanh"}.get(mode, mode)] * units
     given = units if projection is None else projection
-    size = 0
-    for depth in (data[2], *[given * directions] * (layers - 1)):
-        size += directions * (gates * (depth + given + 2) + (0 if projection is None else projection * units))
+    depths = data[2] + given * directions * (layers - 1)  # of all layers together
+    projections = 0 if projection is None else projection * units * layers
+    size = directions * (gates * (depths + (given + 2) * layers) + projections)
     return {1: (size,), 2: (layers * directions, data[1], given), 3: (layers * directions, data[1], units)}
 
 
