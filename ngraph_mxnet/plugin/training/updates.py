@@ -9,11 +9,12 @@ shape (1,). Its name is what it is: an expression of attributes of the optimizer
 
 from __future__ import annotations
 
+import ast
 import functools
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -288,16 +289,35 @@ def rates(rule: Rule, optimizer: Optimizer, indices: list[Any]) -> tuple[list[fl
 _OWN = ("lr", "wd", "t")
 
 
+_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
+
+
 @functools.cache
-def _code(name: str) -> CodeType:
-    return compile(name, "<number>", "eval")
+def _expression(name: str) -> ast.expr:
+    return ast.parse(name, mode="eval").body
+
+
+@functools.cache
+def _attributes(name: str) -> frozenset[str]:
+    """What the expression reads."""
+    return frozenset(node.id for node in ast.walk(_expression(name)) if isinstance(node, ast.Name))
 
 
 def number(name: str, optimizer: Any, **own: float) -> float:
     """Return the number of this name. `own`: `lr`, `wd` and `t` of a parameter, for a number that depends on them."""
-    code = _code(name)
-    known = {each: np.float32(own[each] if each in _OWN else getattr(optimizer, each)) for each in code.co_names}
-    found: float = eval(code, {}, known)
+    known = {each: np.float32(own[each] if each in _OWN else getattr(optimizer, each)) for each in _attributes(name)}
+
+    def value(node: Any) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return known[node.id]
+        if isinstance(node, ast.UnaryOp):
+            return -value(node.operand)
+        return _OPERATIONS[type(node.op)](value(node.left), value(node.right))
+
+    found: float = value(_expression(name))
     return found
 
 
@@ -313,7 +333,7 @@ def numbers_of(rule: Rule, flags: tuple[str, ...]) -> tuple[list[str], list[str]
     asked = Asked()
     weight, gradient, *states = (b.parameter(f"array{place}", (1,)) for place in range(2 + rule.states(flags)))
     rule.formula(b, weight, gradient, states, asked, flags)
-    own = [name for name in asked if {*_OWN} & {*_code(name).co_names}]
+    own = [name for name in asked if {*_OWN} & _attributes(name)]
     return [name for name in asked if name not in own], own
 
 
