@@ -50,7 +50,8 @@ LEGITIMATE_SKIPS = {
     "needs pip install '.[fuzz]'": "a short run of the fuzzers",
     "no models: ": "trained ONNX models, which a package registry has",
     "no Python 3.": "ngraph-runtime in fresh environments of other Pythons",
-    "pip can't install MLServer": "models behind the server, which needs many other packages",
+    "pip can't install": "models behind MLServer, multi-model-server and TorchServe, which need many other packages",
+    "Java is not installed": "multi-model-server and TorchServe",
     # What another distribution's build makes.
     "NGRAPH_RUNTIME_LIBRARY names no built library": "ngraph-runtime on its real library",
     "no CMake, or the library lies in no folder of a build": "the installed libraries, for programs in C",

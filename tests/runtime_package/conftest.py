@@ -7,6 +7,7 @@ needs nothing else of this checkout.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -130,14 +131,16 @@ def _interpreter(version: str) -> str | None:
 
 @pytest.fixture
 def free_ports() -> Callable[[int], list[int]]:
-    """Ports of this machine on which nobody listens."""
+    """Ports of this machine in a row on which nobody listens, below 32767: multi-model-server takes no others."""
 
     def found(count: int) -> list[int]:
-        with ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-            for one in sockets:
-                one.bind(("127.0.0.1", 0))
-            return [one.getsockname()[1] for one in sockets]
+        while True:
+            first = random.randrange(20000, 32767 - count)
+            ports = list(range(first, first + count))
+            with ExitStack() as stack, suppress(OSError):
+                for port in ports:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return ports
 
     return found
 
@@ -169,7 +172,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(10)
+        process.wait(30)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

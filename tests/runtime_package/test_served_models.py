@@ -41,8 +41,9 @@ def compiler(fake, tmp_path, monkeypatch):
     script.write_text(COMPILER)
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}"
     monkeypatch.setenv("NGRAPH_RUNTIME_COMPILER", command)
-    monkeypatch.setenv("NGRAPH_RUNTIME_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    for name in ("NGRAPH_RUNTIME_CACHE", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
     return command
 
 
@@ -159,13 +160,19 @@ def test_processes_that_start_at_once_compile_once(compiler, folder):
     assert sorted(path.name for path in folder.iterdir() if path.suffix == ".ngraph") == ["model.ngraph"]
 
 
-def test_a_folder_that_nobody_may_write_to(compiler, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)
+@pytest.mark.parametrize("chosen", [True, False])
+def test_files_that_are_not_kept_beside_the_model(compiler, folder, tmp_path, monkeypatch, chosen):
+    """Because somebody said where, or because nobody may write there."""
+    cache = tmp_path / "cache" if chosen else tmp_path / "home" / "ngraph_runtime"
+    if chosen:
+        monkeypatch.setenv("NGRAPH_RUNTIME_CACHE", str(cache))
+    else:
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)
     load(folder)
     load(folder)
-    assert [path.suffix for path in (tmp_path / "cache").glob("*.ngraph")] == [".ngraph"]
-    (told,) = (tmp_path / "cache").glob("*.calls")
-    assert len(told.read_text().splitlines()) == 1 and not (folder / "model.ngraph").exists()
+    assert len(list(cache.glob("*.ngraph"))) == 1 and not (folder / "model.ngraph").exists()
+    (told,) = cache.glob("*.calls")
+    assert len(told.read_text().splitlines()) == 1
 
 
 def test_a_compiled_file_needs_no_compiler(fake, folder, monkeypatch):

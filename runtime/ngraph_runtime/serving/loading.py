@@ -57,9 +57,10 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None, batch: i
          compiler: str | None = None, threads: int | None = None) -> ServedModel:
     """The model of a folder or file, compiled at the first time.
 
-    A folder holds `NAME-symbol.json` and `NAME-0000.params`, or one ONNX model, or one compiled file. The compiled file
-    of a model is `NAME.ngraph` beside it, or in the folder of NGRAPH_RUNTIME_CACHE where nobody may write there. It is
-    compiled anew when the model's files have changed. A file that somebody compiled by hand is used as it is.
+    A folder holds `NAME-symbol.json` and `NAME-0000.params`, or one ONNX model, or one compiled file. The compiled
+    file of a model is `NAME.ngraph` beside it. It is kept in the folder of NGRAPH_RUNTIME_CACHE, if that is set, or if
+    nobody may write beside the model. It is compiled anew when the model's files have changed. A file that somebody
+    compiled by hand is used as it is.
 
     Args:
         path: the folder, or one of these files.
@@ -167,7 +168,7 @@ def _compiled(source: _Source, compiler: str | None, threads: int) -> Model:
     found = _load(beside, digest, threads) or _load(elsewhere, digest, threads)
     if found is not None:
         return found
-    kept = beside if os.access(beside.parent, os.W_OK) else elsewhere
+    kept = beside if not os.environ.get(CACHE) and os.access(beside.parent, os.W_OK) else elsewhere
     kept.parent.mkdir(parents=True, exist_ok=True)
     with _alone(kept.parent):
         found = _load(kept, digest, threads)  # another process may have been faster

@@ -1,0 +1,111 @@
+"""SageMaker's model.tar.gz behind multi-model-server on Python 3.8, without MXNet there: the example starts the server.
+
+Needs the package registry, Java, and a minute.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "serving" / "multi_model_server.py"
+SCRIPT = """
+import json
+import numpy as np
+def model_fn(model_dir):
+    raise AssertionError("the compiled model takes its place")
+def transform_fn(net, data, content_type, accept):
+    output = net(np.array(json.loads(data)["pixels"]) / 255)
+    return json.dumps({"best": output.asnumpy().argmax(axis=1).tolist()}), accept
+"""
+
+
+@pytest.fixture
+def folder(real_library: str, tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    """What SageMaker's training writes; inputs, and MXNet's results."""
+    mx = pytest.importorskip("mxnet", reason="the other Pythons have the runtime alone")
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed")
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Conv2D(8, 3, in_channels=3, activation="relu"), mx.gluon.nn.Dense(4, in_units=288))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    x = np.random.default_rng(0).random((3, 3, 8, 8), np.float32)
+    y = net(mx.nd.array(x)).asnumpy()
+    made = tmp_path / "trained"
+    made.mkdir()
+    net.export(str(made / "model"))
+    (made / "model-shapes.json").write_text(json.dumps([{"name": "data", "shape": [32, 3, 8, 8]}]))
+    return made, x, y
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, ".")
+    return archive
+
+
+def ask(url: str, body: bytes, **headers: str) -> tuple[int, str]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        with urlopen(Request(url, body, named), timeout=120) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.slow
+def test_an_archive_is_served_as_it_is(folder: tuple[Path, np.ndarray, np.ndarray], wheel: Path,
+                                       environment_of: Callable[..., Path], served_by: Callable[..., Path],
+                                       free_ports: Callable[[int], list[int]], tmp_path: Path) -> None:
+    made, x, y = folder
+    own = environment_of("3.8", wheel, "multi-model-server", optional="multi-model-server")
+    assert not (own.parent.parent / "lib/python3.8/site-packages/mxnet").exists()
+    compiler = tmp_path / "compiler"
+    package = f"PYTHONPATH={':'.join(filter(None, sys.path))} exec {sys.executable} -m ngraph_mxnet"
+    compiler.write_text(f'#!/bin/sh\necho once >> {tmp_path}/count\n{package} "$@"\n')
+    compiler.chmod(0o755)
+
+    def start(archive: Path, **variables: str) -> str:
+        port = free_ports(2)[0]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **variables}
+        served_by([own, EXAMPLE, archive, "--port", port, "--workers", 2], f"http://127.0.0.1:{port}/ping",
+                  environment, tmp_path)
+        return f"http://127.0.0.1:{port}/invocations"
+
+    url = start(pack(made, tmp_path / "model.tar.gz"), NGRAPH_RUNTIME_COMPILER=f"{compiler} compile")
+    binary = io.BytesIO()
+    np.save(binary, x)
+    flat = "\n".join(",".join(map(str, row)) for row in x.reshape(len(x), -1).tolist())
+    bodies = {"application/json": json.dumps(x.tolist()).encode(), "application/x-npy": binary.getvalue(),
+              "text/csv": flat.encode()}
+    for _ in range(2):  # both workers
+        for content_type, body in bodies.items():
+            status, text = ask(url, body, Content_Type=content_type)
+            assert status == 200, text
+            np.testing.assert_allclose(np.array(json.loads(text)), y, rtol=1e-4, atol=1e-6)
+    assert ask(url, b"GIF89a", Content_Type="image/gif")[0] == 415
+    status, text = ask(url, json.dumps([[1.0]]).encode(), Content_Type="application/json")
+    assert status == 400 and "input data: found shape [1,1], expected [1,3,8,8]" in text
+    assert (tmp_path / "count").read_text().split() == ["once"], "two workers, and one of them compiled"
+    (kept,) = tmp_path.glob("*.ngraph")
+
+    # The same model with a script, on a machine that has no compiler: what was kept beside the archive is used.
+    (made / "code").mkdir()
+    (made / "code" / "inference.py").write_text(SCRIPT)
+    url = start(pack(made, tmp_path / "scripted.tar.gz"), NGRAPH_RUNTIME_COMPILER="false")
+    status, text = ask(url, json.dumps({"pixels": (x * 255).tolist()}).encode(), Content_Type="application/json")
+    assert status == 200 and json.loads(text) == {"best": y.argmax(axis=1).tolist()}
+    assert list(tmp_path.glob("*.ngraph")) == [kept]
