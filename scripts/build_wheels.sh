@@ -6,8 +6,7 @@
 # cores, most of them for the kernels, which the others share; NGRAPH_KERNEL_FOLDER names the folder of a build of these
 # sources that has them. NGRAPH_GLIBC is the oldest glibc that the wheels run with (2.28). The libraries are linked with
 # what that glibc has, and with the C++ library in them (cmake/old_glibc.py); auditwheel makes sure of it.
-# libmxnet is found when the package is used, and so is libgomp: a copy of it in the wheel would be a second one beside
-# MXNet's, with threads of its own.
+# libmxnet is found when the package is used, and so is libgomp, MXNet's own.
 set -euo pipefail
 # shellcheck source=scripts/venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
@@ -55,9 +54,9 @@ copy_sources "$copy"
 wheel() {
     local raw=$build/raw repaired=$build/repaired started=$SECONDS
     rm -rf "$raw" "$repaired"
-    say "building ${2##*/} with $("$1" --version); the log is build/wheels/build.log"
+    say "building $(sed -n "s/^name = //p" "$2/pyproject.toml") with $("$1" --version); the log is build/wheels/build.log"
     run "$1" -m pip wheel --no-deps --wheel-dir "$raw" "$2"
-    run auditwheel repair --plat "$platform" --exclude libgomp.so.1 --wheel-dir "$repaired" "$raw"/*.whl
+    run auditwheel repair --plat "$platform" --wheel-dir "$repaired" "$raw"/*.whl
     wheel=$(echo "$repaired"/*.whl)
     say "built in $((SECONDS - started)) s: ${wheel##*/}"
     auditwheel show "$wheel" | tee -a "$log" >&2

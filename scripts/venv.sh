@@ -73,13 +73,13 @@ list_sources() {
     local path
     for path in "${package_sources[@]}"; do
         if [[ -e $root/$path ]]; then
-            (cd "$root" && find "$path" -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.o' -print0)
+            (cd "$root" && find -L "$path" -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.o' -print0)
         fi
     done
 }
 
 # copy_sources FOLDER: the package's sources, into a folder.
-copy_sources() { (cd "$root" && list_sources | tar --null --files-from=- -cf -) | tar -xf - -C "$1"; }
+copy_sources() { (cd "$root" && list_sources | tar --null --files-from=- -chf -) | tar -xf - -C "$1"; }
 
 # kernel_folder SOURCES PYTHON: where a build of these sources by this Python leaves the kernels' objects.
 kernel_folder() {

@@ -95,7 +95,7 @@ def test_it_needs_an_old_system_only(unpacked: Path) -> None:
         versions = set(re.findall(r"Name: GLIBC_([\d.]+)", text))
         assert versions and max(tuple(map(int, version.split("."))) for version in versions) <= (2, 28), library
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", text))
-        assert "libc.so.6" in needed and "libstdc++.so.6" not in needed, library
+        assert "libc.so.6" in needed and not needed & {"libstdc++.so.6", "libgomp.so.1"}, library
         exported = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()]
         assert exported and not [name for name in exported if name.startswith(("_ZN", "_ZS", "_ZT", "__cxa"))]
 
