@@ -12,10 +12,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
 show_help "$@"
-export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 NGRAPH_CACHE_DIR=off NGRAPH_GLIBC=${NGRAPH_GLIBC:-2.28}
-unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
+glibc=${NGRAPH_GLIBC:-2.28} kernels=${NGRAPH_KERNEL_FOLDER:-}
+platform=manylinux_${glibc/./_}_x86_64
+export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 NGRAPH_CACHE_DIR=off
+unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND NGRAPH_GLIBC NGRAPH_KERNEL_FOLDER
 need_compiler
-platform=manylinux_${NGRAPH_GLIBC/./_}_x86_64
 
 pythons=("$@")
 ((${#pythons[@]} > 0)) || mapfile -t pythons < <(suitable_pythons 10 "$without_mxnet")
@@ -55,7 +56,7 @@ wheel() {
     local raw=$build/raw repaired=$build/repaired started=$SECONDS
     rm -rf "$raw" "$repaired"
     say "building $(sed -n "s/^name = //p" "$2/pyproject.toml") with $("$1" --version); the log is build/wheels/build.log"
-    run "$1" -m pip wheel --no-deps --wheel-dir "$raw" "$2"
+    NGRAPH_GLIBC=$glibc NGRAPH_KERNEL_FOLDER=$kernels run "$1" -m pip wheel --no-deps --wheel-dir "$raw" "$2"
     run auditwheel repair --plat "$platform" --wheel-dir "$repaired" "$raw"/*.whl
     wheel=$(echo "$repaired"/*.whl)
     say "built in $((SECONDS - started)) s: ${wheel##*/}"
@@ -98,7 +99,7 @@ for python in "${pythons[@]}"; do
     wheel "$python" "$copy"
     try_package "$python" "$wheel"
     mv "$wheel" "$root/dist/"
-    export NGRAPH_KERNEL_FOLDER=${NGRAPH_KERNEL_FOLDER:-$(kernel_folder "$copy" "$python")}
+    kernels=${kernels:-$(kernel_folder "$copy" "$python")}
 done
 wheel "${pythons[0]}" "$copy/runtime"
 try_runtime "${pythons[0]}" "$wheel"

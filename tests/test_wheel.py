@@ -1,7 +1,7 @@
 """The wheel for other machines, as scripts/build_wheels.sh builds it: what it needs of the system, what it says is in
 it, and that it works without MXNet, and with MXNet that is installed beside it afterwards.
 
-NGRAPH_KERNEL_FOLDER names the kernels of a build of these sources, which spares compiling them. NGRAPH_WHEEL names a
+NGRAPH_KERNEL_FOLDER names the kernels of a build of these sources, which spares compiling them. TESTS_WHEEL names a
 wheel that is built already.
 """
 
@@ -20,7 +20,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
-GLIBC = "2.28"
+GLIBC, FOLDER = "2.28", "NGRAPH_KERNEL_FOLDER"
 SYMBOL = json.dumps({
     "nodes": [{"op": "null", "name": "data", "inputs": []}, {"op": "null", "name": "w", "inputs": []},
               {"op": "FullyConnected", "name": "fc", "attrs": {"num_hidden": "4", "no_bias": "True"},
@@ -59,7 +59,7 @@ else:
 
 
 def output(*command: object, **options: object) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "NGRAPH_GLIBC")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", FOLDER)}
     environment |= options.pop("environment", {})  # type: ignore[arg-type,operator]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
                           env=environment, **options)  # type: ignore[call-overload]
@@ -69,12 +69,12 @@ def output(*command: object, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if built := os.environ.get("NGRAPH_WHEEL"):
+    if built := os.environ.get("TESTS_WHEEL"):
         return Path(built)
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so"))
     output(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, folder / "copy",
-           environment={"NGRAPH_GLIBC": GLIBC})
+           environment={"NGRAPH_GLIBC": GLIBC, FOLDER: os.environ.get(FOLDER, "")})
     (built_here,) = folder.glob("*.whl")
     return built_here
 
