@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "examples/README.md", "runtime/README.md"))]
 FOLDERS = ("cmake", "csrc", "docs", "examples", "ngraph_mxnet", "ngraph_mxnet_autoload", "scripts", "tests", ".ci")
 """The tree; other folders beside them are built or belong to somebody's environment."""
