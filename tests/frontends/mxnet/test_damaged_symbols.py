@@ -53,6 +53,11 @@ def test_a_constant_is_bounded_before_it_is_made(op: str, attrs: dict[str, str],
         import_symbol(symbol(*nodes), {} if shape is None else {"x": shape})
 
 
+def test_a_gamma_of_ones_is_bounded() -> None:
+    with pytest.raises(UnsupportedError, match="mx:op BatchNorm: a constant of 68719476736 elements"):
+        import_symbol(symbol(variable(), node("BatchNorm", [[0, 0, 0]] * 5)), {"x": (LONG,)})
+
+
 def test_constants_are_bounded_together() -> None:
     ranges = [{**node("_arange", [], start="0", stop=str(1 << 24)), "name": f"op{place}"} for place in range(6)]
     with pytest.raises(UnsupportedError, match=r"mx:op4 _arange: the constants up to here have 335544320 bytes"):

@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
-from ngraph_mxnet.ops.compositions import affine, iota, moments, moved_axis, scalar
+from ngraph_mxnet.ops.compositions import affine, iota, moments, moved_axis, require_small, scalar
 
 # Attributes that matter to training, calibration or GPUs only.
 _IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
@@ -44,6 +44,7 @@ def batch_norm(b: Builder, attrs: Attrs, x: Value, gamma: Value, beta: Value, me
     The statistics of `output_mean_var` are the moving mean and 1 / sqrt(moving variance + eps).
     """
     if attrs.bool("fix_gamma", True):
+        require_small(*gamma.shape)
         gamma = b.constant(np.ones(gamma.shape, gamma.element.numpy))
     axis, epsilon = axis_of(attrs, x, 1), attrs.float("eps", 1e-3)
     statistics = []
