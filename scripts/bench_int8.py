@@ -27,8 +27,8 @@ from ngraph_mxnet.tools.cli import options
 WIDTH = 132
 DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph-int8,ngraph"
 MADE_BY = {"openvino-int8": ("openvino", "-int8.xml"), "onnxruntime-int8": ("onnxruntime", "-int8.onnx"),
-           "ngraph-int8": ("ngraph", None)}
-"""What `peers.quantize` is told, and the end of the file that is not made again; our recipe depends on our code."""
+           "ngraph-int8": ("ngraph", None), "onnxruntime-ours-int8": ("to-onnx", None)}
+"""What `peers.quantize` is told, and the end of the file that is not made again; our files depend on our code."""
 
 
 def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: str) -> str:

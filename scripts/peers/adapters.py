@@ -116,7 +116,7 @@ class OnnxRuntime:
     def __init__(self, kind: str, threads: int) -> None:
         import onnxruntime
 
-        self.suffix = kind.removeprefix("onnxruntime")  # -int8, or -ours
+        self.suffix = kind.removeprefix("onnxruntime")  # -int8, -ours or -ours-int8
 
         self.onnxruntime = onnxruntime
         self.options = onnxruntime.SessionOptions()

@@ -1,7 +1,7 @@
 """Writes what a peer runs in 8 bits, beside the model's other files: NNCF's model for OpenVINO, a QDQ model of ONNX
-Runtime's quantiser, our recipe. A process of its own, for each has an environment of its own.
+Runtime's quantiser, our recipe, and a QDQ model by it. A process of its own, for each has an environment of its own.
 
-    python -m peers.quantize openvino|onnxruntime|ngraph PREFIX BATCH
+    python -m peers.quantize openvino|onnxruntime|ngraph|to-onnx PREFIX BATCH
 """
 
 from __future__ import annotations
@@ -57,6 +57,15 @@ def write_onnxruntime(prefix: str, batch: int) -> None:
     Path(ready).unlink()
 
 
+def write_pairs(prefix: str, batch: int) -> None:
+    """`PREFIX-bN-ours-int8.onnx`, and the recipe that it is written by."""
+    write_ngraph(prefix, batch)
+    import ngraph_mxnet
+
+    ngraph_mxnet.to_onnx(f"{prefix}-symbol.json", f"{prefix}-b{batch}-ours-int8.onnx", params=f"{prefix}-0000.params",
+                         recipe=f"{prefix}-b{batch}-recipe.json", data=_samples(prefix, batch).shape[1:])
+
+
 def write_ngraph(prefix: str, batch: int) -> None:
     """`PREFIX-bN-recipe.json`."""
     import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
@@ -80,5 +89,5 @@ def write_ngraph(prefix: str, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    {"openvino": write_openvino, "onnxruntime": write_onnxruntime, "ngraph": write_ngraph}[sys.argv[1]](
-        sys.argv[2], int(sys.argv[3]))
+    {"openvino": write_openvino, "onnxruntime": write_onnxruntime, "ngraph": write_ngraph,
+     "to-onnx": write_pairs}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))

@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "ngraph-onnx": ("NGRAPH from ONNX", "ngraph_mxnet", 1e-4),
     "openvino-int8": ("OpenVINO int8", "openvino", INT8_TOLERANCE),
     "onnxruntime-int8": ("ONNX Runtime int8", "onnxruntime", INT8_TOLERANCE),
+    "onnxruntime-ours-int8": ("ONNX Runtime, to-onnx's int8", "onnxruntime", INT8_TOLERANCE),
     "ngraph-int8": ("NGRAPH int8", "ngraph_mxnet", INT8_TOLERANCE),
     "none-module": ("MXNet NONE, Module", "mxnet", 1e-4),
     "mkldnn-module": ("MXNet MKLDNN, Module", "mxnet", 1e-4),
@@ -37,7 +38,8 @@ KINDS: dict[str, tuple[str, str, float]] = {
 }
 #: They infer, as `bench_peers.py` measures it; the others only train.
 INFER = ("none", "mkldnn", "onnxruntime", "openvino", "openvino-bf16", "ngraph", "ngraph-onnx", "onnxruntime-ours")
-INT8 = ("none", "onnxruntime", "openvino", "ngraph", "openvino-int8", "onnxruntime-int8", "ngraph-int8")
+INT8 = ("none", "onnxruntime", "openvino", "ngraph", "openvino-int8", "onnxruntime-int8", "ngraph-int8",
+        "onnxruntime-ours-int8")
 TRAIN = ("none", "mkldnn", "none-module", "mkldnn-module", "tensorflow", "torch", "ngraph", "ngraph-module")
 OURS = ("ngraph", "ngraph-int8", "ngraph-onnx", "ngraph-module")
 #: They read the ONNX file; the others read MXNet's own.

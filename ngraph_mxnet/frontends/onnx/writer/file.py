@@ -23,6 +23,7 @@ from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET
 from ngraph_mxnet.frontends.onnx.writer.linear import ATTENTION
 from ngraph_mxnet.frontends.onnx.writer.model import output_names, written
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.module import Changes, Derivation, result_names
 from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import Atom
 from ngraph_mxnet.passes.base import PassManager
@@ -37,10 +38,11 @@ from ngraph_mxnet.quantisation.apply import Fit, QuantizeProducts, Recipe, read_
 from ngraph_mxnet.quantisation.byte_products import quantize_early, sums_of_pairs
 from ngraph_mxnet.quantisation.division import DivideData
 
-TOLERANCE, ROUGHLY, OF_BYTES = Tolerance(1e-4), Tolerance(2e-3), Tolerance(2e-2)
+TOLERANCE, ROUGHLY = Tolerance(1e-4), Tolerance(2e-3)
 """Of an output's difference from the definitions'. Roughly: of outputs of float16; in ONNX Runtime of images that are
-interpolated between their corners, whose places it computes in float32. Of bytes: of models with numbers of 8 bits,
-where a value between two of them may become either."""
+interpolated between their corners, whose places it computes in float32."""
+_GIVEN = "/given"
+"""The end of the name by which readers of numbers of 8 bits read the definitions'."""
 STEPS = 4
 """To make the model, check it, compare it, and write the file."""
 LIMIT = (1 << 31) - (1 << 26)
@@ -113,9 +115,14 @@ def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEF
     with assuming(guards):
         if wanted is not None:
             _quantize(graph, wanted)
-        checked = graph.clone()
+        checked, stages = _with_stages(graph)
         simplify(graph, opset, optimise=optimise)
         proto = written(graph, weights, opset, metadata)
+        judged = proto
+        if stages:
+            staged = checked.clone()
+            simplify(staged, opset, optimise=optimise)
+            judged = _cut(written(staged, weights, opset), stages)
     narrow = [f"  {guard}, for {guard.why}" for guard in guards.found.values() if guard.is_narrow]
     if narrow:
         raise UnsupportedError("these sizes can't stay ranges; give numbers:\n" + "\n".join(narrow))
@@ -126,7 +133,7 @@ def write_file(model: Model, path: str | Path, sizes: Sizes, *, opset: int = DEF
     if is_large:
         compared: tuple[Compared, ...] = (Compared("nothing", {}, None, "weights of 2 GB fit no message"),)
     else:
-        compared = tuple(_compared(proto, checked, weights, guards, checked.symbols()))
+        compared = tuple(_compared(judged, checked, weights, guards, checked.symbols()))
     advance()
     size = _save(proto, path, external=external_data or is_large)
     advance()
@@ -197,6 +204,33 @@ def _without_data(proto: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
+def _with_stages(graph: Graph) -> tuple[Graph, list[str]]:
+    """A copy of the graph that has the numbers of 8 bits of data among its results, too, and the names of these.
+
+    A value between two such numbers may become either, and what follows then differs. So each stage is compared by
+    itself, from the definitions' numbers to the next ones.
+    """
+    copy, derivation = graph.clone(), Derivation()
+    found = [node.output for node in copy.nodes
+             if node.op.name == "quantize" and derivation.of(node.output) is Changes.WITH_CALLS]
+    names = [f"stage{number}" for number in range(len(found))]
+    copy.names = [*result_names(copy), *names]
+    copy.results = [*copy.results, *found]
+    return copy, names
+
+
+def _cut(proto: onnx.ModelProto, stages: Sequence[str]) -> onnx.ModelProto:
+    """The model, in place, whose readers of these outputs read inputs of their own."""
+    given = {name: name + _GIVEN for name in stages}
+    for node in proto.graph.node:
+        node.input[:] = [given.get(name, name) for name in node.input]
+    for output in proto.graph.output:
+        if output.name in given:
+            proto.graph.input.append(output)
+            proto.graph.input[-1].name = given[output.name]
+    return proto
+
+
 def _bindings(guards: Guards, symbols: list[Atom]) -> Iterator[dict[str, int]]:
     """Small sizes within the bounds, of which all that is assumed holds: at most two sets."""
     found: list[dict[str, int]] = []
@@ -239,7 +273,8 @@ def _compared_at(model: OnnxModel, graph: Graph, weights: Mapping[str, Any], bin
     with np.errstate(all="ignore"):
         expected = compile(graph, "INTERPRETER", weights)(*arrays.values())
     names = output_names(graph)
-    read = {value.name: arrays[value.name] for value in model.proto.graph.input}
+    given = {name + _GIVEN: array for name, array in zip(names, expected, strict=True)}
+    read = {value.name: {**arrays, **given}[value.name] for value in model.proto.graph.input}
     for what, run in _RUNNERS.items():
         try:
             results = run(model, read, names)
@@ -268,8 +303,6 @@ _RUNNERS: Mapping[str, Callable[..., list[Any] | None]] = {
 
 def _usual(what: str, graph: Graph) -> Tolerance:
     """Of outputs of float32."""
-    if any(node.op.name == "quantize" for node in graph.nodes):
-        return OF_BYTES
     between = any(node.op.name == "resize" and node.attrs["mode"] != "nearest" and node.attrs["corners"]
                   for node in graph.nodes)
     return ROUGHLY if between and what == _RUNTIME else TOLERANCE

@@ -32,9 +32,17 @@ def convolution(d: Document, node: Node, x: str, weights: str, *rest: str) -> An
     out = limited(d, node, out)
     if len(node.outputs) == 1:
         return out
-    rank = node.outputs[0].rank
-    scaled = d.add("Mul", out, by_channel(d, names["scale"], rank))
-    return [out, limited(d, node, d.add("Add", scaled, by_channel(d, names["shift"], rank)), "2")]
+    return [out, limited(d, node, _scaled(d, node, out, names["scale"], names["shift"]), "2")]
+
+
+def _scaled(d: Document, node: Node, x: str, scale: str, shift: str) -> str:
+    """Known numbers by channel as a normalization, which runtimes compute at once; others as a product and a sum."""
+    value = node.outputs[0]
+    if d.array(scale) is not None and d.array(shift) is not None:
+        channels = [d.constant(np.full(value.shape[1], number), value.element) for number in (0, 1)]
+        return str(d.add("BatchNormalization", x, scale, shift, *channels, epsilon=0.0))
+    scaled = d.add("Mul", x, by_channel(d, scale, value.rank))
+    return str(d.add("Add", scaled, by_channel(d, shift, value.rank)))
 
 
 def _transposed_convolution(d: Document, node: Node, x: str, weights: str, bias: str) -> str:
@@ -181,9 +189,7 @@ def batch_norm(d: Document, node: Node, *operands: str) -> str:
 
 @writes("scale_shift")
 def scale_shift(d: Document, node: Node, x: str, scale: str, shift: str) -> str:
-    rank = node.output.rank
-    scaled = d.add("Mul", x, by_channel(d, scale, rank))
-    return limited(d, node, d.add("Add", scaled, by_channel(d, shift, rank)))
+    return limited(d, node, _scaled(d, node, x, scale, shift))
 
 
 @writes("batch_norm_factors")
