@@ -175,8 +175,9 @@ def export(model: Any, path: str | Path, *, params: Any = None,
 
 def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes | None = None,
             dtypes: Mapping[str, str] | None = None, opset: int = 17, optimise: bool = False,
-            recipe: Any = None, external_data: bool = False, metadata: Mapping[str, str] | None = None,
-            results: Sequence[str] = (), weights: Any = None, **inputs: Any) -> OnnxFile:
+            recipe: Any = None, external_data: bool = False, compare: bool = True,
+            metadata: Mapping[str, str] | None = None, results: Sequence[str] = (), weights: Any = None,
+            **inputs: Any) -> OnnxFile:
     """Write a model as ONNX. The file is there only once ONNX's checker took it, and its outputs for random inputs were
     those of the model by the definitions (`INTERPRETER`): read back by this package, and by ONNX Runtime where that is
     installed.
@@ -192,6 +193,8 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
         optimise: fold batch normalizations and arithmetic by channel into weights.
         recipe: of `quantize`, or a file of it: its layers are written in 8 bits, with all others folded and fused.
         external_data: put weights into a file of their own, `PATH.data`. Those of 2 GB and more always are.
+        compare: False writes the file without comparisons, which take minutes of large models, and refuse one in which
+            the order of boxes hangs on a rounding.
         metadata: texts that the file carries.
         results: as for `compile`.
 
@@ -211,7 +214,7 @@ def to_onnx(model: Any, path: str | Path, *, params: Any = None, shapes: Sizes |
 
     (sizes,) = shape_sets({**(shapes or {}), **inputs}) or ({},)
     return write_file(model_of(model, only_params(params, weights), dtypes, results), path, sizes, opset=opset,
-                      optimise=optimise, recipe=recipe, external_data=external_data, metadata=metadata)
+                      optimise=optimise, recipe=recipe, external_data=external_data, compare=compare, metadata=metadata)
 
 
 def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int | str, ...]]]:

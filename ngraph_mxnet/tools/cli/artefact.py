@@ -186,6 +186,8 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
                    "DequantizeLinear.")
 @click.option("--external-data", is_flag=True,
               help="Put weights into a file of their own, FILE.data. Those of 2 GB and more always are.")
+@click.option("--no-compare", "compare", is_flag=True, flag_value=False, default=True,
+              help="Write the file without comparing its outputs, which takes minutes of large models.")
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
               metavar="KEY=VALUE", help="A text that the file carries; once for each.")
 @options.json_option

@@ -345,6 +345,8 @@ def test_a_wrong_writer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ModelError, match=r"output output0 .* differs by .* No file was written"):
         ngraph_mxnet.to_onnx(graph, tmp_path / "net.onnx")
     assert not list(tmp_path.iterdir())
+    found = ngraph_mxnet.to_onnx(graph, tmp_path / "net.onnx", compare=False)
+    assert "not compared, as asked" in str(found) and operators(tmp_path / "net.onnx") == ["Tanh"]
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -358,6 +360,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert all(one["difference"] < 1e-5 for one in found["compared"])
     shown = CliRunner().invoke(main, arguments)
     assert "read back, on the CPU, N=2: differs by" in shown.output
+    quick = CliRunner().invoke(main, [*arguments, "--no-compare", "--json"])
+    assert [one["reason"] for one in json.loads(quick.stdout)["compared"]] == ["as asked"]
     twice = CliRunner().invoke(main, [*arguments, "--shape", "data=1,3,16,16"])
     assert twice.exit_code == 2 and "one set of shapes" in twice.output
 
