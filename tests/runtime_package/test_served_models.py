@@ -140,6 +140,24 @@ def test_files_that_tell_the_shapes(compiler, folder, content):
     assert calls(folder)[0].endswith("data=1,3,1,5" + ("" if signature else " --dtype data=float16"))
 
 
+@pytest.mark.parametrize(("told", "shape"), [("300", "1,3,300,300"), (512, "1,3,512,512"), ("1,28,28", "1,1,28,28")])
+def test_parameters_of_sagemakers_built_in_algorithms_tell_the_shape(compiler, folder, told, shape):
+    (folder / "model-shapes.json").unlink()
+    (folder / "hyperparams.json").write_text(json.dumps({"image_shape": told, "num_classes": "20"}))
+    load(folder)
+    (line,) = calls(folder)
+    assert f"--shape data={shape}" in line and "--result" not in line
+
+
+def test_an_ssd_as_training_leaves_it_gives_its_detections(compiler, folder):
+    nodes = [{"op": "null", "name": "data"}, {"op": "_contrib_MultiBoxTarget", "name": "targets"},
+             {"op": "_contrib_MultiBoxDetection", "name": "detection"}]
+    (folder / "model-symbol.json").write_text(json.dumps({"nodes": nodes}))
+    load(folder)
+    (line,) = calls(folder)
+    assert "--result detection_output" in line
+
+
 def test_the_latest_weights_and_names_of_its_own(compiler, folder):
     (folder / "model-0012.params").write_text("later")
     load(folder)

@@ -113,9 +113,9 @@ def _source(place: Path, shapes: Shapes | None, batch: int) -> _Source | None:
     if place.name.endswith(SYMBOL):
         params = _latest_params(place.parent, name)
         others.append(params)
-        arguments += ["--params", str(params)]
-    file = next((place.with_name(one) for one in (f"{name}-shapes.json", "model-shapes.json", "signature.json")
-                 if place.with_name(one).is_file()), None)
+        arguments += ["--params", str(params), *_results(place)]
+    file = next((place.with_name(one) for one in (f"{name}-shapes.json", "model-shapes.json", "signature.json",
+                                                  "hyperparams.json") if place.with_name(one).is_file()), None)
     if shapes is None and file is not None:
         others.append(file)
     inputs = {one: (shape, "") for one, shape in shapes.items()} if shapes is not None else _read_shapes(file)
@@ -133,13 +133,29 @@ def _latest_params(folder: Path, name: str) -> Path:
     return found[-1]
 
 
+def _results(symbol: Path) -> list[str]:
+    """Of an SSD as its training leaves it, as that of SageMaker: its detections alone. Its other outputs
+    need labels."""
+    try:
+        with symbol.open(encoding="utf-8") as file:
+            names = {node["op"]: node["name"] for node in json.load(file)["nodes"]}
+    except (ValueError, TypeError, KeyError):
+        return []  # no symbol, as the compiler will tell
+    is_training = "_contrib_MultiBoxTarget" in names and "_contrib_MultiBoxDetection" in names
+    return ["--result", f"{names['_contrib_MultiBoxDetection']}_output"] if is_training else []
+
+
 def _read_shapes(path: Path | None) -> dict[str, Any]:
-    """Shape and dtype, "" if none is said, of each input: of SageMaker's file, or of multi-model-server's signature."""
+    """Shape and dtype, "" if none is said, of each input: of SageMaker's file, of multi-model-server's signature, or of
+    the parameters with which a built-in algorithm of SageMaker's was trained."""
     if path is None:
         return {}
     try:
         with path.open(encoding="utf-8") as file:
             content = json.load(file)
+        if isinstance(content, dict) and "image_shape" in content:  # "3,224,224" or the size of a square of 3 channels
+            sizes = [int(size) for size in str(content["image_shape"]).split(",")]
+            return {"data": ([1, *(sizes if len(sizes) == 3 else [3, *sizes, *sizes])], "")}
         listed = content["inputs"] if isinstance(content, dict) else content
         found = {}
         for one in listed:
