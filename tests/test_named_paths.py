@@ -21,11 +21,11 @@ SHARED = "runtime"
 EXTENSIONS = "cc h in json md pth py sh toml".split()
 BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
-    "-symbol.json", ".dist-info/sboms/NAME.cdx.json", "Python.h", "MODEL-symbol.json", "NAME-shapes.json",
-    "NAME-symbol.json", "code/inference.py", "hyperparams.json", "image-classification-symbol.json", "measured.json",
-    "model-settings.json", "model-shapes.json", "model-symbol.json", "model_algo_1-symbol.json", "net-symbol.json",
-    "network.json", "recipe.json",
-    "results.json", "script.py", "serve.py", "signature.json", "trace.json", "your_script.py",
+    "-symbol.json", ".dist-info/sboms/NAME.cdx.json", "MAR-INF/MANIFEST.json", "MODEL-symbol.json", "NAME-shapes.json",
+    "NAME-symbol.json", "Python.h", "code/inference.py", "hyperparams.json", "image-classification-symbol.json",
+    "measured.json", "model-settings.json", "model-shapes.json", "model-symbol.json", "model_algo_1-symbol.json",
+    "net-symbol.json", "network.json", "recipe.json", "results.json", "script.py", "serve.py", "signature.json",
+    "trace.json", "your_script.py",
 }
 """Files of readers, of servers, of Python and of examples' output."""
 

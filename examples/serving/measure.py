@@ -110,7 +110,7 @@ def main() -> int:
     ask(options.url, body, headers, options.clients, 1)
     taken, answer = ask(options.url, body, headers, options.clients, options.seconds)
     ordered = sorted(taken)
-    told = {"clients": options.clients, "requests_per_s": len(taken) / options.seconds,
+    told = {"clients": options.clients, "requests_per_s": len(taken) / options.seconds, "least_ms": ordered[0] * 1e3,
             "median_ms": statistics.median(ordered) * 1e3, "p99_ms": ordered[int(0.99 * (len(ordered) - 1))] * 1e3}
     if options.pid:
         told["python_memory_mb"] = python_memory(options.pid)

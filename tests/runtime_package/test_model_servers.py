@@ -1,4 +1,5 @@
-"""SageMaker's model.tar.gz behind multi-model-server on Python 3.8, without MXNet there: the example starts the server.
+"""The handler behind real servers on Python 3.8, without MXNet there. The example starts multi-model-server with
+SageMaker's model.tar.gz; TorchServe takes the same folder.
 
 Needs the package registry, Java, and a minute.
 """
@@ -9,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -109,3 +111,38 @@ def test_an_archive_is_served_as_it_is(folder: tuple[Path, np.ndarray, np.ndarra
     status, text = ask(url, json.dumps({"pixels": (x * 255).tolist()}).encode(), Content_Type="application/json")
     assert status == 200 and json.loads(text) == {"best": y.argmax(axis=1).tolist()}
     assert list(tmp_path.glob("*.ngraph")) == [kept]
+
+
+@pytest.mark.slow
+def test_torchserve_takes_the_same_handler(folder: tuple[Path, np.ndarray, np.ndarray], wheel: Path,
+                                           environment_of: Callable[..., Path], served_by: Callable[..., Path],
+                                           free_ports: Callable[[int], list[int]], tmp_path: Path) -> None:
+    """Its worker imports torch for one name, which a module in its place gives."""
+    made, x, y = folder
+    own = environment_of("3.8", wheel, "torchserve==0.12.0", "pyyaml", optional="TorchServe")
+    (tmp_path / "stand-in").mkdir()
+    (tmp_path / "stand-in" / "torch.py").write_text("class Tensor: ...\n")
+    subprocess.run([sys.executable, "-m", "ngraph_mxnet", "compile", made / "model-symbol.json", "--params",
+                    made / "model-0000.params", "--shape", "data=1..4,3,8,8", "-o", made / "model.ngraph"], check=True,
+                   stdout=subprocess.DEVNULL)
+    (made / "MAR-INF").mkdir()
+    (made / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"runtime": "python", "model": {
+        "modelName": "trained", "modelVersion": "1", "handler": "ngraph_runtime.serving.handler:handle"}}))
+    port, management, metrics = free_ports(3)
+    (tmp_path / "config.properties").write_text(
+        f"inference_address=http://127.0.0.1:{port}\nmanagement_address=http://127.0.0.1:{management}\n"
+        f"metrics_address=http://127.0.0.1:{metrics}\ndefault_workers_per_model=1\ndisable_token_authorization=true\n")
+    (tmp_path / "temporary").mkdir()
+    store = tmp_path / "store"  # of nothing else: the server goes through all that it finds there
+    store.mkdir()
+    made.rename(store / "trained")
+    served_by([own.with_name("torchserve"), "--start", "--foreground", "--no-config-snapshots", "--model-store",
+               store, "--models", "trained=trained", "--ts-config", tmp_path / "config.properties"],
+              f"http://127.0.0.1:{port}/ping",
+              {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path / "stand-in"),
+               "TEMP": str(tmp_path / "temporary"), "TMPDIR": str(tmp_path / "temporary")}, tmp_path)
+    url = f"http://127.0.0.1:{port}/predictions/trained"
+    status, text = ask(url, json.dumps(x.tolist()).encode(), Content_Type="application/json")
+    assert status == 200, text
+    np.testing.assert_allclose(np.array(json.loads(text)), y, rtol=1e-4, atol=1e-6)
+    assert ask(url, b"GIF89a", Content_Type="image/gif")[0] == 415
