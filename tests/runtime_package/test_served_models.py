@@ -244,7 +244,8 @@ def test_folders_that_hold_no_model(compiler, folder, change, text):
 @pytest.fixture
 def real_folder(real_library, folder):
     """A layer of MXNet's, whose files the package compiles."""
-    pytest.importorskip("ngraph_mxnet.api", reason="the other Pythons have the runtime alone", exc_type=ImportError)
+    if not hasattr(sys, "stdlib_module_names"):  # the package needs Python 3.10, which has them
+        pytest.skip("the other Pythons have the runtime alone")
     mx = pytest.importorskip("mxnet", reason="the other Pythons have the runtime alone")
 
     def write(seed):
