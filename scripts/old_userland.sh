@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Try the wheels of dist/ (scripts/build_wheels.sh) on an old Linux: Debian 11, whose glibc is 2.31, with Python 3.9 and no
-# C++ library of its own in use. debootstrap makes it in FOLDER, build/debian11 by default; CPython 3.11 is compiled in
-# it once, from Debian's sources, in a few minutes.
+# Try the wheels of dist/ (scripts/build_wheels.sh) on an old Linux: Debian 11, whose glibc is 2.31, with Python 3.9.
+# debootstrap makes it in FOLDER, build/debian11 by default; CPython 3.11 is compiled in it once, from Debian's sources,
+# in a few minutes.
 #     scripts/old_userland.sh [FOLDER]
 # A script runs there in MXNet 1.9.1, without and with MXNET_SUBGRAPH_BACKEND=NGRAPH. Its model is compiled to a file and
 # written as ONNX where there is no MXNet, and ngraph-runtime runs the file on Python 3.9, with the same results.
@@ -33,7 +33,8 @@ inside() {
     # shellcheck disable=SC2016
     unshare --mount sh -c 'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/dev/shm" && exec chroot "$0" "$@"' \
         "$folder" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        PIP_DISABLE_PIP_VERSION_CHECK=1 NGRAPH_CACHE_DIR=off ${http_proxy:+http_proxy="$http_proxy"} \
+        PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
+        NGRAPH_CACHE_DIR=off ${http_proxy:+http_proxy="$http_proxy"} \
         ${https_proxy:+https_proxy="$https_proxy"} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} "$@"
 }
 
@@ -116,4 +117,4 @@ quiet inside /root/runtime/bin/ngraph-run /root/net.ngraph --time 10
 quiet inside /root/runtime/bin/python -c 'import numpy as np, ngraph_runtime
 found = ngraph_runtime.load("/root/net.ngraph")(np.load("/root/x.npy"))[0]
 np.testing.assert_allclose(found, np.load("/root/y.npy"), rtol=1e-4, atol=1e-4)'
-say "all of it works on $(inside ldd --version | head -n 1)"
+say "all of it works with glibc $(inside ldd --version | sed -n '1s/.* //p')"
