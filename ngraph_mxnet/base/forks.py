@@ -30,7 +30,8 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # which is final in name only
     """A lock, for `with`, that a forked child finds free unless the forking thread itself holds it.
 
     Python's own, for a method in Python that takes a lock would not release it when a signal's handler raises before it
-    returns; and reentrant, since a handler may call what the thread is in.
+    returns; and reentrant, since a handler may call what the thread is in. Python 3.14 calls handlers between the call
+    that takes a lock and the body of `with`: one that raises there leaves any lock taken.
     """
 
     def __init__(self) -> None:

@@ -206,6 +206,7 @@ def test_while_threads_call() -> None:
             thread.join()
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 itself leaves locks taken")
 def test_an_interrupt_never_leaves_a_lock_taken():
     """A signal's handler may raise right after the lock was taken, before the body of `with`."""
     lock, taken = ForkSafeLock(), []
