@@ -277,18 +277,24 @@ def gelu(node: Node, rw: Rewriter) -> Answer:
     return None
 
 
-def _factors(value: Value, rw: Rewriter) -> tuple[float, list[Value], list[Node]]:
-    """A product as a number and the other factors, and the products and quotients by numbers that it is made of."""
+def _factors(value: Value, rw: Rewriter, levels: int = 2) -> tuple[float, list[Value], list[Node]]:
+    """A product as a number and the other factors, and the products and quotients by numbers that it is made of.
+
+    Products of values are taken apart `levels` deep: two levels make three factors, which nobody wants, and a chain of
+    squares would double them at each.
+    """
     node = rw.producer(value, "multiply", "divide")
     number, rest = _scalar(node, rw) if node is not None else (None, value)
-    if node is None or (node.op.name == "divide" and (not number or rest is not node.inputs[0])):
+    if (node is None or (number is None and not levels)
+            or (node.op.name == "divide" and (not number or rest is not node.inputs[0]))):
         return 1.0, [value], []
+    levels -= number is None
     found = 1.0 if number is None else number
     found = 1 / found if node.op.name == "divide" else found
     factors: list[Value] = []
     nodes = [node]
     for operand in node.inputs if number is None else [rest]:
-        more, values, inside = _factors(operand, rw) if operand.type == value.type else (1.0, [operand], [])
+        more, values, inside = _factors(operand, rw, levels) if operand.type == value.type else (1.0, [operand], [])
         found, factors, nodes = found * more, [*factors, *values], [*nodes, *inside]
     return found, factors, nodes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ngraph_mxnet
@@ -79,6 +80,13 @@ def test_constants_are_bounded_together() -> None:
 def test_attributes_that_fit_nothing(nodes: Nodes, text: str) -> None:
     with pytest.raises(NGraphError, match=text):
         import_symbol(symbol(*nodes), {"x": (2, 6000)}, {"x": "int32"})
+
+
+@pytest.mark.timeout(60)
+def test_a_chain_of_squares_is_compiled_at_once() -> None:
+    squares = [{**node("elemwise_mul", [[place, 0, 0]] * 2), "name": f"op{place}"} for place in range(60)]
+    text = symbol(variable(), *squares)
+    assert ngraph_mxnet.compile(text, "INTERPRETER", params={}, shapes={"x": (1,)})(np.ones(1, np.float32))[0] == 1
 
 
 def test_layers_are_bounded() -> None:
