@@ -353,7 +353,8 @@ class QuantizeProducts:
             if residual in residuals:
                 kept = residuals[residual]
                 epilogue["residual"] = made("dequantize", bytes_of(made, residual, kept), *_affine(made, kept))
-            result = self._product(made, node, data, scale, epilogue, self.means.get(names[node]))
+            result = self._product(made, node, data, scale, epilogue, self.means.get(names[node]),
+                                   residuals.get(node.outputs[0]))
             replaced.update(zip(node.outputs, result, strict=True))
         graph.nodes = nodes
         graph.replace(replaced)
@@ -374,7 +375,8 @@ class QuantizeProducts:
         return found
 
     def _product(self, made: Maker, node: Node, data: Value, scale: Scale, epilogue: dict[str, Value],
-                 means: Sequence[float] | None) -> list[Value]:
+                 means: Sequence[float] | None, kept: Scale | None) -> list[Value]:
+        """`kept`: of the result, where it is kept in 8 bits."""
         weights = node.inputs[1]
         axis, inner = weight_axes(node)
         others = tuple(at for at in range(weights.type.rank) if at != axis)
@@ -394,11 +396,17 @@ class QuantizeProducts:
         if means is not None:
             addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
         if self.in_pairs:
-            product = made.kept(node.op.name, made.kept("dequantize", data, *_affine(made, scale)),
-                                made.kept("dequantize", whole, steps, zero, axis=axis), addend, *epilogue.values(),
-                                **node.attrs)
-            assert product.node is not None
-            return product.node.outputs
+            second = [epilogue.pop(name) for name in ("scale", "shift") if name in epilogue]
+            attrs = {key: value for key, value in node.attrs.items() if key not in ("lower2", "upper2")}
+            pair = (made.kept("dequantize", data, *_affine(made, scale)),
+                    made.kept("dequantize", whole, steps, zero, axis=axis))
+            total = made.kept(node.op.name, *pair, addend, *epilogue.values(), **attrs)
+            if not second:
+                return [total]
+            # What is kept in 8 bits is read so by both, for the sum to become bytes at once.
+            read = total if kept is None else made("dequantize", made("quantize", total, *_affine(made, kept)),
+                                                   *_affine(made, kept))
+            return [total, made("scale_shift", read, *second, lower=node.attrs["lower2"], upper=node.attrs["upper2"])]
         if scale.zero_point:
             sums = made("reduce_sum", made("convert", whole, element="i32"), axes=others)
             bias = made("multiply", sums, made.constant(np.int32(-scale.zero_point)))

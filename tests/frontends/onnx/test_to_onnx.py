@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,35 +200,55 @@ def residual() -> nn.HybridSequential:
     return net
 
 
+def preactivated() -> nn.HybridSequential:
+    """Sums that are kept for the next one, and normalized for the next convolution."""
+    class Block(nn.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.HybridSequential()
+            self.body.add(nn.BatchNorm(), nn.Activation("relu"), nn.Conv2D(8, 3, padding=1, use_bias=False))
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+            return self.body(x) + x
+
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(8, 3, padding=1), Block(), Block(), Block(), nn.BatchNorm(), nn.Activation("relu"), nn.Flatten(),
+            nn.Dense(5))
+    return net
+
+
 STEPS = 0.05
 """How far results of 8 bits are apart, where sums of pairs are rounded once more: as far as they are from float32's."""
 
 
-def in_8_bits(folder: Path, corrections: list[str] | None = None) -> tuple[tuple[str, str], Any, np.ndarray]:
+def in_8_bits(folder: Path, corrections: list[str] | None = None,
+              net: Callable[[], Any] = residual) -> tuple[tuple[str, str], Any, np.ndarray]:
     """A net's files, what `quantize` makes of it, and samples."""
-    files = saved(folder, residual(), 1, 3, 8, 8)
+    files = saved(folder, net(), 1, 3, 8, 8)
     samples = np.random.default_rng(5).standard_normal((16, 3, 8, 8)).astype(np.float32)
     return files, ngraph_mxnet.quantize(files[0], samples, params=files[1], corrections=corrections, only_faster=False,
                                         progress=False), samples
 
 
-@pytest.mark.parametrize("corrections", [[], ["equalisation", "bias"]])
-def test_a_recipe_in_pairs(tmp_path: Path, corrections: list[str]) -> None:
-    """Weights are bytes, every product but that of the last sum reads and gives bytes, and results are those of
-    `quantize` but for single steps."""
-    (symbol, params), quantized, samples = in_8_bits(tmp_path, corrections)
+@pytest.mark.parametrize(("net", "corrections", "in_float"), [
+    (residual, [], 0), (residual, ["equalisation", "bias"], 0), (preactivated, [], 3)])
+def test_a_recipe_in_pairs(tmp_path: Path, net: Callable[[], Any], corrections: list[str], in_float: int) -> None:
+    """Weights are bytes, products read and give bytes but where a sum stays float32, and results are `quantize`'s
+    but for single steps."""
+    (symbol, params), quantized, samples = in_8_bits(tmp_path, corrections, net)
     path = tmp_path / "net.onnx"
     found = ngraph_mxnet.to_onnx(symbol, path, params=params, recipe=quantized.recipe, data=(1, 3, 8, 8))
     assert all(one.difference is not None and one.difference < 2e-2 for one in found.compared)
     proto = onnx.load(path)
     assert not [tensor for tensor in proto.graph.initializer
                 if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) > 8]
-    makers = {name: node for node in proto.graph.node for name in node.output}
+    makers, to_float = {name: node for node in proto.graph.node for name in node.output}, 0
     for node in proto.graph.node:
         if node.op_type in ("Conv", "Gemm"):
             assert [makers[name].op_type for name in node.input] == ["DequantizeLinear"] * 3
             readers = {one.op_type for one in proto.graph.node if node.output[0] in one.input}
-            assert readers <= {"QuantizeLinear", "Relu"}, node.name
+            to_float += not readers <= {"QuantizeLinear", "Relu"}
+    assert to_float == in_float
     for x in samples[:4, None]:
         expected, (found_,) = quantized(x)[0], results(path, x)
         assert np.abs(found_ - expected).max() < STEPS * np.abs(expected).max()
