@@ -75,12 +75,12 @@ class Trials:
 
 def main(name: str, folder: Path, runs: int, seed: int, mib: int, limit: int, seconds: float, files: list[str]) -> None:
     target, corpus = TARGETS[name], folder / "corpus"
-    trials = Trials(target, folder, runs, seconds, limit)
     if not corpus.exists():
         corpus.mkdir(parents=True)
         for number, content in enumerate([*target.seeds(), *(Path(file).read_bytes() for file in files)]):
             (corpus / f"seed{number}").write_bytes(content)
     seeds = [path.read_bytes() for path in sorted(corpus.glob("seed*"))]
+    trials = Trials(target, folder, runs, seconds, limit)  # from here on its time counts
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, in native code too
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + (mib << 20)
