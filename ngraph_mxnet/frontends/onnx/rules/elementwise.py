@@ -231,8 +231,10 @@ def modulo(b: Builder, call: Call, left: Value, right: Value) -> Value:
             return rest
         return b.select(b.equal(right, 0), np.nan, rest)
     quotient = left / right
-    whole = b.trunc(quotient) if quotient.element.is_float else quotient
-    return left - whole * right
+    if not quotient.element.is_float:
+        return left - quotient * right
+    beyond = b.logical_and(b.equal(b.abs(right), np.inf), b.less(b.abs(left), np.inf))  # 0 times infinity is no number
+    return b.select(beyond, left, left - b.trunc(quotient) * right)
 
 
 @rule("BitShift")
