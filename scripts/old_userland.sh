@@ -48,8 +48,7 @@ quiet() {
 
 if [[ ! -e $folder/usr/bin/python3.9 ]]; then
     say "Debian 11 into $folder; the log is $log"
-    quiet debootstrap --variant=minbase --include=ca-certificates,python3-venv bullseye "$folder" \
-        http://deb.debian.org/debian
+    quiet debootstrap --variant=minbase --include=ca-certificates,python3-venv bullseye "$folder"
 fi
 mkdir -p "$folder/dev/shm" "$folder/root/wheels"
 cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
@@ -57,7 +56,9 @@ cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
 if [[ -e /etc/ssl/certs/ca-certificates.crt ]]; then cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/"; fi
 if [[ ! -e $folder/usr/local/bin/python3.11 ]]; then
     say "CPython 3.11, from Debian 12's sources"
-    echo 'deb-src http://deb.debian.org/debian bookworm main' >"$folder/etc/apt/sources.list.d/python.list"
+    # From where debootstrap took the userland.
+    sed -n 's/^deb \(\S*\) bullseye main.*/deb-src \1 bookworm main/p' "$folder/etc/apt/sources.list" \
+        >"$folder/etc/apt/sources.list.d/python.list"
     quiet inside apt-get update
     quiet inside apt-get install -y --no-install-recommends gcc make libc6-dev libgomp1 zlib1g-dev libffi-dev libssl-dev \
         libsqlite3-dev libbz2-dev liblzma-dev xz-utils
