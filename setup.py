@@ -12,7 +12,8 @@ from wheel.wheelfile import WheelFile
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules, WheelWithSBOM, description  # noqa: E402
+from building import CMakeBuild, FreshModules, WheelWithSBOM  # noqa: E402
+from readme import description  # noqa: E402
 
 AUTOLOAD = "ngraph_mxnet_autoload.pth"
 KERNELS = "libngraph_kernels.so"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,17 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FROM_ENVIRONMENT = ("NGRAPH_KERNEL_FOLDER", "NGRAPH_GLIBC")
 """CMake's options that are variables, too: the folder of a build by another Python whose kernels are taken (none is
 compiled then), and the oldest glibc that the libraries run with."""
-
-
-def description(readme: Path) -> dict[str, Any]:
-    """The arguments of `setup` for the long description. A package index has none of the repository's files, so links
-    to these become their text, and their path where the text does not tell it."""
-    def told(link: re.Match[str]) -> str:
-        text, path = link[1], link[2].partition("#")[0]
-        return text if text in path else f"{text} (`{path}`)"
-
-    text = re.sub(r"\[([^\]]+)\]\((?!\w+:)([^)\s]+)\)", told, readme.read_text(encoding="utf-8"))
-    return {"long_description": text, "long_description_content_type": "text/markdown"}
 
 
 class CMakeBuild(build_ext):

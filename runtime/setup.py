@@ -18,7 +18,8 @@ if not (ROOT / "csrc").is_dir():
     raise SystemExit(f"there is no {ROOT / 'csrc'}: ngraph-runtime is built from a checkout or from its source "
                      "distribution")
 sys.path.insert(0, str(ROOT / "cmake"))
-from building import CMakeBuild, FreshModules, WheelWithSBOM, description  # noqa: E402
+from building import CMakeBuild, FreshModules, WheelWithSBOM  # noqa: E402
+from readme import description  # noqa: E402
 
 LIBRARY = "libngraph_runtime.so"
 PREBUILT = "NGRAPH_RUNTIME_PREBUILT"

@@ -39,7 +39,8 @@ def tree() -> frozenset[str]:
     found = [path for path in ROOT.iterdir() if path.is_file()]
     for folder in (*FOLDERS, SHARED):
         found += [ROOT / folder, *(ROOT / folder).rglob("*")]
-    return frozenset(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
+    names = [path.relative_to(ROOT) for path in found]
+    return frozenset(name.as_posix() for name in names if not {"__pycache__", "build"} & set(name.parts))
 
 
 @cache

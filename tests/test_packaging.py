@@ -60,7 +60,7 @@ def names(wheel: Path) -> set[str]:
 @pytest.mark.parametrize("readme", ["README.md", "runtime/README.md"])
 def test_the_description_has_no_link_into_the_repository(readme: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "cmake"))
-    from building import description
+    from readme import description
 
     text = description(ROOT / readme)["long_description"]
     assert "](" in (ROOT / readme).read_text() and not re.search(r"\]\((?!https?:)", text)
