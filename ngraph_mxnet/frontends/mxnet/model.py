@@ -103,7 +103,7 @@ class SymbolModel(Model):
         """Labels, which inference does not read, are left out."""
         return {name: () for name in data_variables(self.graph_of_symbol) if name not in self._weights}
 
-    def with_random_weights(self, sizes: Shapes) -> Model:
+    def with_random_weights(self, sizes: Shapes) -> SymbolModel:
         """What a file of weights lacks is drawn, too, in float32."""
         self.require_sizes(sizes)
         try:
@@ -112,7 +112,8 @@ class SymbolModel(Model):
             return self.in_mxnet(error).with_random_weights(sizes)
         self._require_all([value.name for value in graph.parameters if value.name not in sizes])
         wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
-        return self.holding({**random_weights(wanted), **self._weights}, None)
+        found: Any = self.holding({**random_weights(wanted), **self._weights}, None)  # of this class
+        return found
 
     def fed(self, arrays: Mapping[str, np.ndarray]) -> Model:
         return self.holding(None, {**named_dtypes(arrays), **self.dtypes})
@@ -182,11 +183,11 @@ class SymbolModel(Model):
         except UnsupportedError as error:
             return self.in_mxnet(error).draws(sizes, backend)
 
-    def in_mxnet(self, why: NGraphError) -> Model:
+    def in_mxnet(self, why: NGraphError) -> SymbolModel:
         """The model as an object of MXNet's. Raises `why`: MXNet is not installed."""
         if not has_mxnet():
             raise why
-        found: Model = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path, self.results)
+        found: SymbolModel = loaded(LIVE)(self.source, self.given_weights, self.dtypes, self.path, self.results)
         return found
 
     def symbol(self, sizes: Sizes) -> Any:

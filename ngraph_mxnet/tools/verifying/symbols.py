@@ -108,9 +108,7 @@ class VerifiedSymbol(Verified):
         seed, backend, dtypes = given.seed, given.backend, model.dtypes
         shapes = {**named_shapes(arrays), **given.shapes}
         if not model.has_weights:
-            drawn = model.with_random_weights(shapes)
-            assert isinstance(drawn, SymbolModel)
-            model, self.weights = drawn, "random, the same in every run"
+            model, self.weights = model.with_random_weights(shapes), "random, the same in every run"
         elif model.given_weights is not None:
             self.weights = "given"
         others = _by_name(read_params(given.reference_params or {}))

@@ -19,7 +19,7 @@ from ngraph_mxnet.tools.cli.commands import main
 
 LACKS = {"run": {"shape"}, "verify": set(), "bench": set(), "profile": set(), "report": set(), "show": set(),
          "explain": set(), "compile": {"backend", "option"}, "quantize": {"backend", "precision", "option"},
-         "to-onnx": {"backend", "threads", "precision", "recipe", "option"}}
+         "to-onnx": {"backend", "threads", "precision", "option"}}
 """The commands that take a model, with the options that mean nothing there: arrays have shapes, and files are for
 CPUs; ONNX is for any runtime. The recipe of `quantize` is what it writes."""
 

@@ -16,7 +16,7 @@ from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.base.files import new_file, replacement
 from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.frontends.model import Model, Sizes, model_of
-from ngraph_mxnet.frontends.onnx.model import Model as OnnxModel
+from ngraph_mxnet.frontends.onnx.model import Model as ModelFile
 from ngraph_mxnet.frontends.onnx.model import read_model
 from ngraph_mxnet.frontends.onnx.reference import runtime_results, runtime_version
 from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET
@@ -270,7 +270,7 @@ def _sorts(graph: Graph) -> bool:
     return any(node.op.name in ("argsort", "box_nms") for node in graph.nodes)
 
 
-def _compared_at(model: OnnxModel, graph: Graph, weights: Mapping[str, Any], binding: Mapping[str, int],
+def _compared_at(model: ModelFile, graph: Graph, weights: Mapping[str, Any], binding: Mapping[str, int],
                  seed: int) -> Iterator[Compared]:
     arrays = random_inputs(np.random.default_rng(seed), graph, weights)
     with np.errstate(all="ignore"):
