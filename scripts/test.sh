@@ -93,6 +93,7 @@ done
 if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[judge]'; then
     run_pytest scripts/test_fuzz_values.py
     run_pytest conformance/test_written_as_onnx.py -k by_onnx_runtime
+    run_pytest -m slow frontends/onnx/test_suite_written.py
     say "slow lane: random models for two minutes, of FUZZ_SEED=$seed"
     found=$(mktemp -d)
     "$venv/bin/python" "$root/scripts/fuzz_values.py" "$found" --seconds 120 --seed "$seed"
