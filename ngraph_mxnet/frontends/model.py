@@ -237,6 +237,7 @@ class GraphModel(Model):
             self.source.remove_dead()
             read = {value for node in self.source.nodes for value in node.inputs}
             self.source.parameters = [value for value in self.source.parameters if value in read]
+            self.results = ()  # nodes have other numbers now
 
     def inputs(self) -> Mapping[str, Sequence[Any]]:
         return {one.name: one.type.shape for one in self.source.parameters if one.name not in self.weights({})}

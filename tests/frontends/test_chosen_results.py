@@ -14,8 +14,10 @@ from onnx import TensorProto, helper
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.tools.cli.commands import main
+from ngraph_mxnet.tools.verifying.verified import verify
 
 SHAPE = (2, 3, 12, 12)
 ALONE = r"cls_prob_output, det_output can be had alone, by results= or --result cls_prob_output"
@@ -141,6 +143,12 @@ def test_values_of_a_graph_go_by_their_names_in_its_text() -> None:
     np.testing.assert_array_equal(compiled(np.float32([1, -2]))[0], [-1, 2])
     np.testing.assert_array_equal(
         ngraph_mxnet.compile(graph, "CPU", results=["output0"])(np.float32([1, 2]), np.float32([3, 4]))[0], [-3, -8])
+    text = "graph @g(%x: f32[2], %w: f32[2] weight) -> (f32[2]) {\n  %0: f32[2] = exp(%x)\n" \
+           "  %1: f32[2] = negative(%x)\n  %2: f32[2] = multiply(%1, %w)\n  %3: f32[2] = add(%0, %2)\n  return %3\n}\n"
+    weights = {"w": np.float32([2, 3])}
+    (product,) = ngraph_mxnet.compile(model_of(text, results=["%2"]), "CPU", params=weights)(np.float32([1, -2]))
+    np.testing.assert_array_equal(product, [-2, 6])  # weights that come later find the same value
+    assert verify(text, params=weights, results=["%2"]).agrees
     with pytest.raises(ModelError, match="no result is called %7; there are %"):
         ngraph_mxnet.compile(graph, "CPU", results=["%7"])
 
