@@ -17,7 +17,8 @@ from mxnet_helpers import close, forget_graphs, needs_library
 from native_runs import mx
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.frontends.mxnet.judgement import WholeGraph, contracted, cut_region, judge_graph
+from ngraph_mxnet.frontends.mxnet.judgement import INFERENCE, WholeGraph, contracted, cut_region, judge_graph
+from ngraph_mxnet.frontends.mxnet.rules.registry import Rule, find_rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.plugin import regions
@@ -77,6 +78,21 @@ def test_a_shape_that_only_the_computation_tells_is_a_reason() -> None:
     chosen = sym.contrib.boolean_mask(sym.var("x"), sym.var("mask"), name="chosen")
     reasons = verdicts(sym.exp(sym.relu(chosen, name="r"), name="e"), x=(4, 64), mask=(4,))
     assert reasons["r"] == reasons["e"] == "the shape or type of input 0 is unknown"
+
+
+@pytest.mark.parametrize("fault", [TypeError("no such thing"), RuntimeError("no such thing")])
+def test_a_rule_that_fails_is_told_apart_from_a_refusal(fault: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    def lower(*_: object) -> None:
+        raise fault
+
+    def broken(op: str) -> Rule | None:
+        found = find_rule(op)
+        return None if found is None else replace(found, lower=lower)
+
+    graph = parse_symbol(sym.relu(sym.var("x"), name="r").tojson())
+    nodes = tuple(replace(node, types=(TensorType(f32, (2, 3)),)) for node in graph.nodes)
+    whole = WholeGraph(replace(graph, nodes=nodes), get_backend("INTERPRETER"), replace(INFERENCE, rules=broken))
+    assert whole.reasons[1] == f"its rule failed: {fault!r}" and "the rule for relu failed" in caplog.text
 
 
 def test_a_disagreement_about_shapes_is_a_reason() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.base.errors import ConfigError, ModelError, NGraphError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Halves
 from ngraph_mxnet.frontends.mxnet.importer import distinct, lower_graph, own_results, roles_of, with_types
 from ngraph_mxnet.frontends.mxnet.inlining import Inlined, inline
@@ -120,14 +120,16 @@ class WholeGraph:
                 inputs = [self._input(slot, edge) for slot, edge in enumerate(node.inputs)]
                 outputs = lower_node(self._builder, node, inputs, self._halves, self.mode.rules)
                 reason = unread_output(node, highest) if highest >= len(outputs) else self._unfit(node, outputs, begin)
-        except (UnsupportedError, ModelError) as error:
-            reason = str(error)
         except ConfigError:
             raise  # a setting, which would be told anew of each node
         except Exception as error:
-            # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
-            logger.warning("the rule for %s failed: %s", node.op, error, exc_info=True)
-            reason = f"{RULE_FAILED}: {error!r}"
+            is_told = isinstance(error, (UnsupportedError, ModelError))
+            fault = error if not is_told else error.__cause__
+            reason = str(error)
+            if fault is not None and not isinstance(fault, (NGraphError, MemoryError)):
+                # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
+                logger.warning("the rule for %s failed: %s", node.op, fault, exc_info=True)
+                reason = f"{RULE_FAILED}: {fault!r}"
         if reason is None:
             self._nodes[node.index] = nodes[begin:]
             self._values.update((Edge(node.index, place), value) for place, value in enumerate(outputs))
