@@ -67,6 +67,11 @@ _LISTS = {"isas": "['avx2', 'baseline']", "keep": "['conv0']", "corrections": "[
           "results": "['fc1_output']"}
 
 
+def no_result(name: str, known: Iterable[str]) -> ModelError:
+    """The error of a model that has no value of this name, beside those that it has."""
+    return ModelError(f"no result is called {name}; there are {listed(known, name)}")
+
+
 def require_forms(**arguments: Any) -> None:
     """Refuse an argument without the form that its name asks for: entries by the inputs' names, texts by name, a list
     of names, and else a number. None fits always. Raises ConfigError."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, listed, unreadable
+from ngraph_mxnet.base.errors import ConfigError, ModelError, no_result, unreadable
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends import IR_FILE, SYMBOL_FILE
 from ngraph_mxnet.ir.graph import Graph, value_names
@@ -233,7 +233,10 @@ class GraphModel(Model):
             self.source = source.clone()
             named = {name: value for value, name in value_names(self.source).items() if value.node is not None}
             named |= dict(zip(result_names(self.source), self.source.results, strict=True))
-            self.source.results = [one_of(named, name) for name in self.results]
+            missing = [name for name in self.results if name not in named]
+            if missing:
+                raise no_result(missing[0], named)
+            self.source.results = [named[name] for name in self.results]
             self.source.remove_dead()
             read = {value for node in self.source.nodes for value in node.inputs}
             self.source.parameters = [value for value in self.source.parameters if value in read]
@@ -310,13 +313,6 @@ class FileModel(CompiledModel):
 
     def summary(self) -> Summary:
         return load(self.source).summary()
-
-
-def one_of(named: Mapping[str, Any], name: str) -> Any:
-    """The value of this name. Raises ModelError: there is none."""
-    if name not in named:
-        raise ModelError(f"no result is called {name}; there are {listed(named, name)}")
-    return named[name]
 
 
 def model_of(model: Any, weights: Any = None, dtypes: Mapping[str, Any] | None = None,

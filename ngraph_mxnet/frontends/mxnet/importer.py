@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, listed, no_result
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inline, inlined, is_open
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
@@ -230,8 +230,7 @@ def with_results(symbol: SymbolGraph, names: Sequence[str]) -> SymbolGraph:
             if place is not None:
                 break
         if node is None or place is None:
-            every = [output_name(node, 0, 1) for node in operators.values()]
-            raise ModelError(f"no result is called {name}; there are {listed(every, name)}")
+            raise no_result(name, [output_name(node, 0, 1) for node in operators.values()])
         heads.append(Edge(node.index, place))
     return as_loaded(replace(_without_labels(symbol), heads=tuple(heads)))
 

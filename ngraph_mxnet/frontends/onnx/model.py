@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 from onnx import TensorProto, helper, inliner, numpy_helper, version_converter
 
-from ngraph_mxnet.base.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.base.errors import ModelError, UnsupportedError, no_result
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand
@@ -269,7 +269,7 @@ class Model:
         makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
         missing = [name for name in results if name not in makers]
         if missing:
-            raise ModelError(f"no result is called {missing[0]}; there are {listed(makers, missing[0])}")
+            raise no_result(missing[0], makers)
         needed, waiting = set[int](), list(results)
         while waiting:
             place = makers.get(waiting.pop())

@@ -252,16 +252,15 @@ def _bindings(guards: Guards, symbols: list[Atom]) -> Iterator[dict[str, int]]:
 def _compared(proto: onnx.ModelProto, graph: Graph, weights: Mapping[str, Any], guards: Guards,
               symbols: list[Atom]) -> Iterator[Compared]:
     """Raises ModelError: an output differs; the text names it."""
-    model = None
+    model, seeds = read_model(proto), _SEEDS if _sorts(graph) else _SEEDS[:1]
     for binding in _bindings(guards, symbols):
         at = graph.at(binding) if symbols else graph
-        model = model or read_model(proto)
-        for seed in _SEEDS[:None if _sorts(graph) else 1]:
+        for seed in seeds:
             try:
                 yield from list(_compared_at(model, at, weights, binding, seed))
                 break
             except DifferentError:
-                if seed == _SEEDS[-1] or not _sorts(graph):
+                if seed == seeds[-1]:
                     raise
 
 
