@@ -13,19 +13,16 @@ Weights are random. The third line, in a process of its own, says how many reque
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import statistics
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import Any
-from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import numpy as np
+from timed import asked
 
 SHAPE = (3, 32, 32)
 MOST_IMAGES = 64
@@ -95,35 +92,10 @@ class Handler(WSGIRequestHandler):
 
 def measure(url: str, clients: int, seconds: float) -> dict[str, float]:
     """Requests of one image a second, each client's next when its last is answered, and their milliseconds."""
-    place = urlsplit(url)
     body = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32).tobytes()
-    taken: list[float] = []
-    failed: list[str] = []
-
-    def client() -> None:
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
-        while time.perf_counter() < end and not failed:
-            begin = time.perf_counter()
-            try:
-                connection.request("POST", "/", body)
-                response = connection.getresponse()
-                text = response.read()
-            except (OSError, http.client.HTTPException) as error:
-                failed.append(str(error))
-                break
-            if response.status != 200:
-                failed.append(f"{response.status}: {text.decode()}")
-            taken.append(time.perf_counter() - begin)
-        connection.close()
-
-    end = time.perf_counter() + seconds
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed or len(taken) < 2:
-        raise SystemExit(f"{url}: {failed[0] if failed else 'no answers'}")
+    taken, _ = asked(url, body, clients, seconds)
+    if len(taken) < 2:
+        raise SystemExit(f"{url}: no answers")
     return {"clients": clients, "requests_per_s": len(taken) / seconds, "median_ms": statistics.median(taken) * 1e3,
             "p99_ms": statistics.quantiles(taken, n=100)[98] * 1e3}
 

@@ -12,17 +12,16 @@ Memory is the proportional set size of the server's Python processes: pages that
 from __future__ import annotations
 
 import argparse
-import http.client
 import io
 import json
 import statistics
 import sys
-import threading
-import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from timed import asked
 
 
 def request(shape: tuple[int, ...], name: str | None) -> tuple[bytes, dict[str, str]]:
@@ -34,46 +33,6 @@ def request(shape: tuple[int, ...], name: str | None) -> tuple[bytes, dict[str, 
     file = io.BytesIO()
     np.save(file, x)
     return file.getvalue(), {"Content-Type": "application/x-npy", "Accept": "application/json"}
-
-
-def ask(url: str, body: bytes, headers: dict[str, str], clients: int, seconds: float) -> tuple[list[float], str]:
-    """The seconds of each request, and the last answer. Each client asks again as soon as it is answered.
-
-    Raises:
-        SystemExit: the server refuses, or is not there.
-    """
-    place = urlsplit(url)
-    taken: list[float] = []
-    failed: list[str] = []
-    last = ""
-
-    def client() -> None:
-        nonlocal last
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-        while time.perf_counter() < end and not failed:
-            begin = time.perf_counter()
-            try:
-                connection.request("POST", place.path, body, headers)
-                response = connection.getresponse()
-                text = response.read().decode()
-            except (OSError, http.client.HTTPException) as error:
-                failed.append(str(error))
-                break
-            if response.status != 200:
-                failed.append(f"{response.status}: {text}")
-            taken.append(time.perf_counter() - begin)
-            last = text
-        connection.close()
-
-    end = time.perf_counter() + seconds
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed or not taken:
-        raise SystemExit(f"{url}: {failed[0] if failed else 'no answers'}")
-    return taken, last
 
 
 def python_memory(pid: int) -> float:
@@ -107,8 +66,8 @@ def main() -> int:
     parser.add_argument("--answer", action="store_true", help="print the answer, too")
     options = parser.parse_args()
     body, headers = request(tuple(int(size) for size in options.shape.split(",")), options.input)
-    ask(options.url, body, headers, options.clients, 1)
-    taken, answer = ask(options.url, body, headers, options.clients, options.seconds)
+    asked(options.url, body, options.clients, 1, headers)
+    taken, answer = asked(options.url, body, options.clients, options.seconds, headers)
     ordered = sorted(taken)
     told = {"clients": options.clients, "requests_per_s": len(taken) / options.seconds, "least_ms": ordered[0] * 1e3,
             "median_ms": statistics.median(ordered) * 1e3, "p99_ms": ordered[int(0.99 * (len(ordered) - 1))] * 1e3}
