@@ -84,3 +84,19 @@ def test_three_axes(isa: str, seed: int, channels: int, outputs: int, n: int, si
               for i, parameter in enumerate(graph.parameters)]
     (found,), (wanted,) = compile(graph, "CPU", isa=isa)(*arrays), compile(graph, "INTERPRETER")(*arrays)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5 * max(1, np.abs(wanted).max()))
+
+
+@every_isa
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize(("channels", "outputs", "steps"), [(128, 80, (2, 1, 1)), (96, 48, (1, 2, 2)),
+                                                            (64, 112, (2, 2, 2)), (160, 144, (3, 1, 2))])
+def test_parts_of_the_outputs(isa: str, held: bool, channels: int, outputs: int, steps: tuple[int, ...]) -> None:
+    """Where one width of tiles for all outputs would compute zeros, a part has one of its own, and its weights."""
+    b = Builder()
+    x = b.parameter("x", (1, channels, 3, 2, 3))
+    w = (b.weight if held else b.parameter)("w", (outputs, channels, 3, 3, 3))
+    graph = b.results(b.convolution(x, w, data_dilations=steps, pads_begin=(1, 1, 1), pads_end=(1, 1, 1)))
+    arrays = [images(i, 1, 1, 1, parameter.type.size).reshape(parameter.shape)
+              for i, parameter in enumerate(graph.parameters)]
+    (found,), (wanted,) = compile(graph, "CPU", isa=isa)(*arrays), compile(graph, "INTERPRETER")(*arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5 * np.abs(wanted).max())

@@ -19,10 +19,12 @@ from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.lower import context
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.params import KERNELS
+from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.planning.view import BF16, Halo, PlainView, View, blocked_view, plain_view, sub_blocks
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
-from ngraph_mxnet.targets.cpu.program.promises import Promises, require_types
+from ngraph_mxnet.targets.cpu.program.promises import Promises, require_room, require_types
 
 
 def emit(builder: ProgramBuilder, *reads: View, writes: View, after: tuple[View, ...] = (),
@@ -137,6 +139,22 @@ def test_kernels_have_the_types_that_were_planned() -> None:
         require_types("k", {"output": "u8"}, {"output": view}, "a node")
     require_types("k", {"output": "bf16"}, {"output": view}, "a node")
     require_types("k", {"output": "b2"}, {"output": view}, "a node")
+
+
+def test_kernels_touch_the_memory_of_their_operands_alone() -> None:
+    builder, record = ProgramBuilder(), KERNELS["copy_4"]
+    views = {"a": matrix(builder, 4, 4), "o": matrix(builder, 4, 4)}
+
+    def require(rows: int, columns: int, between: int) -> None:
+        loops = strided("copy_4", (rows, columns), (between, 1), (4, 1))
+        require_room("copy_4", record, loops.ints(), views, builder.constants, "a node")
+
+    require(4, 4, 4)
+    require(4, 0, 99)
+    with pytest.raises(BrokenPromiseError, match="a node: the kernel copy_4 touches bytes 0 to 304 of the operand a"):
+        require(4, 4, 24)
+    with pytest.raises(BrokenPromiseError, match="a node: the kernel copy_4 touches bytes -48 to 16 of the operand a"):
+        require(4, 4, -4)
 
 
 # ---- plans that are wrong ----------------------------------------------------------------------------------

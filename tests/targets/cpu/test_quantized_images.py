@@ -45,6 +45,15 @@ def test_stems(isa: str, graph: Graph, seed: int) -> None:
     assert not any("to_blocked" in name for name in names) or not few
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("outputs", [48, 80])
+def test_stems_in_parts_of_the_outputs(isa: str, outputs: int) -> None:
+    """At sizes of real images a part of the outputs has tiles of its own width, and its weights."""
+    b = Builder()
+    x = quantized(b, b.parameter("x", (1, 3, 112, 112)))
+    check(b.results(convolved(b, x, outputs, (7, 7), strides=[1, 1])), isa)
+
+
 def test_stems_that_others_read_are_not_in_fours() -> None:
     for other in ("result", "depthwise", "dilated"):
         b = Builder()

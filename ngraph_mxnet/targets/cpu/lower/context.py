@@ -48,7 +48,7 @@ from ngraph_mxnet.targets.cpu.planning.view import (
 )
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
-from ngraph_mxnet.targets.cpu.program.promises import DEFECT, Promises, require_types
+from ngraph_mxnet.targets.cpu.program.promises import DEFECT, Promises, require_room, require_types
 
 
 def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
@@ -430,6 +430,7 @@ class Lowering:
                             "numbers of its own")
         first, ints = given[record.tensors[0]], params.ints()
         require_types(kernel, record.elements(kernel, ints), given, self.origin)
+        require_room(kernel, record, ints, given, self.builder.constants, self.origin)
         self.builder.emit(self.settings.symbol(kernel), [given.get(name, first).operand for name in record.tensors],
                           ints, params.floats(), params.tasks,
                           reads=[given[name] for name in record.reads if name in given],

@@ -228,7 +228,7 @@ class _DepthTaps(Packing):
         axes = [(run.tap, run.tap_step, run.taps), *((axis.tap, axis.tap_step, axis.taps) for axis in planes)]
 
         def arrange(context: Lowering, view: PlainView) -> PlainView:
-            shape = (*self.shape[:2], *(taps for _, _, taps in axes))
+            shape = (*self.value.shape[:2], *(taps for _, _, taps in axes))
             made = context.new_plain(TensorType(view.type.element, shape))
             steps = [stride * step for stride, (_, step, _) in zip(view.strides[2:], axes, strict=True)]
             first = sum(stride * tap for stride, (tap, _, _) in zip(view.strides[2:], axes, strict=True))

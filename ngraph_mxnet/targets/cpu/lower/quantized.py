@@ -278,9 +278,10 @@ class _Columns(Packing):
         outputs, channels, rows, width = self.value.shape
 
         def arrange(context: Lowering, view: PlainView) -> PlainView:
-            whole = context.new_plain(TensorType(view.type.element, self.shape))
-            context.strided("fill_1", (prod(self.shape),), [], (replace(whole, type=TensorType(
-                view.type.element, (prod(self.shape),))), (1,)), [0.0])
+            shape = (outputs, *self.shape[1:])  # of all, where this is a part of them
+            whole = context.new_plain(TensorType(view.type.element, shape))
+            context.strided("fill_1", (prod(shape),), [], (replace(whole, type=TensorType(
+                view.type.element, (prod(shape),))), (1,)), [0.0])
             o, c, k, x = view.strides
             to_o, to_c, to_k, _ = self.strides
             for four in range(self.shape[3]):

@@ -9,8 +9,9 @@ For each instruction, of the views that it reads and writes:
 * It lies where it was written, in elements of the size that was written.
 * What writes over something waits for who wrote and who read that, but for writers whose views share their writers.
 
-`require_types` holds the element types of views to those that the kernel reads and stores. Sizes that are symbols count
-as they are at hand, and no question is asked of them. What is not as promised is a `BrokenPromiseError`.
+`require_types` holds the element types of views to those that the kernel reads and stores, `require_room` what it
+touches to their buffers. Sizes that are symbols count as they are at hand, and no question is asked of them. What is
+not as promised is a `BrokenPromiseError`.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir.sizes import UnknownSize, at_hand, is_zero
 from ngraph_mxnet.ir.types import ElementType
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTIONS, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
+from ngraph_mxnet.targets.cpu.params.record import SLACK, Kernels
 from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, blocks_of, images_of, spatial
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
 
 _GIVEN = (Space.INPUT, Space.CONSTANT)
+_OF_CALLERS = (Space.INPUT, Space.OUTPUT)
 _MOST_WORK = 10_000
 """Steps in which two regions must be told apart, else they count as overlapping."""
 
@@ -308,6 +313,44 @@ def require_types(kernel: str, elements: Mapping[str, str], views: Mapping[str, 
         if not alike and view.buffer.space is not Space.CONSTANT:
             raise BrokenPromiseError(f"{origin}: the operand {operand} of the kernel {kernel} is {wanted}, and was "
                                      f"planned as {found}. {DEFECT}")
+
+
+def require_room(kernel: str, record: Kernels, ints: Sequence[Any], views: Mapping[str, View],
+                 constants: Sequence[Any], origin: str) -> None:
+    """That what a kernel touches lies in the buffers of its operands.
+
+    Args:
+        ints: the numbers of the call.
+        constants: those of the Program, by index.
+
+    Raises:
+        BrokenPromiseError: it does not.
+    """
+
+    def table(operand: str, count: int) -> Offsets:
+        held = constants[views[operand].buffer.index]
+        if isinstance(held, TableRecipe):
+            raise UnknownSize
+        return Offsets(held.reshape(-1).view(np.int32))
+
+    try:
+        numbers = ints if {int}.issuperset(map(type, ints)) else [at_hand(each) for each in ints]
+        if min(numbers[:record.sizes], default=1) < 1:  # nothing is touched
+            return
+        told = (CONTRACTIONS[kernel], table) if kernel in CONTRACTIONS else record.element_bytes[kernel]
+        for operand, first, last in record.reach(record.read(numbers), told):
+            view = views.get(operand)
+            if view is None or first >= last or any(map(is_zero, view.type.shape)):
+                continue
+            start, whole = at_hand(view.offset), at_hand(view.buffer.bytes)
+            room = whole + (0 if view.buffer.space in _OF_CALLERS else SLACK)
+            if start + first < 0 or start + last > room:
+                raise BrokenPromiseError(f"{origin}: the kernel {kernel} touches bytes {start + first} to "
+                                         f"{start + last} of the operand {operand}, which has {whole}. {DEFECT}")
+    except UnknownSize:
+        return
+    except ValueError as error:
+        raise BrokenPromiseError(f"{origin}: the kernel {kernel}: {error}. {DEFECT}") from error
 
 
 _EXACT = frozenset({"bf16", "f16", "f32", "u8"})
