@@ -278,15 +278,11 @@ static int move_rows(struct instruction *i) {
     const int tile = i->tile, rows = rows_of(tile), bytes = bytes_of(tile), writes = i->operation == TILESTORED;
     uint8_t *const start = &own->config[START_ROW];
     if (*start >= rows) return fail(i, INVALID_OPCODE, "start row # of tile #, which has # rows", *start, tile, rows);
-    if (!writes) {
-        memset(own->rows[tile], 0, *start * ROW_BYTES);
-        memset(own->rows[tile][rows], 0, (ROWS - rows) * ROW_BYTES);
-    }
+    /* Rows before the start row are those that were moved before a fault of a page. */
+    if (!writes) memset(own->rows[tile][*start], 0, (ROWS - *start) * ROW_BYTES);
     for (; *start < rows; ++*start) {
-        uint8_t *const row = own->rows[tile][*start];
-        const int fault = copy(i, row, i->address + *start * i->stride, bytes, writes);
-        if (fault) return fault; /* the start row says where to go on */
-        if (!writes) memset(row + bytes, 0, ROW_BYTES - bytes);
+        const int fault = copy(i, own->rows[tile][*start], i->address + *start * i->stride, bytes, writes);
+        if (fault) return fault;
     }
     return 0;
 }
