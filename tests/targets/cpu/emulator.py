@@ -1,8 +1,9 @@
-"""Runs functions of this process on an emulated CPU with AVX-512 (BF16 too), for machines without one.
+"""Runs functions of this process on an emulated CPU with AVX-512 (BF16 and tiles too), for machines without one.
 
 The emulator (Bochs' CPU, from the optional package bochscpu-python) sees this process's memory at its own
 addresses, so pointers, the C library and tables mean the same inside and outside. Nothing else of a PC is
-there: no operating system, no system calls.
+there: no operating system, no system calls. The emulator knows no tiles: to the CPU their instructions are invalid, and
+`tile_machine` executes them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import bochscpu
 import bochscpu.cpu
 import bochscpu.memory
 import numpy as np
+from tile_machine import step
 
 _PAGE, _TABLE_REACH, _GIB, _USER_END = 1 << 12, 1 << 21, 1 << 30, 1 << 47
 _ENTRIES = 512
@@ -29,6 +31,14 @@ _MXCSR_ALL_MASKED = 0x1F80
 _FPCW_ALL_MASKED = 0x37F  # the x87 control word as a process starts with it; libm's gamma functions use the x87
 _HLT = b"\xf4"
 _INVALID_OPCODE = 6
+_CODE, _DATA = 0x10, 0x18  # selectors of segments
+_GDT = (0, 0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF)
+_GATE = b"\x0f\xae\x3d\x00\x00\x00\x00\x48\xcf"  # clflush [rip], which has a hook; iretq
+_GATE_AT, _GDT_AT, _IDT_AT, _TSS_AT = 16, 64, 128, 256
+_INTERRUPT_GATE, _TSS_FIRST_STACK, _TABLE_LIMIT = 0x8E01, 36, 0x7F
+_FRAME_WORDS = 5  # rip, cs, rflags, rsp, ss
+_REGISTERS = "rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15".split()
+_RSP = 4
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _OPCODE_WORDS = 3 * 3212
 _BF16_HANDLERS = (
@@ -56,6 +66,10 @@ def _thread_pointer() -> int:
     return value.value
 
 
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(bochscpu._bochscpu.__file__)
+
+
 def _ignore(*_: object) -> None:
     pass
 
@@ -67,6 +81,12 @@ def _segment(selector: int, attributes: int, base: int = 0) -> bochscpu.Segment:
     return segment
 
 
+def _table(base: int) -> bochscpu.GlobalSegment:
+    table = bochscpu.GlobalSegment()
+    table.base, table.limit = base, _TABLE_LIMIT
+    return table
+
+
 def _session_with_bf16() -> bochscpu.Session:
     """A CPU that has AVX512_BF16 too: the package's is a Tiger Lake, which lacks it.
 
@@ -75,7 +95,7 @@ def _session_with_bf16() -> bochscpu.Session:
     operands: it says that the memory operand of the dot product is one element, by whose size its one-byte
     displacements are scaled then, and not by the whole vector's (type 0).
     """
-    library = ctypes.CDLL(bochscpu._bochscpu.__file__)
+    library = _library()
 
     def address(symbol: str) -> int:
         return ctypes.addressof(ctypes.c_char.in_dll(library, symbol))
@@ -132,10 +152,11 @@ class _AddressSpace:
             )
 
     def refresh(self) -> None:
-        """Take in what the process has mapped and unmapped since."""
+        """Take in what the process has mapped and unmapped since; code may be another where it was."""
         maps = Path("/proc/self/maps").read_bytes()
         if maps == self._maps:
             return
+        _library()._Z12flushICachesv()
         ranges = set()
         for span, mode, _ in (line.split(maxsplit=2) for line in maps.splitlines()):
             start, end = (int(address, 16) for address in span.split(b"-"))
@@ -163,16 +184,43 @@ class Emulator:
         self._memory[: len(_HLT)] = _HLT
         self._code = np.frombuffer(self._memory, np.uint8).ctypes.data
         self._failure: EmulationError | None = None
+        self._frame = (ctypes.c_uint64 * _FRAME_WORDS).from_address(self._code + _PAGE - 8 * _FRAME_WORDS)
+        self._write_tables()
         self._session = _session_with_bf16()
         self._hook = bochscpu.Hook()
         self._hook.hlt = lambda session, _: session.stop()
         self._hook.exception = self._on_exception
+        self._hook.clflush = self._on_invalid_opcode
+
+    def _write_tables(self) -> None:
+        """Let invalid opcodes come to `_GATE`, with a stack of its own (the function's may be in use below rsp)."""
+        gate = self._code + _GATE_AT
+        low = gate & 0xFFFF | _CODE << 16 | _INTERRUPT_GATE << 32 | (gate >> 16 & 0xFFFF) << 48
+        idt = (_IDT_AT + 16 * _INVALID_OPCODE, (low, gate >> 32))
+        for at, words in ((_GDT_AT, _GDT), idt, (_TSS_AT + _TSS_FIRST_STACK, (self._code + _PAGE,))):
+            self._memory[at : at + 8 * len(words)] = np.array(words, np.uint64).tobytes()
+        self._memory[_GATE_AT : _GATE_AT + len(_GATE)] = _GATE
+
+    def _fail(self, session: bochscpu.Session, vector: int, code: int, at: int, more: str) -> None:
+        kind = InvalidOpcodeError if vector == _INVALID_OPCODE else EmulationError
+        self._failure = kind(f"CPU exception {vector}, code {code:#x}, at {at:#x}, {more}")
+        session.stop()
 
     def _on_exception(self, session: bochscpu.Session, _: int, vector: int, code: int) -> None:
-        state = session.cpu.state
-        kind = InvalidOpcodeError if vector == _INVALID_OPCODE else EmulationError
-        self._failure = kind(f"CPU exception {vector}, code {code:#x}, at {state.rip:#x}, cr2 {state.cr2:#x}")
-        session.stop()
+        if vector != _INVALID_OPCODE:  # which comes to the gate, with the address that the hook is not told
+            state = session.cpu.state
+            self._fail(session, vector, code, state.rip, f"cr2 {state.cr2:#x}")
+
+    def _on_invalid_opcode(self, session: bochscpu.Session, *_: object) -> None:
+        registers = [getattr(session.cpu, name) for name in _REGISTERS]
+        at, _, _, registers[_RSP], _ = self._frame
+        done = step(at, registers)
+        if isinstance(done, tuple):
+            self._fail(session, done[0], 0, at, done[1])
+        elif done:
+            self._frame[0] = at + done
+        else:
+            self._fail(session, _INVALID_OPCODE, 0, at, "an instruction that it does not have")
 
     @contextmanager
     def tracing(self) -> Iterator[list[bytes]]:
@@ -187,7 +235,7 @@ class Emulator:
     def call(self, function: int, *arguments: int, avx512: bool = True) -> None:
         """Call `function` (an address) with up to six integers or pointers.
 
-        The emulator keeps decoded instructions: code must not change after it was called.
+        The emulator keeps decoded instructions: code must not change after it was called, while it is mapped.
         `avx512=False` leaves the AVX-512 registers disabled, as an operating system can.
 
         Raises:
@@ -203,9 +251,11 @@ class Emulator:
         state.rflags = 2
         state.mxcsr, state.mxcsr_mask = _MXCSR_ALL_MASKED, 0xFFFF
         state.fpcw, state.fpsw, state.fptw = _FPCW_ALL_MASKED, 0, 0xFFFF
-        state.cs = _segment(0x10, 0xA09B)
-        state.ds = state.es = state.ss = state.gs = _segment(0x18, 0xC093)
-        state.fs = _segment(0x18, 0xC093, _thread_pointer())
+        state.cs = _segment(_CODE, 0xA09B)
+        state.ds = state.es = state.ss = state.gs = _segment(_DATA, 0xC093)
+        state.fs = _segment(_DATA, 0xC093, _thread_pointer())
+        state.tr = _segment(0, 0x008B, self._code + _TSS_AT)
+        state.gdtr, state.idtr = (_table(self._code + at) for at in (_GDT_AT, _IDT_AT))
         top = self._code + _PAGE + _STACK_BYTES - 64
         ctypes.c_uint64.from_address(top - 8).value = self._code
         state.rip, state.rsp = function, top - 8

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import itertools
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import EMULATED, aligned, pointer_to
+from kernel_library import EMULATED, SEEDS, aligned, pointer_to
 from op_records import array_of
 from random_graphs import graphs
 from test_backend import arrays_for, assert_agree, attention_graphs, convolution_graphs, dense_block
@@ -24,6 +25,7 @@ from test_quantized_images import stems
 from test_quantized_products import chain as quantized_chain
 from test_quantized_products import check as check_quantized
 from test_quantized_products import convolutions as quantized_convolutions
+from tile_references import PRODUCTS, SIZES, TILES, check_bf16_product, check_byte_product, configuration, function_of
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
@@ -277,3 +279,37 @@ def test_bf16_instructions() -> None:
     np.testing.assert_allclose(total, wanted, 1e-5, 1e-5)
     bits = total.view(np.uint32)
     np.testing.assert_array_equal(rounded, bits + 0x7FFF + (bits >> 16 & 1) >> 16)
+
+
+def call_emulated(function: Any, *arguments: int) -> None:
+    from emulator import emulator
+
+    emulator().call(ctypes.cast(function, ctypes.c_void_p).value, *arguments)
+
+
+class TestTiles:
+    """`test_tile_machine.py` has what is the same without this emulator."""
+
+    @given(SIZES, TILES, SEEDS)
+    def test_products_of_bf16(self, sizes: tuple[int, int, int], tiles: Sequence[int], seed: int) -> None:
+        check_bf16_product(sizes, tiles, seed, call=call_emulated)
+
+    @pytest.mark.parametrize("name", PRODUCTS)
+    @given(SIZES, TILES, SEEDS)
+    def test_products_of_bytes(self, name: str, sizes: tuple[int, int, int], tiles: Sequence[int], seed: int) -> None:
+        check_byte_product(name, sizes, tiles, seed, call=call_emulated)
+
+    def test_faults(self) -> None:
+        from emulator import EmulationError, InvalidOpcodeError
+
+        config = configuration([(4, 64)])
+        use = function_of(("ldtilecfg", "%0"), ("tilezero", 0), ("tileloadd64", 0, "%1", "%4"), ("tilezero", 1))
+        given = [pointer_to(config), pointer_to(np.zeros((4, 64))), 0, 0, 64, 0]
+        with pytest.raises(InvalidOpcodeError, match=r"exception 6, .*, tile 1 is not configured$"):
+            call_emulated(use, *given)
+        with pytest.raises(EmulationError, match=r"exception 14, .*, memory that cannot be read, address 0x1000$"):
+            call_emulated(use, given[0], 4096, *given[2:])
+        config[0] = 2
+        with pytest.raises(EmulationError, match=r"exception 13, .*, palette 2: there are 0 and 1$"):
+            call_emulated(use, *given)
+        call_emulated(function_of(("tilerelease",)))

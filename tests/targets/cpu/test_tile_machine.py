@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import itertools
 import mmap
 import os
 import signal
@@ -19,111 +18,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_library import SEEDS, pointer_to, widened
-from packing_references import round_bf16_reference
+from kernel_library import SEEDS, pointer_to
 from tile_machine import configured_threads, emulated_tiles, runs_natively, step
+from tile_references import (
+    PRODUCTS,
+    SIZES,
+    TILES,
+    assembled,
+    byte_product,
+    check_bf16_product,
+    check_byte_product,
+    compiled,
+    configuration,
+    function_of,
+    multiplied,
+)
 
-_FEATURES = '"target-features"="+amx-tile,+amx-bf16,+amx-int8"'
-_SIGNATURES = {
-    **dict.fromkeys(("ldtilecfg", "sttilecfg"), ("ptr",)),
-    "tilerelease": (),
-    "tilezero": ("i8",),
-    **dict.fromkeys(("tileloadd64", "tileloaddt164", "tilestored64"), ("i8", "ptr", "i64")),
-    **dict.fromkeys(("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"), ("i8", "i8", "i8")),
-}
-"""The direct intrinsics of LLVM, whose tiles are immediates."""
-_ENGINES: list[llvm.ExecutionEngine] = []
-
-Function = Callable[..., None]
-
-
-def compiled(text: str, *names: str) -> list[int]:
-    """Addresses of functions in LLVM's language, for this CPU with tiles; `#0` has the features."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    declared = [f"declare void @llvm.x86.{name}({', '.join(types)})" for name, types in _SIGNATURES.items()]
-    module = llvm.parse_assembly("\n".join([*declared, text, f"attributes #0 = {{ {_FEATURES} }}"]))
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine())
-    engine.finalize_object()
-    _ENGINES.append(engine)  # which has the code
-    return [engine.get_function_address(name) for name in names]
-
-
-def function_of(*instructions: tuple[str, object]) -> Function:
-    """A function of four pointers and three strides, `%0` to `%6`, that executes these intrinsics on them."""
-    lines = []
-    for name, *arguments in instructions:
-        given = ", ".join(f"{type_} {each}" for type_, each in zip(_SIGNATURES[name], arguments, strict=True))
-        lines.append(f"call void @llvm.x86.{name}({given})")
-    parameters = "ptr %0, ptr %1, ptr %2, ptr %3, i64 %4, i64 %5, i64 %6"
-    body = "\n".join(lines)
-    (address,) = compiled(f"define void @f({parameters}) #0 {{\n{body}\nret void\n}}", "f")
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 3)(address)
-
-
-def configuration(shapes: Sequence[tuple[int, int]], start_row: int = 0) -> np.ndarray:
-    """The 64 bytes for `ldtilecfg`: rows and bytes of a row of each tile."""
-    config = np.zeros(64, np.uint8)
-    config[:2] = 1, start_row
-    for tile, (rows, row_bytes) in enumerate(shapes):
-        config[48 + tile] = rows
-        config[16 + 2 * tile : 18 + 2 * tile].view(np.uint16)[0] = row_bytes
-    return config
-
-
-def flushed(values: np.ndarray) -> np.ndarray:
-    """Zero, of the same sign, in the place of denormal numbers."""
-    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
-
-
-def rounded(values: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """float64 sums to float32, denormal ones to zero, where `rest` is what the sums lack: rounded once, to even."""
-    bits = values.view(np.int64)
-    inexact = (rest != 0) & np.isfinite(values) & (bits & 1 == 0)
-    outward = np.signbit(rest) == np.signbit(values)
-    odd = np.where(inexact, bits + np.where(outward, 1, -1), bits).view(np.float64)
-    scaled = (odd * 2.0**64).astype(np.float32)  # denormal numbers of float32 keep their 24 bits so
-    tiny = np.abs(scaled) < 2.0 ** (64 - 126)
-    return np.where(tiny, np.copysign(np.float32(0), scaled), odd.astype(np.float32))
-
-
-def added(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The float32 sum of float64 numbers, rounded once; denormal numbers are zero."""
-    total = a + b
-    most, least = np.where(np.abs(a) > np.abs(b), (a, b), (b, a))
-    return rounded(total, least - (total - most))
-
-
-def bf16_product(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """c (m, n) += a (m, 2k) times b in pairs (k, 2n), in float32: sums of even and of odd products first."""
-    with np.errstate(all="ignore"):
-        a, b, c = (flushed(x).astype(np.float64) for x in (widened(a), widened(b), c))
-        sums = [np.zeros(c.shape), np.zeros(c.shape)]
-        for k, parity in itertools.product(range(len(b)), (0, 1)):
-            product = a[:, 2 * k + parity, None] * b[k, None, parity::2]
-            sums[parity] = added(sums[parity], product).astype(np.float64)
-        return added(c, added(*sums).astype(np.float64))
-
-
-def byte_product(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """c (m, n) += a (m, 4k) times b in fours (k, 4n), modulo 2^32."""
-    fours = b.reshape(len(b), -1, 4).transpose(0, 2, 1).reshape(a.shape[1], -1)
-    return (c + a.astype(np.int64) @ fours.astype(np.int64)).astype(np.int32)
-
-
-def bf16_numbers(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Numbers of any size in a few cases, of about 1 in the others."""
-    if random.random() < 0.5:
-        return round_bf16_reference(random.normal(size=shape).astype(np.float32))
-    kinds = ([0x0001, 0x807F, 0x0080, 0x8080, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0], random.integers(0, 2**16, 20))
-    return random.choice(np.concatenate([*kinds, random.integers(0x1F00, 0x2100, 40)]), shape).astype(np.uint16)
+pytestmark = pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text().split(), reason="the CPU has no AVX2")
 
 
 @pytest.fixture(autouse=True)
@@ -133,50 +48,37 @@ def _tiles() -> Iterator[None]:
         assert not configured_threads()
 
 
-SHAPES = st.tuples(st.integers(1, 16), st.integers(1, 16), st.integers(1, 16))
-TRIPLES = st.permutations(range(8)).map(lambda order: order[:3])
+@given(SIZES, TILES, SEEDS)
+def test_products_of_bf16(sizes: tuple[int, int, int], tiles: Sequence[int], seed: int) -> None:
+    check_bf16_product(sizes, tiles, seed)
 
 
-def multiplied(name: str, registers: Sequence[int], c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What one product makes of `c`, on tiles of just these sizes."""
-    shapes = [(0, 0)] * 8
-    for tile, array in zip(registers, (c, a, b), strict=True):
-        shapes[tile] = (len(array), array.strides[0])
-    result, config = c.copy(), configuration(shapes)
-    loads = [("tileloadd64", tile, f"%{n}", f"%{n + 4}") for n, tile in enumerate(registers)]
-    product = function_of(("ldtilecfg", "%3"), *loads, (name, *registers),
-                          ("tilestored64", registers[0], "%0", "%4"), ("tilerelease",))
-    arrays = (result, a, b)
-    product(*map(pointer_to, (*arrays, config)), *(array.strides[0] for array in arrays))
-    return result
+@pytest.mark.parametrize("name", PRODUCTS)
+@given(SIZES, TILES, SEEDS)
+def test_products_of_bytes(name: str, sizes: tuple[int, int, int], tiles: Sequence[int], seed: int) -> None:
+    check_byte_product(name, sizes, tiles, seed)
 
 
-@given(SHAPES, TRIPLES, SEEDS)
-def test_products_of_bf16(sizes: tuple[int, int, int], registers: Sequence[int], seed: int) -> None:
-    (m, n, k), random = sizes, np.random.default_rng(seed)
-    a, b = bf16_numbers(random, (m, 2 * k)), bf16_numbers(random, (k, 2 * n))
-    c = (bf16_numbers(random, (m, n)).astype(np.uint32) << 16 | random.integers(0, 2**16, (m, n)).astype(np.uint32))
-    c = c.view(np.float32)
-    found, wanted = multiplied("tdpbf16ps", registers, c, a, b), bf16_product(c, a, b)
-    np.testing.assert_array_equal(found, wanted)
-    zeros = wanted == 0
-    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(wanted[zeros]))
-
-
-@pytest.mark.parametrize(("name", "left", "right"), [
-    ("tdpbssd", np.int8, np.int8),
-    ("tdpbsud", np.int8, np.uint8),
-    ("tdpbusd", np.uint8, np.int8),
-    ("tdpbuud", np.uint8, np.uint8),
+@pytest.mark.parametrize(("c", "a", "b", "wanted"), [
+    (0.0, (2.0**-130, 0), (2.0**100, 0), 0.0),
+    (0.0, (2.0**100, 0), (-(2.0**-130), 0), 0.0),
+    (2.0**-130, (0, 0), (0, 0), 0.0),
+    (-(2.0**-130), (-0.0, -0.0), (1, 1), 0.0),
+    (1.5 * 2.0**-126, (2.0**-100, 0), (-(2.0**-26), 0), 0.0),
+    (-1.5 * 2.0**-126, (2.0**-100, 0), (2.0**-26, 0), -0.0),
+    (1 - 2.0**-24, (2.0**-25, 2.0**-25), (1, 1), 1.0),
+    (1.0, (2.0**-24, 2.0**-24), (1, 1), 1 + 2.0**-23),
+    (1.0, (2.0**-24, 0), (1, 0), 1.0),
+    (-(2.0**127), (2.0**127, -(2.0**127)), (2, 1), np.inf),
+    (0.0, (np.inf, 0), (0, 0), np.nan),
+    (-np.inf, (np.inf, 0), (1, 0), np.nan),
 ])
-@given(SHAPES, TRIPLES, SEEDS)
-def test_products_of_bytes(name: str, left: type, right: type, sizes: tuple[int, int, int], registers: Sequence[int],
-                           seed: int) -> None:
-    (m, n, k), random = sizes, np.random.default_rng(seed)
-    a, b = (random.integers(0, 256, shape, np.uint8) for shape in ((m, 4 * k), (k, 4 * n)))
-    c = random.integers(-(2**31), 2**31, (m, n), np.int32)
-    wanted = byte_product(c, a.view(left), b.view(right))
-    np.testing.assert_array_equal(multiplied(name, registers, c, a, b), wanted)
+def test_sums_of_bf16(c: float, a: tuple[float, float], b: tuple[float, float], wanted: float) -> None:
+    """Denormal operands and results are zero, and the two products are added before the sum that was there."""
+    pairs = [np.array([pair], np.float32).view(np.uint32) >> 16 for pair in (a, b)]
+    found = multiplied("tdpbf16ps", (0, 1, 2), np.array([[c]], np.float32), *(x.astype(np.uint16) for x in pairs))
+    np.testing.assert_array_equal(found, [[wanted]])
+    assert np.isnan(wanted) or np.signbit(found[0, 0]) == np.signbit(wanted)
 
 
 @pytest.mark.parametrize("load", ["tileloadd64", "tileloaddt164"])
@@ -190,7 +92,7 @@ def test_rows_of_memory(load: str, rows: int, columns: int, start: int, tile: in
     wanted[:start, :row_bytes] = 0
     move = function_of(("ldtilecfg", "%2"), (load, tile, "%0", "%4"), ("sttilecfg", "%3"),
                        ("tilestored64", tile, "%1", "%5"), ("tilerelease",))
-    move(*map(pointer_to, (source[-1], target, config, told)), -100, 80, 0)
+    move(*map(pointer_to, (source[-1], target, config, told)), -100, 80)
     np.testing.assert_array_equal(target, wanted)
     np.testing.assert_array_equal(told, configuration([(rows, row_bytes)] * 8))
 
@@ -206,7 +108,7 @@ def test_zeros_and_configurations() -> None:
         ("ldtilecfg", f"inttoptr (i64 {rows[1]} to ptr)"), ("sttilecfg", f"inttoptr (i64 {rows[2]} to ptr)"))
     config = configuration(shapes)
     with emulated_tiles() as ran:
-        run(*map(pointer_to, (source, target, config, told)), 64, 0, 0)
+        run(*map(pointer_to, (source, target, config, told)), 64, 0)
     np.testing.assert_array_equal(told, [config, np.zeros(64), np.zeros(64)])
     wanted = np.full((16, 64), 7)
     wanted[:3, :56], wanted[:4, :52], wanted[:1] = 1, 0, 0  # tile 2, then 3, then 0 of the second configuration
@@ -218,13 +120,6 @@ def test_zeros_and_configurations() -> None:
 # ---- encodings ---------------------------------------------------------------------------------------------
 
 RANKS = "rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15".split()
-
-
-def assembled(*texts: str) -> list[int]:
-    """Addresses of instructions, each with a `ret` behind it."""
-    functions = [f'define void @f{n}() naked #0 {{\ncall void asm sideeffect "{text}; ret{tail}", ""()\nunreachable\n}}'
-                 for n, (text, _, tail) in enumerate(text.partition("|") for text in texts)]
-    return compiled("\n".join(functions), *(f"f{n}" for n in range(len(texts))))
 
 
 def executed(address: int, registers: Sequence[int]) -> None:
@@ -272,6 +167,13 @@ def test_operands_without_a_base() -> None:
     assert step(load, zeros) == (14, "memory that cannot be read, address 0xfffffffffffff000")
     assert step(store, zeros) == (14, "memory that cannot be written, address 0x1000")
     executed(*assembled("tilerelease"), zeros)
+
+
+def test_a_step_leaves_the_rounding_of_the_caller() -> None:
+    config = configuration([(1, 4)] * 3)
+    for instruction in assembled("ldtilecfg (%rax)", "tdpbf16ps %tmm2, %tmm1, %tmm0", "tilerelease"):
+        executed(instruction, [pointer_to(config)] * 16)
+    assert np.float32(2.0**-130) * np.float32(2) == np.float32(2.0**-129) != 0
 
 
 @pytest.mark.parametrize("text", [
@@ -345,10 +247,10 @@ def test_threads() -> None:
         pointers = tuple(map(pointer_to, (c, a, b, config)))
         together.wait()
         for turn in range(1, 200):
-            product(*pointers, 4 * n, 4 * k, 4 * n)
+            product(*pointers, 4 * n, 4 * k)
             np.testing.assert_array_equal(c, byte_product(np.zeros_like(c), a, b) * turn)
 
-    loads = [("tileloadd64", tile, f"%{tile}", f"%{tile + 4}") for tile in range(3)]
+    loads = [("tileloadd64", tile, f"%{tile}", f"%{4 + tile % 2}") for tile in range(3)]
     product = function_of(("ldtilecfg", "%3"), *loads, ("tdpbuud", 0, 1, 2), ("tilestored64", 0, "%0", "%4"),
                           ("tilerelease",))
     with ThreadPoolExecutor(threads) as pool:
@@ -379,13 +281,13 @@ class TestForks:
         release = function_of(("tilerelease",))
 
         def child() -> None:
-            tell(0, 0, 0, pointer_to(told), 0, 0, 0)
+            tell(0, 0, 0, pointer_to(told), 0, 0)
             os._exit(1 + configured_threads() if not told.any() else 99)
 
-        configure(0, 0, 0, pointer_to(config), 0, 0, 0)
+        configure(0, 0, 0, pointer_to(config), 0, 0)
         assert ended(child) == (1 << 8, b"")
-        tell(0, 0, 0, pointer_to(told), 0, 0, 0)
-        release(*[0] * 7)
+        tell(0, 0, 0, pointer_to(told), 0, 0)
+        release(*[0] * 6)
         np.testing.assert_array_equal(told, config)
 
     @pytest.mark.parametrize(("at", "value", "reason"), [
@@ -401,7 +303,7 @@ class TestForks:
     def test_configurations_that_do_not_exist(self, at: int, value: int, reason: str) -> None:
         config, configure = configuration([(16, 64)] * 8), function_of(("ldtilecfg", "%3"))
         config[at] = value
-        status, written = ended(lambda: configure(0, 0, 0, pointer_to(config), 0, 0, 0))
+        status, written = ended(lambda: configure(0, 0, 0, pointer_to(config), 0, 0))
         assert os.WTERMSIG(status) == signal.SIGSEGV
         assert runs_natively() or written.startswith(f"tile machine: ldtilecfg: {reason}\n".encode())
 
@@ -416,19 +318,20 @@ class TestForks:
         (("tdpbusd", 1, 0, 5), "tile 5 has rows of 6 bytes, no multiple of 4"),
         (("tdpbuud", 0, 1, 3), "tiles of 4 x 32, 4 x 16 and 8 x 32 bytes"),
         (("tdpbuud", 0, 3, 2), "tiles of 4 x 32, 8 x 32 and 4 x 32 bytes"),
-        (("tdpbf16ps", 0, 1, 4), "tiles of 4 x 32, 4 x 16 and 4 x 64 bytes"),
+        (("tdpbf16ps", 0, 1, 4), "tiles of 4 x 32, 4 x 16 and 4 x 64 bytes: rows of the first two, bytes of the"
+                                 " first and last, and bytes / 4 and rows of the last two must agree"),
     ])
     def test_tiles_that_do_not_fit(self, instruction: tuple[str, ...], reason: str) -> None:
         shapes = [(4, 32), (4, 16), (4, 32), (8, 32), (4, 64), (4, 6), (0, 0), (1, 4)]
         config = configuration(shapes, start_row=1)
         use = function_of(("ldtilecfg", "%3"), instruction)
-        status, written = ended(lambda: use(0, 0, 0, pointer_to(config), 64, 0, 0))
+        status, written = ended(lambda: use(0, 0, 0, pointer_to(config), 64, 0))
         assert os.WTERMSIG(status) == signal.SIGILL
         assert runs_natively() or reason.encode() in written.splitlines()[0]
 
     def test_tiles_before_a_configuration(self) -> None:
         clear = function_of(("tilezero", 0))
-        status, written = ended(lambda: clear(*[0] * 7))
+        status, written = ended(lambda: clear(*[0] * 6))
         assert os.WTERMSIG(status) == signal.SIGILL
         reason = b"tile machine: tilezero: tile 0 before ldtilecfg, or behind tilerelease\n"
         assert runs_natively() or written.startswith(reason)

@@ -56,7 +56,7 @@ struct instruction {
     int tile, first, second; /* the result, and the operands of a product */
     uint64_t address, stride;
     int checked; /* memory that is not there is a fault to tell, not one of this process */
-    char reason[160];
+    char reason[200];
 };
 
 /* The memory operand of `modrm`, which ends where this returns; NULL if the form needs a SIB byte and there is none.
@@ -206,7 +206,8 @@ static int configure(struct instruction *i) {
     for (int n = 0; n < TILES; n++) {
         const int rows = rows_in(config, n), bytes = bytes_in(config, n);
         if (rows > ROWS || bytes > ROW_BYTES || !rows != !bytes)
-            return fail(i, PROTECTION, "tile # has # rows of # bytes: at most 16 of 64, and none of none", n, rows, bytes);
+            return fail(i, PROTECTION, "tile # has # rows of # bytes: at most 16 of 64, and none of none", n, rows,
+                        bytes);
     }
     if (!own) {
         struct tiles *made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -221,10 +222,11 @@ static int configure(struct instruction *i) {
 
 /* ---- products ---- */
 
-#define WITH_FMA __attribute__((noinline, target("avx2,fma")))
+#define WITH_AVX2 __attribute__((noinline, target("avx2,fma")))
 
 /* Even and odd elements have sums of their own, which are added at the end, then to the result. */
-WITH_FMA static void bf16_product(float (*c)[ROWS], const uint32_t (*a)[ROWS], const uint32_t (*b)[ROWS], int m, int k) {
+WITH_AVX2 static void bf16_product(float (*c)[ROWS], const uint32_t (*a)[ROWS], const uint32_t (*b)[ROWS], int m,
+                                   int k) {
     for (int row = 0; row < m; row++) {
         float even[ROWS] = {0}, odd[ROWS] = {0};
         for (int pair = 0; pair < k; pair++) {
@@ -240,14 +242,16 @@ WITH_FMA static void bf16_product(float (*c)[ROWS], const uint32_t (*a)[ROWS], c
 }
 
 /* Sums of four products of bytes, modulo 2^32. */
-static void byte_product(uint32_t (*c)[ROWS], const uint8_t (*a)[ROW_BYTES], const uint8_t (*b)[ROW_BYTES], int m, int k,
-                         int a_signed, int b_signed) {
+WITH_AVX2 static void byte_product(uint32_t (*c)[ROWS], const uint8_t (*a)[ROW_BYTES], const uint8_t (*b)[ROW_BYTES],
+                                   int m, int k, int a_signed, int b_signed) {
     const int a_flip = a_signed ? 0x80 : 0, b_flip = b_signed ? 0x80 : 0; /* (x ^ 0x80) - 0x80 extends the sign */
+    int32_t wide[ROW_BYTES][ROWS];
+    for (int byte = 0; byte < 4 * k; byte++)
+        for (int n = 0; n < ROWS; n++) wide[byte][n] = (b[byte / 4][4 * n + byte % 4] ^ b_flip) - b_flip;
     for (int row = 0; row < m; row++)
         for (int byte = 0; byte < 4 * k; byte++) {
             const int left = (a[row][byte] ^ a_flip) - a_flip;
-            for (int n = 0; n < ROWS; n++)
-                c[row][n] += (uint32_t)(left * ((b[byte / 4][4 * n + byte % 4] ^ b_flip) - b_flip));
+            for (int n = 0; n < ROWS; n++) c[row][n] += (uint32_t)(left * wide[byte][n]);
         }
 }
 
@@ -255,20 +259,20 @@ static int multiply(struct instruction *i) {
     const int c = i->tile, a = i->first, b = i->second, m = rows_of(c), k = rows_of(b);
     if (c == a || c == b || a == b) return fail(i, INVALID_OPCODE, "tiles #, # and #: they must differ", c, a, b);
     if (rows_of(a) != m || bytes_of(a) != 4 * k || bytes_of(b) != bytes_of(c))
-        return fail(i, INVALID_OPCODE, "tiles of # x #, # x # and # x # bytes: rows of the first two, bytes of the first and"
-                    " last, and bytes / 4 and rows of the last two must agree", m, bytes_of(c), rows_of(a), bytes_of(a), k,
-                    bytes_of(b));
-    /* Behind a tile's own bytes and rows there are zeros, so whole rows are computed; they are cleared below. */
+        return fail(i, INVALID_OPCODE, "tiles of # x #, # x # and # x # bytes: rows of the first two, bytes of the"
+                    " first and last, and bytes / 4 and rows of the last two must agree", m, bytes_of(c), rows_of(a),
+                    bytes_of(a), k, bytes_of(b));
+    /* Whole rows are computed: nothing ever shows what is behind a tile's own bytes, and ldtilecfg clears it. */
     if (i->operation == TDPBF16PS) {
         const unsigned control = _mm_getcsr();
         _mm_setcsr(0x9FC0); /* denormals are zero, results too; to nearest even; no exceptions */
         bf16_product((void *)own->rows[c], (const void *)own->rows[a], (const void *)own->rows[b], m, k);
         _mm_setcsr(control);
     } else {
-        byte_product((void *)own->rows[c], own->rows[a], own->rows[b], m, k,
-                     i->operation == TDPBSSD || i->operation == TDPBSUD, i->operation == TDPBSSD || i->operation == TDPBUSD);
+        const int a_signed = i->operation == TDPBSSD || i->operation == TDPBSUD;
+        const int b_signed = i->operation == TDPBSSD || i->operation == TDPBUSD;
+        byte_product((void *)own->rows[c], own->rows[a], own->rows[b], m, k, a_signed, b_signed);
     }
-    for (int row = 0; row < m; row++) memset(own->rows[c][row] + bytes_of(c), 0, ROW_BYTES - bytes_of(c));
     return 0;
 }
 
@@ -278,9 +282,7 @@ static int move_rows(struct instruction *i) {
     const int tile = i->tile, rows = rows_of(tile), bytes = bytes_of(tile), writes = i->operation == TILESTORED;
     uint8_t *const start = &own->config[START_ROW];
     if (*start >= rows) return fail(i, INVALID_OPCODE, "start row # of tile #, which has # rows", *start, tile, rows);
-    /* Rows before the start row are those that were moved before a fault of a page. */
-    if (!writes) memset(own->rows[tile][*start], 0, (ROWS - *start) * ROW_BYTES);
-    for (; *start < rows; ++*start) {
+    for (; *start < rows; ++*start) { /* from the row on at which a page was missing before */
         const int fault = copy(i, own->rows[tile][*start], i->address + *start * i->stride, bytes, writes);
         if (fault) return fault;
     }
@@ -299,9 +301,10 @@ static int check_tile(struct instruction *i, int tile, int whole_elements) {
 static int execute(struct instruction *i) {
     static const uint8_t unconfigured[CONFIG_BYTES];
     const int form = encodings[i->operation].form;
-    int fault;
-    if (form >= ONE_TILE && (fault = check_tile(i, i->tile, form != ONE_TILE))) return fault;
-    if (form == PRODUCT && ((fault = check_tile(i, i->first, 1)) || (fault = check_tile(i, i->second, 1)))) return fault;
+    int fault = form < ONE_TILE ? 0 : check_tile(i, i->tile, form != ONE_TILE);
+    if (!fault && form == PRODUCT) fault = check_tile(i, i->first, 1);
+    if (!fault && form == PRODUCT) fault = check_tile(i, i->second, 1);
+    if (fault) return fault;
     switch (i->operation) {
     case LDTILECFG: return configure(i);
     case STTILECFG: return copy(i, own ? own->config : (uint8_t *)unconfigured, i->address, CONFIG_BYTES, 1);
@@ -314,15 +317,19 @@ static int execute(struct instruction *i) {
     return fault;
 }
 
-/* Execute the instruction at `code` with these registers, in the order of their numbers. Returns its length, ANOTHER if
- * it is no tile instruction, or the exception, whose reason `told` has. */
+/* Execute the tile instruction at `code` and those that follow it at once, which saves their signals, with these
+ * registers in the order of their numbers. Returns the length of all, ANOTHER if the first is no tile instruction, or
+ * the first one's exception, whose reason `told` has. */
 int tile_machine_step(const uint8_t *code, const uint64_t *registers, int checked, struct instruction *told) {
     told->checked = checked;
-    if (!decode(told, code, registers)) return ANOTHER;
-    const int fault = execute(told);
-    if (fault) return fault;
-    atomic_fetch_add_explicit(&executed[told->operation], 1, memory_order_relaxed);
-    return told->length;
+    int length = 0;
+    while (decode(told, code + length, registers)) {
+        const int fault = execute(told);
+        if (fault) return length ? length : fault;
+        atomic_fetch_add_explicit(&executed[told->operation], 1, memory_order_relaxed);
+        length += told->length;
+    }
+    return length; /* or ANOTHER */
 }
 
 /* ---- the handler of SIGILL ---- */
@@ -377,7 +384,7 @@ int tile_machine_install(void) {
     static int prepared;
     if (!prepared && pthread_atfork(NULL, NULL, in_child)) return -1;
     prepared = 1;
-    struct sigaction ours = {.sa_sigaction = on_invalid_instruction, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction ours = {.sa_sigaction = on_invalid_instruction, .sa_flags = SA_SIGINFO};
     if (sigaction(SIGILL, NULL, &previous)) return -1; /* before ours can be called */
     atomic_store(&active, 1);
     return sigaction(SIGILL, &ours, NULL);

@@ -20,6 +20,7 @@ from pathlib import Path
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _ARCH_PRCTL, _ARCH_GET_XCOMP_PERM, _TILE_DATA = 158, 0x1022, 18
+_PAGE_FAULT = 14
 _lock, _depth = threading.Lock(), 0
 
 
@@ -30,7 +31,7 @@ class _Instruction(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("operation", "length", "tile", "first", "second")),
         *((name, ctypes.c_uint64) for name in ("address", "stride")),
         ("checked", ctypes.c_int),
-        ("reason", ctypes.c_char * 160),
+        ("reason", ctypes.c_char * 200),
     ]
 
 
@@ -92,12 +93,15 @@ def emulated_tiles() -> Iterator[Callable[[], Counter[str]]]:
 
 
 def step(address: int, registers: Sequence[int]) -> int | tuple[int, str]:
-    """Execute the tile instruction at `address` on this thread's tiles, for an emulator of the whole CPU.
+    """Execute the tile instructions from `address` on, on this thread's tiles, for an emulator of the whole CPU.
 
-    `registers` are the 16 integer registers by number. Returns the instruction's length, 0 if it is another
-    instruction, or the number of the CPU exception and the reason.
+    `registers` are the 16 integer registers by number. Returns the length of all tile instructions that follow one
+    another, 0 if there is none, or the number of the CPU exception of the first and the reason. They count in the
+    function that `emulated_tiles` gives.
     """
     told = _Instruction()
     found = _library().tile_machine_step(ctypes.c_void_p(address), (ctypes.c_uint64 * 16)(*registers), 1,
                                          ctypes.byref(told))
-    return found if found >= 0 else (-found, f"{told.reason.decode()}, address {told.address:#x}")
+    if found >= 0:
+        return found
+    return -found, told.reason.decode() + (f", address {told.address:#x}" if -found == _PAGE_FAULT else "")
