@@ -25,7 +25,16 @@ from test_quantized_images import stems
 from test_quantized_products import chain as quantized_chain
 from test_quantized_products import check as check_quantized
 from test_quantized_products import convolutions as quantized_convolutions
-from tile_references import PRODUCTS, SIZES, TILES, check_bf16_product, check_byte_product, configuration, function_of
+from tile_references import (
+    PRODUCTS,
+    SIZES,
+    TILES,
+    assembled,
+    check_bf16_product,
+    check_byte_product,
+    configuration,
+    function_of,
+)
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
@@ -298,6 +307,17 @@ class TestTiles:
     @given(SIZES, TILES, SEEDS)
     def test_products_of_bytes(self, name: str, sizes: tuple[int, int, int], tiles: Sequence[int], seed: int) -> None:
         check_byte_product(name, sizes, tiles, seed, call=call_emulated)
+
+    def test_memory_below_the_stack(self) -> None:
+        """Functions that call nothing keep values there, also over a tile instruction."""
+        from emulator import emulator
+
+        (function,) = assembled(
+            "movq %rdi, -8(%rsp); movq %rsi, -16(%rsp); movq %rsi, -128(%rsp); tilerelease; sttilecfg -128(%rsp);"
+            "movq -8(%rsp), %rax; addq -16(%rsp), %rax; addq -128(%rsp), %rax; movq %rax, (%rdx)")
+        found = np.zeros(1, np.int64)
+        emulator().call(function, 40, 2, pointer_to(found))
+        assert found == [42]
 
     def test_faults(self) -> None:
         from emulator import EmulationError, InvalidOpcodeError
