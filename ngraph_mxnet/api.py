@@ -150,8 +150,8 @@ def export(model: Any, path: str | Path, *, params: Any = None,
             beside it, in a list, are preferred where they fit.
         shapes: the same as a dict, for names that are no keywords.
         dtypes: of inputs of a symbol or block; float32 where not given.
-        isas: instruction sets, of avx512, avx_vnni, avx2 and baseline; by default all but avx_vnni, of int8 without
-            baseline.
+        isas: instruction sets, of amx, avx512, avx_vnni, avx2 and baseline; by default all but amx and avx_vnni, of
+            int8 without baseline.
         threads: as many as calls may ask for, which work is divided for; by default those of OMP_NUM_THREADS.
         precision: f32, bf16, or int8 for what the recipe names; by default that of NGRAPH_PRECISION.
         recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.

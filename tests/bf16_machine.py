@@ -1,4 +1,5 @@
-"""bf16 on machines without AVX512_BF16: its kernels compiled for AVX2, where pairs are shifts and multiply-adds."""
+"""bf16 on machines that lack it: AVX512_BF16's kernels compiled for AVX2, where pairs are shifts and multiply-adds, and
+AMX's with tiles that are emulated."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from tile_machine import emulated_tiles
 
 from ngraph_mxnet import _core
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 from ngraph_mxnet.targets.cpu.microkernels import target, tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, variants
 from ngraph_mxnet.targets.cpu.planning import precision
@@ -56,3 +60,14 @@ def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "bf16_missing", lambda isa, features: None)
     monkeypatch.setattr(tiles, "variants", with_bf16)
     monkeypatch.setattr(_core, "kernel_address", kernel_address)
+
+
+@contextmanager
+def amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the CPU backend compile for AMX, on a CPU that has all else; its tiles are emulated."""
+    features = {**_core.cpu_features(), **dict.fromkeys(NEEDS["amx"], True)}
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "amx")
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
+    monkeypatch.setattr(_core, "cpu_features", lambda: features)
+    with emulated_tiles():
+        yield

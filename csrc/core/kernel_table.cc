@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace ngraph_mxnet {
 
@@ -31,6 +33,13 @@ std::uint64_t saved_state() {
   return (std::uint64_t{high} << 32) | low;
 }
 
+// Asks the system for the tiles of AMX, once a process. It refuses if it is too old, and while a thread has an alternate
+// signal stack that has no room for them; children of a fork have what their parent has.
+bool may_use_tiles() {
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, bool>> cpu_features() {
@@ -39,6 +48,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
   const std::uint64_t saved = os_saves ? saved_state() : 0;
   const bool ymm = (saved & 0x6) == 0x6 && bit(basic.c, 28);              // SSE and AVX
   const bool zmm = ymm && (saved & 0xe6) == 0xe6 && bit(more.b, 16);      // and opmask, both parts of ZMM
+  const bool tiles = zmm && (saved >> 17 & 3) == 3 && bit(more.d, 24) && may_use_tiles();
   return {
       {"sse3", bit(basic.c, 0)},
       {"ssse3", bit(basic.c, 9)},
@@ -65,6 +75,9 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx512vp2intersect", zmm && bit(more.d, 8)},
       {"avx512vnni", zmm && bit(more.c, 11)},
       {"avx512bf16", zmm && more.a >= 1 && bit(cpuid(7, 1).a, 5)},
+      {"amx-tile", tiles && bit(more.d, 24)},
+      {"amx-bf16", tiles && bit(more.d, 22)},
+      {"amx-int8", tiles && bit(more.d, 25)},
   };
 }
 
@@ -92,6 +105,7 @@ bool ends_with(std::string_view name, std::string_view end) {
 // True if this CPU has what the kernel needs beyond its instruction set. Kernels of bf16 and contractions of bytes need
 // more.
 bool runs_here(std::string_view name, std::string_view set) {
+  if (ends_with(name, "_amx")) return has("avx512bf16") && has("amx-bf16") && has("amx-int8");
   if (ends_with(name, "_bf16")) return has("avx512bf16");
   const bool of_bytes = name.substr(0, 15) == "contraction_k16" && ends_with(name, "_u8");
   return !of_bytes || has(set == "avx512" ? "avx512vnni" : "avxvnni");

@@ -18,7 +18,7 @@ struct InstructionSet {
   const char* needs;     // features by LLVM's names, with spaces between
 };
 
-constexpr std::size_t kInstructionSetCount = 4;
+constexpr std::size_t kInstructionSetCount = 5;
 extern const InstructionSet kInstructionSets[kInstructionSetCount];  // the best first
 
 // Requirements that the calls of a kernel are held against, from the kernel's record.
@@ -34,8 +34,8 @@ enum class Step : std::uint8_t {
   kTasks, kMore, kAligned, kSpan, kRefuseIf, kRefuseUnless, kSkipUnless
 };
 
-// A kernel, for each of kInstructionSets, of which avx_vnni has none of its own: its programs call those of avx2. Its
-// name's first letter is kKernelNames[name].
+// A kernel, for each of kInstructionSets, of which avx_vnni and amx have none of their own: their programs call those of
+// avx2 and avx512. Its name's first letter is kKernelNames[name].
 struct NamedKernel {
   Kernel kernels[kInstructionSetCount];
   std::uint16_t name;

@@ -235,9 +235,9 @@ TABLE = (
     _choice(
         "NGRAPH_CPU_ISA",
         "auto",
-        ("auto", "avx512", "avx_vnni", "avx2", "baseline"),
-        "The instruction set of the CPU kernels. auto takes the best that the machine has. avx_vnni is avx2 with "
-        "AVX-VNNI's products of bytes.",
+        ("auto", "amx", "avx512", "avx_vnni", "avx2", "baseline"),
+        "The instruction set of the CPU kernels. auto takes the best that the machine has. amx is avx512 with Intel's "
+        "tiles for products of bf16 and of bytes, avx_vnni is avx2 with AVX-VNNI's products of bytes.",
         str.lower,
         compiles=True,
     ),

@@ -24,7 +24,7 @@ from ngraph_mxnet.program.program import ProgramSet, SetSummary, read_levels, re
 FORMAT = 2
 MAGIC = b"ngraph artefact\n"
 MOST_SECTIONS = 4096
-ISAS = ("baseline", "avx2", "avx512", "avx_vnni")
+ISAS = ("baseline", "avx2", "avx512", "avx_vnni", "amx")
 """The instruction sets; see `isa_number`."""
 DEFAULT_ISAS = ISAS[:3]
 """The instruction sets that a file is for by default. CPUs with AVX-VNNI run the avx2 programs."""

@@ -160,7 +160,7 @@ class Executable(Submitting, ABC):
                            "and not what was loaded")
 
     def save(self, path: str | Path, *, isas: Sequence[str] = (), metadata: Mapping[str, str] | None = None) -> None:
-        """Write the file that the runtime runs, for these instruction sets; for all but avx_vnni if there are none.
+        """Write the file that the runtime runs, for these instruction sets; for all but amx and avx_vnni if none.
 
         Raises:
             PackageError: weights are still inputs (give `compile` their content), or it can't be saved at all.

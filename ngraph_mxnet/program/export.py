@@ -46,8 +46,8 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
         graphs: one for each set of shapes, or range of sizes.
         prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
             one whose weights are constants, which passes may compute with.
-        isas: instruction sets; if there are none all but avx_vnni, of int8 without baseline: its weights take 16 bits,
-            more than those of the others together, and few CPUs have nothing better.
+        isas: instruction sets; if there are none all but amx and avx_vnni, of int8 without baseline: its weights take
+            16 bits, more than those of the others together, and few CPUs have nothing better.
         options: the backend's own, such as `precision` and `recipe`.
         with_references: with random inputs for each set of shapes, and what this machine computes of them; ranges
             have none.

@@ -72,7 +72,7 @@ NGRAPH_API void ngraph_free(ngraph_model* model);
 /* A JSON object: name, made_by, metadata, precision. */
 NGRAPH_API const char* ngraph_metadata(const ngraph_model* model);
 
-/* "avx512", "avx_vnni", "avx2" or "baseline": whose instructions run. */
+/* "amx", "avx512", "avx_vnni", "avx2" or "baseline": whose instructions run. */
 NGRAPH_API const char* ngraph_instruction_set(const ngraph_model* model);
 
 /* Sets of shapes that the model was compiled for; 0 if it is for ranges alone. Names and elements of ports are the same in

@@ -58,7 +58,7 @@ class Model:
         ranges: each has `inputs` and `outputs`, from names to sizes, and `symbols` and `guards` of these.
         name, made_by, precision: what the compiler wrote.
         metadata: texts that its user gave it.
-        instruction_set: "avx512", "avx_vnni", "avx2" or "baseline": whose instructions run.
+        instruction_set: "amx", "avx512", "avx_vnni", "avx2" or "baseline": whose instructions run.
         threads: how many a call may use if it does not say; 0: as many as there are cores.
     """
 

@@ -256,7 +256,7 @@ def test_what_can_not_be_saved(options: dict[str, Any], message: str, tmp_path: 
 
 def test_wrong_wishes(tmp_path: Path) -> None:
     graph, weights = conv_net(1)
-    with pytest.raises(ConfigError, match="no instruction set sse9; there are avx512, avx_vnni, avx2, baseline"):
+    with pytest.raises(ConfigError, match="no instruction set sse9; there are amx, avx512, avx_vnni, avx2, baseline"):
         made(lambda: (graph, weights), isas=["sse9"])
     with pytest.raises(ConfigError, match="INTERPRETER makes no programs that the runtime could run; such as do: CPU"):
         made(lambda: (graph, weights), backend="INTERPRETER")
@@ -326,7 +326,7 @@ def test_mutants_with_the_right_checks(changes: list[tuple[int, int]]) -> None:
     (HEADER.size, b"\1\1", "section 0 .of kind 257. is not known"),
     (HEADER.size + 8, b"\1", "section 0 .META. begins at .*not aligned"),
     (HEADER.size + SECTION.size, b"\2", "not aligned|2 sections DATA"),
-    (HEADER.size + SECTION.size + 40, b"\5", "section 1 .PROGRAM.: instruction set 5 is not known"),
+    (HEADER.size + SECTION.size + 40, b"\6", "section 1 .PROGRAM.: instruction set 6 is not known"),
     (HEADER.size + SECTION.size + 40, b"\2", "two programs are for the same"),
     (HEADER.size + SECTION.size + 44, b"\2", "numbered .0, 2., expected 0 to 1"),
 ])

@@ -529,6 +529,7 @@ def test_cpu_features_agree_with_the_kernel():
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
     linux = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "sahf": "lahf_lm", "lzcnt": "abm", "bmi": "bmi1",
              "avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+             "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8",
              "avx512vp2intersect": "avx512_vp2intersect"}
     features = _core.cpu_features()
     assert features == {name: linux.get(name, name) in flags for name in features}

@@ -31,7 +31,7 @@ def test_a_model_computes_what_it_must(real_library):
     if not path:
         pytest.skip("NGRAPH_RUNTIME_MODEL names no model")
     model = ngraph_runtime.load(path)
-    assert model.inputs and model.outputs and model.instruction_set in ("baseline", "avx2", "avx_vnni", "avx512")
+    assert model.inputs and model.outputs and model.instruction_set in ("baseline", "avx2", "avx_vnni", "avx512", "amx")
     assert references(model), "the model holds no references"
     assert [one for one in verify(model) if not one.matches] == []
     assert [one for one in verify(model, threads=1) if not one.matches] == []

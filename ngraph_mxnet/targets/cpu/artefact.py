@@ -35,7 +35,7 @@ Operand = tuple[int, int, int]
 
 
 def chosen_isas(wanted: Sequence[str]) -> list[InstructionSet]:
-    """The instruction sets of these names, best first; all but avx_vnni if there are none.
+    """The instruction sets of these names, best first; all but amx and avx_vnni if there are none.
 
     Raises:
         ConfigError: there is no such instruction set.
@@ -58,8 +58,8 @@ def artefact_programs(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequ
     With `symbols` in the inputs' sizes, guards are in force, and a Program is for all sizes for which these hold, and
     the ones that were assumed for its instruction set.
 
-    `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
-    and transformed weights would more than double the file, while without them it shares those of avx2.
+    `bf16` is for amx and avx512. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing
+    better, and transformed weights would more than double the file, while without them it shares those of avx2.
 
     Raises:
         ConfigError: there is no such instruction set.
@@ -82,9 +82,9 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bo
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and on the CPU; what is compiled in a process takes the same.
-        yield Settings(kernels_of(isa), threads, winograd=winograd, bf16=bf16 and isa == "avx512",
-                       vnni=isa in ("avx512", "avx_vnni"), halves=halves_avx512(_core.cpu_features()),
-                       every_algorithm=every_algorithm)
+        yield Settings(kernels_of(isa), threads, winograd=winograd, bf16=bf16 and isa in ("amx", "avx512"),
+                       vnni=isa in ("amx", "avx512", "avx_vnni"), halves=halves_avx512(_core.cpu_features()),
+                       amx=isa == "amx", every_algorithm=every_algorithm)
 
 
 def _program(module: Module, symbols: Sequence[Atom], guards: Guards, settings: Settings,

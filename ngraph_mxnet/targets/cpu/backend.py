@@ -39,6 +39,7 @@ from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module, stored_values
 from ngraph_mxnet.targets.cpu.machine.isa import (
     InstructionSet,
+    amx_refused,
     available,
     choose_instruction_set,
     choose_isa,
@@ -194,7 +195,8 @@ class CPUBackend(Backend):
         return {"features": sorted(name for name, there in features.items() if there),
                 "instruction sets": available(features), "kernels": isa,
                 "int8 by AVX512_VNNI": isa == "avx512" and bool(features.get("avx512vnni")),
-                "bf16 by AVX512_BF16": bf16_missing(isa, features) is None}
+                "bf16 by AVX512_BF16": bf16_missing(isa, features) is None,
+                "bf16 and int8 by AMX": choose_instruction_set(features) == "amx"}
 
     def notices(self) -> list[str]:
         from ngraph_mxnet import _core
@@ -202,7 +204,7 @@ class CPUBackend(Backend):
         features = _core.cpu_features()
         notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features,
                                   bool(config.get("NGRAPH_CALIBRATION") or config.get("NGRAPH_PACKAGE")))
-        return [*filter(None, [notice]), *ignored(os.environ).values()]
+        return [*filter(None, [notice, amx_refused(features)]), *ignored(os.environ).values()]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         check_options(options)
@@ -296,7 +298,8 @@ class CPUBackend(Backend):
         warn_of_ignored(os.environ)
         return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
-                        vnni=has_vnni(instruction_set, features), halves=halves_avx512(features)), notice
+                        vnni=has_vnni(instruction_set, features), halves=halves_avx512(features),
+                        amx=instruction_set == "amx"), notice
 
     def _optimised(self, graph: Graph, wanted: Options, settings: Settings) -> Fit | None:
         """Rewrite the graph by the passes; what of the recipe was applied, if there is one. What it does not say of

@@ -22,7 +22,7 @@ OPTIONS = {
                  "(default: NGRAPH_PRECISION)",
     "recipe": "for int8: a recipe of quantisation, as an object or a file (default: NGRAPH_CALIBRATION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
-    "isa": "avx512, avx_vnni, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
+    "isa": "amx, avx512, avx_vnni, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
     "costs": "for HYBRID: modelled, or measured by running the graph on random inputs (default: modelled)",
 }
 PRECISIONS = ("f32", "bf16", "int8")

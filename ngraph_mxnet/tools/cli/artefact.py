@@ -65,8 +65,8 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
                    "1..32, H or H:8..640: then it is compiled for all sizes within.")
 @options.takes("dtype", "result", "threads", "precision", "recipe")
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
-              help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
-                   "every x86-64 CPU runs it; of int8 without baseline.")
+              help="Instruction sets, of amx, avx512, avx_vnni, avx2 and baseline: by default all but amx and "
+                   "avx_vnni, so that every x86-64 CPU runs it; of int8 without baseline.")
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
               metavar="KEY=VALUE", help="A text that the file carries; once for each.")
 @click.option("--with-references", "--with-reference", is_flag=True,

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from bf16_machine import amx
 
+from ngraph_mxnet import _core
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.opdef import REGISTRY, register_op
 from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, LoweringRule
+from ngraph_mxnet.targets.cpu.machine.isa import available
 from ngraph_mxnet.targets.cpu.planning import algorithm
+
+
+@pytest.fixture(autouse=True)
+def _tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test with the parameter `isa` of amx runs where the CPU lacks it, too."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is None or callspec.params.get("isa") != "amx" or "amx" in available(_core.cpu_features()):
+        yield
+    else:
+        with amx(monkeypatch):
+            yield
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib.util
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from packing_references import round_bf16_reference
+from tile_machine import emulated_tiles
 
 import ngraph_mxnet
+from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.kernels import symbol
+from ngraph_mxnet.targets.cpu.machine.isa import available
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 
 _SIGNATURE = ctypes.CFUNCTYPE(
@@ -39,6 +43,8 @@ ISAS = [
     pytest.param("avx2", marks=pytest.mark.skipif("avx2" not in _FLAGS, reason="the CPU has no AVX2")),
     "baseline",
 ]
+PROGRAMS = list(dict.fromkeys([*available(_core.cpu_features()), *["amx"] * NATIVE_AVX512_BF16]))
+"""The instruction sets of programs that run here, AMX's perhaps by emulated tiles."""
 every_isa = pytest.mark.parametrize("isa", ISAS)
 SPLITS = st.lists(st.integers(0, 10**6), max_size=3)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -64,12 +70,13 @@ def pointer_to(array: np.ndarray) -> int:
 def call_kernel(address: int, isa: str, tensors: int, ints: int, floats: int, begin: int, end: int,
                 *, bf16: bool = False) -> None:
     """Call the kernel at `address` with pointers to its parameters, emulated where the CPU lacks what it needs."""
-    if isa == "avx512" and not (NATIVE_AVX512_BF16 if bf16 else NATIVE_AVX512):
+    if isa in ("avx512", "amx") and not (NATIVE_AVX512_BF16 if bf16 else NATIVE_AVX512):
         from emulator import emulator
 
         emulator().call(address, tensors, ints, floats, begin, end)
     else:
-        _SIGNATURE(address)(tensors, ints, floats, begin, end)
+        with emulated_tiles() if isa == "amx" else nullcontext():
+            _SIGNATURE(address)(tensors, ints, floats, begin, end)
 
 
 def run(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from bf16_machine import allow_bf16
+from bf16_machine import allow_bf16, amx
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from kernel_library import NATIVE_AVX512_BF16
 from op_records import array_of
 from random_graphs import graphs
 from test_backend import arrays_for, attention_graphs, convolution_graphs, dense_block
@@ -29,12 +30,18 @@ TOLERANCE = 2e-2
 HAS_BF16 = dict.fromkeys((*NEEDS["avx512"], "avx512bf16"), True)
 
 
-@pytest.fixture
-def _bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["avx2", pytest.param("amx", marks=pytest.mark.skipif(
+    not NATIVE_AVX512_BF16, reason="the CPU has no AVX512_BF16"))])
+def _bf16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if "avx2" not in supported(_core.cpu_features()):
         pytest.skip("the CPU has no AVX2")
-    allow_bf16(monkeypatch)
     monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+    if request.param == "amx":
+        with amx(monkeypatch):
+            yield
+    else:
+        allow_bf16(monkeypatch)
+        yield
 
 
 def kernels_of(graph: Graph) -> list[str]:

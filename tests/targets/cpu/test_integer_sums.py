@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_library import PROGRAMS
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ngraph_mxnet import _core, compile
+from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.quantisation.byte_fusion import MOST_TERMS
-from ngraph_mxnet.targets.cpu.machine.isa import available
+from ngraph_mxnet.targets.cpu.machine.isa import kernels_of
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
 
-ISAS = available(_core.cpu_features())
 RANGES = ("any", "least", "greatest", "ends")
 """Of the bytes: drawn from all, all the same, or drawn from the two ends."""
 
@@ -91,7 +91,7 @@ ELEMENTS = st.tuples(*[st.sampled_from(["u8", "i8"])] * 2)
 VALUES = st.tuples(*[st.sampled_from(RANGES)] * 2)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(data=st.data(), seed=st.integers(0, 999), roles=ROLES, elements=ELEMENTS, values=VALUES,
        zero=st.sampled_from([0, 0, 5, -100]), per_channel=st.booleans(), threads=st.integers(1, 2), cast=st.booleans())
 def test_convolutions(isa: str, data: st.DataObject, seed: int, **options: Any) -> None:
@@ -115,7 +115,7 @@ def winograd_size(channels: int, isa: Any, threads: int) -> int:
                  if choose_tile(Layer(1, channels, channels, size, size), isa, threads)), 28)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("channels", [16, 32, 64, 128])
 @pytest.mark.parametrize("operands", ["weights of u8", "weights with the call", "zero point with the call", "plain"])
@@ -123,7 +123,7 @@ def test_no_algorithm_that_rounds(isa: str, threads: int, channels: int, operand
     roles = {"weights with the call": ("data", "constant", "constant"),
              "zero point with the call": ("constant", "data", "constant")}
     elements = ("u8", "u8") if operands == "weights of u8" else ("u8", "i8")
-    size = winograd_size(channels, "avx2" if isa == "avx_vnni" else isa, threads)
+    size = winograd_size(channels, kernels_of(isa), threads)
     names = check_convolution(
         channels, isa, shape=(1, channels, size, size), outputs=channels, kernel=(3, 3), elements=elements,
         roles=roles.get(operands, ("constant", "constant", "constant")), zero=-110 if elements[1] == "u8" else 0,
@@ -131,7 +131,7 @@ def test_no_algorithm_that_rounds(isa: str, threads: int, channels: int, operand
     assert not any("winograd" in name for name in names)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @pytest.mark.parametrize("elements", [("u8", "i8"), ("i8", "u8")])
 @pytest.mark.parametrize(("channels", "groups", "kernel"), [
     (514, 1, (1, 1)), (20, 20, (23, 23)), (1, 1, (23, 23)), (40, 1, (5, 5)), (128, 1, (7, 7)), (64, 2, (16, 16)),
@@ -150,7 +150,7 @@ def test_more_terms_than_bits_can_help() -> None:
     assert 560 * 64 > MOST_TERMS > 64 * 16 * 16
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(depth=st.sampled_from([1, 7, 16, 33, 128, 257, 258, 700, 4113, MOST_TERMS, MOST_TERMS + 1]),
        rows=st.integers(1, 20), columns=st.sampled_from([1, 5, 16, 33]), batch=st.lists(st.integers(1, 3), max_size=1),
        transposed=st.tuples(st.booleans(), st.booleans()), role=st.sampled_from(["constant", "weight", "data"]),

@@ -54,7 +54,8 @@ TARGETS = [
     ("avx512", "avx2"),
     pytest.param("avx512", "avx512", marks=AVX512),
 ]
-BF16_TARGETS = [("avx512", "avx2"), pytest.param("avx512", "avx512", marks=AVX512_BF16)]
+BF16_TARGETS = [("avx512", "avx2"), pytest.param("avx512", "avx512", marks=AVX512_BF16),
+                pytest.param("avx512", "amx", marks=AVX512_BF16)]
 
 
 FORMULAS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -110,7 +111,7 @@ class Blocked:
 
 def address_of(variant: Variant, kernels: Isa, isa: Isa) -> int:
     """Of the package's own kernel, unless it is to run on another instruction set."""
-    return address_in(library() if kernels == isa else legalised(), symbol(variant, kernels))
+    return address_in(library() if isa in (kernels, "amx") else legalised(), symbol(variant, kernels))
 
 
 def run(
@@ -230,7 +231,8 @@ def cases(draw, bf16: bool = False) -> Case:
 
 def check(case: Case, kernels: Isa, isa: Isa) -> None:
     rng = np.random.default_rng(case.seed)
-    fits = [v for v in variants(kernels) if (v.kind, v.bf16, v.u8) == (case.kind, case.bf16, False)]
+    wanted = (case.kind, case.bf16, False, isa == "amx" and case.kind == "k16")
+    fits = [v for v in variants(kernels) if (v.kind, v.bf16, v.u8, v.amx) == wanted]
     variant = fits[case.variant % len(fits)]
     ic, oc = case.ic * case.groups, case.oc * case.groups
     h, w = case.size
@@ -379,7 +381,7 @@ def test_bf16_rounds_to_nearest_even(kernels: Isa, isa: Isa) -> None:
     """The sums are exact here, so that the stored bits are known; NaN and infinity survive, 1 / 3 rounds up."""
     values = np.array([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3.39e38, np.inf, -np.inf, np.nan,
                        1 / 3, 2**-126, 2, 65504, 1e-30, -3, 7], np.float32)
-    variant = next(v for v in variants(kernels) if v.kind == "k16" and v.bf16)
+    variant = next(v for v in variants(kernels) if v.kind == "k16" and v.bf16 and v.amx == (isa == "amx"))
     bias, weights = aligned(np.tile(values, variant.blocks)), aligned(np.zeros((8, variant.oc_tile, 2), np.uint16))
     source, out = aligned(np.zeros(16, np.uint16)), aligned(np.zeros(16 * variant.blocks, np.uint16))
     pixels = pixel_table(1, 1, inputs=Plane(0, 32), output=Plane(0, 32)).table()
@@ -401,7 +403,7 @@ def _check_tile_sizes(kernels: Isa, isa: Isa, kind: str, bf16: bool = False) -> 
     groups = 32 if kind == "depthwise" else 1
     channels = {"k16": 32, "k1": 3, "depthwise": 1}[kind]
     for variant in range(3):
-        for width in range(1, 16):
+        for width in range(1, 18):
             oc = 1 if kind == "depthwise" else 48
             check(
                 Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant,

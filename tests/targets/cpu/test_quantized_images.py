@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_library import PROGRAMS
 from test_quantized_products import ISAS, SCALE, ZERO_POINT, arrays_of, check, product_operands, quantized, widened
 
 from ngraph_mxnet import compile
@@ -36,7 +37,7 @@ def stems(draw: st.DrawFn) -> Graph:
                                pad_value=draw(st.sampled_from([0, 30]))))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(graph=stems(), seed=st.integers(0, 99))
 def test_stems(isa: str, graph: Graph, seed: int) -> None:
     few = graph.nodes[-1].inputs[0].shape[1] <= 4
@@ -45,7 +46,7 @@ def test_stems(isa: str, graph: Graph, seed: int) -> None:
     assert not any("to_blocked" in name for name in names) or not few
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @pytest.mark.parametrize("outputs", [48, 80])
 def test_stems_in_parts_of_the_outputs(isa: str, outputs: int) -> None:
     """At sizes of real images a part of the outputs has tiles of its own width, and its weights."""
@@ -70,7 +71,7 @@ def test_stems_that_others_read_are_not_in_fours() -> None:
         check(graph, ISAS[0])
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(channels=st.sampled_from([16, 20, 48]), kernel=st.integers(1, 3), stride=st.integers(1, 2),
        pad=st.integers(0, 1), seed=st.integers(0, 99))
 def test_max_pools_of_bytes(isa: str, channels: int, kernel: int, stride: int, pad: int, seed: int) -> None:
@@ -124,7 +125,7 @@ def check_mean(x: Value, make: Callable[[Builder, Value], Value], b: Builder, is
 STORED = st.sampled_from([None, (SCALE, ZERO_POINT), (0.31, 0), (1.9, 255)])
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 16, 20, 48]), STORED, st.booleans(), st.integers(0, 99))
 def test_average_pools_of_bytes(isa: str, data: st.DataObject, rank: int, channels: int,
                                 stored: tuple[float, int] | None, whole: bool, seed: int) -> None:
@@ -140,7 +141,7 @@ def test_average_pools_of_bytes(isa: str, data: st.DataObject, rank: int, channe
     assert sum("quantize" in name for name in names) == 1, names
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(st.data(), st.sampled_from([16, 20]), STORED.filter(bool), st.booleans(), st.integers(0, 99))
 def test_averages_of_real_numbers_store_bytes(isa: str, data: st.DataObject, channels: int, stored: tuple[float, int],
                                               whole: bool, seed: int) -> None:
@@ -151,7 +152,7 @@ def test_averages_of_real_numbers_store_bytes(isa: str, data: st.DataObject, cha
     assert "avg_pool_blocked_f32_u8" in names and not any("quantize" in name for name in names)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(st.data(), st.integers(0, 99))
 def test_means_of_whole_numbers_are_rounded_to_even(isa: str, data: st.DataObject, seed: int) -> None:
     """Where the scale is 1, as in MXNet's quantised pools, all is exact: bit by bit the interpreter's."""
@@ -164,7 +165,7 @@ def test_means_of_whole_numbers_are_rounded_to_even(isa: str, data: st.DataObjec
     np.testing.assert_array_equal(compile(graph, "CPU", threads=2, isa=isa)(*arrays)[0], wanted)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @pytest.mark.parametrize("keep_dims", [False, True])
 def test_a_global_mean_between_products(isa: str, keep_dims: bool) -> None:
     """From the convolution's u8 to the next product's, which may have a border."""
@@ -193,7 +194,7 @@ def test_a_global_mean_between_products(isa: str, keep_dims: bool) -> None:
     np.testing.assert_allclose(found[1], wanted, 1e-5, 1e-5 * float(np.abs(wanted).max()))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(st.sampled_from([16, 20, 48]), st.booleans(), st.integers(0, 99))
 def test_scale_and_shift_store_bytes(isa: str, channels: int, clamped: bool, seed: int) -> None:
     b = Builder()
@@ -220,7 +221,7 @@ def branches(selection: str) -> Graph:
 
 
 @pytest.mark.parametrize("selection", ["concat", "pool", "both"])
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 def test_what_is_chosen_from_is_quantised_before(isa: str, selection: str) -> None:
     """The bits are the same, and each convolution stores its part as u8."""
     graph = branches(selection)

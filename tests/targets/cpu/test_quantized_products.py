@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_library import PROGRAMS
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
@@ -96,20 +97,20 @@ def convolutions(draw: st.DrawFn, short: bool = False) -> Graph:
     return b.results(*(quantized(b, value) if draw(st.booleans()) else value for value in results))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(graph=convolutions(), seed=st.integers(0, 99))
 def test_convolutions(isa: str, graph: Graph, seed: int) -> None:
     check(graph, isa, seed)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(graph=convolutions(short=True), seed=st.integers(0, 99))
 def test_convolutions_of_short_sums(isa: str, graph: Graph, seed: int) -> None:
     """Weights of 32 at most: four add up to 128."""
     check(graph, isa, seed, largest=32)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @given(st.lists(st.integers(1, 3), max_size=2), st.integers(1, 40), st.integers(1, 70), st.integers(1, 70),
        st.booleans(), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_matrix_products(isa: str, batch: list[int], rows: int, depth: int, channels: int, transpose: bool,
@@ -130,7 +131,7 @@ def extreme(make: Callable[[Builder], Value]) -> tuple[Graph, list[np.ndarray]]:
     return graph, [np.full(p.shape, fill[p.type.element.name], p.type.element.numpy) for p in graph.parameters]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 def test_the_largest_sums_are_exact(isa: str) -> None:
     def convolution(b: Builder) -> Value:
         return b.quantized_convolution(b.parameter("x", (1, 64, 5, 5), "u8"),
@@ -142,7 +143,7 @@ def test_the_largest_sums_are_exact(isa: str) -> None:
     np.testing.assert_array_equal(found, np.full(found.shape, total))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 def test_short_sums_are_exact_up_to_their_bound(isa: str) -> None:
     b = Builder()
     x = b.parameter("x", (1, 16, 3, 3), "u8")
@@ -234,7 +235,7 @@ def chain(read_twice: bool = False) -> Graph:
     return b.results(quantized(b, last), *([b.relu(first)] if read_twice else []))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 def test_nothing_is_converted_between_products(isa: str) -> None:
     names = check(chain(), isa)
     assert sum(name.startswith("quantize") for name in names) == 1, names
@@ -249,7 +250,7 @@ def test_what_others_read_is_stored_in_float32_too() -> None:
     assert sum(name.startswith("quantize") for name in names) == 2
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 def test_calls_give_the_same(isa: str) -> None:
     """The border keeps its value."""
     graph = chain()
@@ -271,7 +272,7 @@ def test_rounding_and_saturation(number: float) -> None:
         np.testing.assert_array_equal(compile(graph, "CPU")(array)[0], compile(graph, "INTERPRETER")(array)[0])
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", PROGRAMS)
 @pytest.mark.parametrize("channels", [3, 16])
 @pytest.mark.parametrize("pads", [(30, 30, None), (30, None, None), (30, 7, None), (None, 30, 7)])
 def test_borders_of_one_image(isa: str, channels: int, pads: tuple[int | None, ...]) -> None:

@@ -169,7 +169,7 @@ def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_
     ("--shape x=1,3 --shape x=1,3", "two sets of shapes are the same"),
     ("--shape x=1,3", "b"),
     ("--shape x", "expected NAME=D,D,..."),
-    ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512,avx_vnni"),
+    ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512,avx_vnni,amx"),
     ("--meta version", "expected KEY=VALUE"),
     ("--precision int4", "int4"),
     ("--dtype x=int8 --shape x=1,3 --shape b=1,4", "dtypes (--dtype) are for symbols and Gluon blocks"),

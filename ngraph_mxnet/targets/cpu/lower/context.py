@@ -140,6 +140,8 @@ class Settings:
     """Contractions of u8 may be those that need VNNI."""
     halves: bool = False
     """True if the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
+    amx: bool = False
+    """Contractions of bf16 may be in AMX's tiles."""
     every_algorithm: bool = False
     """True if a Program for a range of sizes also has the algorithms that are the best for some sizes, but not for
     most."""
@@ -151,7 +153,7 @@ class Settings:
     @property
     def instruction_set(self) -> InstructionSet:
         """By its name for callers and files."""
-        return "avx_vnni" if self.isa == "avx2" and self.vnni else self.isa
+        return "amx" if self.amx else "avx_vnni" if self.isa == "avx2" and self.vnni else self.isa
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"

@@ -283,7 +283,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     settings = ctx.settings
     kernels: dict[str, Any] = {"bf16": source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8),
                                "u8": source.is_u8, "vnni": settings.vnni, "short": source.short,
-                               "halves": settings.halves}
+                               "halves": settings.halves, "amx": settings.amx}
     bands = _bands(source, weights) or _whole_bands(
         source, weights, output_parts(settings.isa, source.kind, size, **kernels))
     if bands:

@@ -154,13 +154,13 @@ class _Numbers(NamedTuple):
 
 
 @cached(1024)  # chains of layers ask for the same again and again
-def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, rows: int, channels: int, depth: int,
+def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: int, channels: int, depth: int,
              left: tuple[int, int], pitch: int, group: Axis, image: Axis) -> _Numbers:
     """`left`: the strides in bytes of rows and of 16 steps; `pitch`: of the result's rows."""
     size, blocks, plane = 2 if bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
     steps = step_table(plane, channels=blocks, channel_stride=left[1])
     product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
-    choice = choose_tiles(isa, "k16", product, threads=threads, bf16=bf16, halves=halves)
+    choice = choose_tiles(isa, "k16", product, threads=threads, bf16=bf16, halves=halves, amx=amx)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, pitch))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
     params = contraction_params(**{
@@ -178,7 +178,7 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     group, image = (max((axis for axis in axes if is_zero(axis.b) is shared), key=lambda axis: at_hand(axis.size),
                         default=Axis(1, 0, 0, 0)) for shared in (False, True))
     choice, pixels, steps, params, matrix_bytes = _numbers(
-        ctx.settings.isa, ctx.settings.threads, ctx.bf16, ctx.settings.halves, rows, channels, depth,
+        ctx.settings.isa, ctx.settings.threads, ctx.bf16, ctx.settings.halves, ctx.settings.amx, rows, channels, depth,
         (view.strides[-2] * size, left.block * size), out.strides[-2] * 4, group, image)
     params = params.with_floats(clamps(node))
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,

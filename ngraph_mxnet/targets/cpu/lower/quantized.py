@@ -78,7 +78,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
 
 @lowers("quantized_matmul", check=check_depth)
 def matmul(ctx: Lowering, node: Node) -> None:
-    """All rows of all matrices are pixels, for they share the weights."""
+    """All rows of all matrices are the pixels of one row of an image, for they share the weights."""
     data, weights = node.inputs[:2]
     value, affine = ctx.stores.get(node.output, (node.output, None))
     *batch, channels = node.output.shape
@@ -86,11 +86,12 @@ def matmul(ctx: Lowering, node: Node) -> None:
     depth = data.shape[-1]
     buffer = ctx.builder.arena(rows * pitch * value.type.element.size)
     out = BlockedView(TensorType(value.type.element, (rows, channels)), buffer, 0, image=pitch, block=BLOCK, row=BLOCK)
+    line = replace(out, type=out.type.with_shape((1, channels, rows)), pixel=pitch)
     source = _rows(ctx, data, rows, depth)
     strides = (depth, 1, 0, 0) if node.attrs["transpose_b"] else (1, channels, 0, 0)
-    contract(ctx, Input("k16", source, byte_plane(source), source.blocks, block_bytes(source), 0, 1,
-                        node.attrs["short_sums"]),
-             Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry(), [out],
+    contract(ctx, Input("k16", source, Plane(0, source.image * source.type.element.size), source.blocks,
+                        block_bytes(source), 0, 1, node.attrs["short_sums"]),
+             Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry(), [line],
              Epilogue.of(node, stored=(affine,)), None)
     plain = (*contiguous_strides((*batch, pitch))[:-1], 1)
     ctx.set_plain(value, PlainView(value.type, buffer, 0, out.writers, plain))

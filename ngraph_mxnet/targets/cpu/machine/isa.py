@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from ngraph_mxnet.base import config
@@ -10,14 +11,16 @@ from ngraph_mxnet.base.errors import ConfigError
 
 Isa = Literal["avx512", "avx2", "baseline"]
 """The instruction set of kernels."""
-InstructionSet = Literal["avx512", "avx_vnni", "avx2", "baseline"]
+InstructionSet = Literal["amx", "avx512", "avx_vnni", "avx2", "baseline"]
 """The instruction set of programs; see `kernels_of`."""
 
+CPU_FLAGS = Path("/proc/cpuinfo")
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 NEEDS: dict[InstructionSet, tuple[str, ...]] = {
+    "amx": (*_V4, "avx512bf16", "avx512vnni", "amx-bf16", "amx-int8", "amx-tile"),
     "avx512": _V4, "avx_vnni": (*_V3, "avxvnni"), "avx2": _V3, "baseline": ()}
 """CPU features of each instruction set, best first: all that its kernels' compiler is told of, see
 `microkernels.target`. It may use any of them, and a virtual machine may lack any."""
@@ -34,13 +37,23 @@ def supported(features: Mapping[str, bool]) -> list[Isa]:
 
 
 def kernels_of(instruction_set: InstructionSet) -> Isa:
-    """Whose kernels programs for it call: those for avx_vnni call avx2's, some of which need AVX-VNNI."""
-    return "avx2" if instruction_set == "avx_vnni" else instruction_set
+    """Whose kernels programs for it call: those for avx_vnni call avx2's, some of which need AVX-VNNI, those for amx
+    call avx512's, some of which need AMX."""
+    return "avx2" if instruction_set == "avx_vnni" else "avx512" if instruction_set == "amx" else instruction_set
 
 
 def has_vnni(instruction_set: InstructionSet, features: Mapping[str, bool]) -> bool:
     """True if programs for the instruction set may call the kernels that need VNNI (`microkernels.variants.VNNI`)."""
-    return instruction_set == "avx_vnni" or (instruction_set == "avx512" and bool(features.get("avx512vnni")))
+    return instruction_set in ("amx", "avx_vnni") or (
+        instruction_set == "avx512" and bool(features.get("avx512vnni")))
+
+
+def amx_refused(features: Mapping[str, bool]) -> str | None:
+    """Why a CPU with AMX counts as one without, or None."""
+    if features.get("amx-tile") or "amx_tile" not in CPU_FLAGS.read_text().split():
+        return None
+    return ("this CPU has AMX, and the system refuses its tiles to this process: Linux before 5.16 has no support for "
+            "them, and an alternate signal stack without room for them was there when ngraph_mxnet was imported")
 
 
 def halves_avx512(features: Mapping[str, bool]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.amx import Unit
 from ngraph_mxnet.targets.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.targets.cpu.microkernels.emit import I1, I64, Emitter, integer, kernel_function
 from ngraph_mxnet.targets.cpu.microkernels.params import (
@@ -35,6 +36,7 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import (
     KEPT_WEIGHTS,
     PREFETCH_TILES,
     VECTORS,
+    VNNI,
     Isa,
     Tile,
     Variant,
@@ -49,12 +51,13 @@ __all__ = ["MULTIPLY_ADD", "build_module"]
 MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
 
 
-def build_module(isa: Isa, compiled_for: Isa, vnni: str) -> ir.Module:
-    """All kernels of an ISA, of the instructions of another one perhaps. `vnni`: the compiler's features for those that
-    need VNNI, unless they are of another ISA."""
+def build_module(isa: Isa, compiled_for: Isa, features: str) -> ir.Module:
+    """All kernels of an ISA, of the instructions of another one perhaps, which has no tiles. `features`: the compiler's
+    for the ISA; kernels that need more are compiled for more, unless it is for another ISA."""
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
-        _build_kernel(module, variant, isa, compiled_for, vnni if isa == compiled_for else "")
+        if isa == compiled_for or not variant.amx:
+            _build_kernel(module, variant, isa, compiled_for, features)
     build_depthwise(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
     build_weight_gradients(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
     build_peak(module, isa, MULTIPLY_ADD[isa])
@@ -94,18 +97,22 @@ class _Featured(ir.values.FunctionAttributes):
         return [*super()._to_list(ret_type), f'"target-features"="{self._features}"']
 
 
-def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa, vnni: str) -> None:
+def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa, features: str) -> None:
     function = kernel_function(module, symbol(variant, isa))
-    has_vnni = variant.needs_vnni and bool(vnni)
-    if has_vnni:
-        function.attributes = _Featured(vnni)
+    # For the kernels that need it alone: of other products and sums LLVM would make its instructions, too.
+    has_vnni = variant.needs_vnni and isa == compiled_for and isa in VNNI
+    if has_vnni or variant.amx:
+        function.attributes = _Featured(",+".join((features, *variant.needs(isa))))
         function.attributes.add("nounwind")
     e = Emitter(function, MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
     begin, end = function.args[3:]
     p = _load_scalars(e, variant)
+    unit = Unit.of(e, variant, p.operands[Operand.STEPS], p.ints.steps) if variant.amx else None
 
     sizes = [Tile(variant, isa, pixels) for pixels in range(1, variant.tile + 1)]
-    e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes))
+    e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes, unit))
+    if unit is not None:
+        unit.release(e)
     e.builder.ret_void()
 
 
@@ -203,7 +210,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     )
 
 
-def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, sizes: Sequence[Tile]) -> None:
+def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, sizes: Sequence[Tile], unit: Unit | None) -> None:
     """The tiles of a task, for one block of steps after the other."""
     b, variant = e.builder, sizes[0].variant
     n = p.ints
@@ -219,7 +226,7 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, sizes: Sequence[Tile]) -> 
     values = replace(values, prefetches=_prefetches(e, p, variant, b.sub(stop, first)))
 
     def tiles(part: TileValues) -> None:
-        _emit_tile_loop(e, p, part, sizes, _Range(first, stop, in_row, pixel, size, larger))
+        _emit_tile_loop(e, p, part, sizes, _Range(first, stop, in_row, pixel, size, larger), unit)
 
     _emit_step_blocks(e, p, values, variant, tiles)
 
@@ -273,8 +280,9 @@ class _Range:
     larger: ir.Value
 
 
-def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, sizes: Sequence[Tile], r: _Range) -> None:
-    """The loop over a chunk's tiles: one case per tile size."""
+def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, sizes: Sequence[Tile], r: _Range,
+                    unit: Unit | None) -> None:
+    """The loop over a chunk's tiles: one case per tile size, in registers."""
     b, variant = e.builder, sizes[0].variant
 
     def one(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
@@ -285,7 +293,10 @@ def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, sizes: Sequence
                  for stored in (getattr(values, name),)}
         here = replace(values, offsets=e.at(values.offsets, ahead), **moved,
                        ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
-        e.switch(pixels, {size.pixels: partial(emit_tile, e, here, size) for size in sizes}, "m")
+        if unit is None:
+            e.switch(pixels, {size.pixels: partial(emit_tile, e, here, size) for size in sizes}, "m")
+        else:
+            unit.emit(e, here, variant, pixels)
         following, next_in_row = b.add(tile, integer(1)), b.add(in_row, integer(1))
         next_in_row = b.select(b.icmp_signed("==", next_in_row, p.ints.row_tiles), integer(0), next_in_row)
         return b.icmp_signed("<", following, r.stop), [following, next_in_row, b.add(start, pixels)]

@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 
 from ngraph_mxnet.targets.cpu.microkernels.contraction import MULTIPLY_ADD, build_module
 from ngraph_mxnet.targets.cpu.microkernels.emit import activation_module
-from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Isa, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, symbol, variants
 
 __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
 
@@ -45,9 +45,7 @@ def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
 
 @functools.cache
 def _module_text(isa: Isa, compiled_for: Isa) -> str:
-    # For the kernels that need it alone: of other products and sums LLVM would make its instructions, too.
-    vnni = f"{_CPU[isa][1]},+{VNNI[isa]}" if isa in VNNI else ""
-    return str(build_module(isa, compiled_for, vnni))
+    return str(build_module(isa, compiled_for, _CPU[isa][1]))
 
 
 def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:

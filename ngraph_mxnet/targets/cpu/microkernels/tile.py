@@ -22,7 +22,7 @@ from ngraph_mxnet.targets.cpu.microkernels.emit import (
 from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Tile, Variant
 
-__all__ = ["Stored", "TileValues", "emit_tile"]
+__all__ = ["Stored", "TileValues", "emit_tile", "finish", "prefetch_weights", "so_far"]
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,11 @@ def _store_bytes(e: Emitter, v: TileValues, values: Sequence[ir.Value], at: Sequ
 
 def emit_tile(e: Emitter, v: TileValues, tile: Tile) -> None:
     """A tile at the builder's position."""
-    variant, pixels = tile.variant, tile.pixels
-    sums = _accumulate(e, v, tile)
+    finish(e, v, tile.variant, _accumulate(e, v, tile), tile.pixels)
+
+
+def finish(e: Emitter, v: TileValues, variant: Variant, sums: Sequence[ir.Value], pixels: int) -> None:
+    """What is stored of the sums of so many pixels, block by block."""
     epilogue = _byte_epilogue if variant.u8 else _epilogue
     for block in range(variant.blocks):
         mine = sums[block * pixels : (block + 1) * pixels]
@@ -196,7 +199,7 @@ def _called_activation(e: Emitter, v: TileValues, variant: Variant, pixels: int)
     return []
 
 
-def _prefetch_weights(e: Emitter, ahead: ir.Value, size: int, times: ir.Value | None) -> ir.Value:
+def prefetch_weights(e: Emitter, ahead: ir.Value, size: int, times: ir.Value | None) -> ir.Value:
     """Fetch `size` bytes from `ahead` on, so many times if given; return the address behind them."""
     def fetch(place: ir.Value) -> ir.Value:
         for line in range(0, size, 64):
@@ -252,7 +255,7 @@ def _accumulate(e: Emitter, v: TileValues, tile: Tile) -> list[ir.Value]:
     elif variant.short:
         initial = [half for value in _bias(e, v, variant, pixels) for half in e.halves(value)]
     else:
-        initial = _bias(e, v, variant, pixels) if variant.u8 else _initial(e, v, variant, pixels)
+        initial = so_far(e, v, variant, pixels)
     initial += [ir.Constant(initial[0].type, None)] * (width * (tile.sets - 1))
 
     prefetched = variant.prefetch_bytes * unroll // lanes
@@ -265,7 +268,7 @@ def _accumulate(e: Emitter, v: TileValues, tile: Tile) -> list[ir.Value]:
         next_step = e.at(step, 4)
         following = []
         if prefetched:
-            following.append(_prefetch_weights(e, sums.pop(), prefetched, v.prefetches if tile.repeats else None))
+            following.append(prefetch_weights(e, sums.pop(), prefetched, v.prefetches if tile.repeats else None))
         if part is not None:
             # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
             offset = b.add(offset, part)
@@ -373,22 +376,24 @@ def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, 
 
 def _bias(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Return the bias vectors that the sums begin at."""
-    bias = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
-    return [bias[i // pixels] for i in range(variant.blocks * pixels)]
+    vectors = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
+    return [vectors[i // pixels] for i in range(variant.blocks * pixels)]
 
 
-def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
-    """The bias, or the sums so far."""
+def so_far(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """The bias, or the sums of the steps before, block by block; in u8 steps are not split."""
+    if variant.u8:
+        return _bias(e, v, variant, pixels)
     values = _bias(e, v, variant, pixels)
     later = e.builder.not_(v.is_first)
     for block in range(variant.blocks):
         present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, integer(block)))
         mine = slice(block * pixels, (block + 1) * pixels)
 
-        def so_far(block: int = block) -> list[ir.Value]:
+        def stored(block: int = block) -> list[ir.Value]:
             return [e.load(place, e.vector) for place in v.output.places(e, block, pixels)]
 
-        values[mine] = e.when(present, values[mine], so_far)
+        values[mine] = e.when(present, values[mine], stored)
     return values
 
 

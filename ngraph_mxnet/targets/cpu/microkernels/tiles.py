@@ -27,6 +27,7 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import (
     Tile,
     Variant,
     prefetches,
+    sets_of_tiles,
     symbol,
     variants,
 )
@@ -45,6 +46,8 @@ _WORTH_A_CALL = 8 * 1024
 """Multiply-adds of vectors that take longer than a call of its own for some of the output blocks: some 1.5 us."""
 _WORTH_PARTS = 0.03
 """The share of its time that a contraction must save by its parts: costs are not known more exactly."""
+_TILE_LOAD = 8
+"""Pixels whose products take as long as AMX's load of a tile: 8 cycles, and 16 for the products of 16 pixels."""
 _TASKS_PER_THREAD = 8
 _LEAST_PRODUCTS = 32 * 1024
 """Multiply-adds of a task, as far as each thread has one: about a microsecond."""
@@ -137,24 +140,25 @@ class ContractionSize(NamedTuple):
 
 @cached(1024)  # chains of layers ask for the same again and again
 def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False, u8: bool = False,
-                 vnni: bool = False, short: bool = False, splits: bool = True, halves: bool = False) -> TileChoice:
+                 vnni: bool = False, short: bool = False, splits: bool = True, halves: bool = False,
+                 amx: bool = False) -> TileChoice:
     """Tiles for a contraction of this size.
 
     `bf16` and `u8` want a variant of these. `vnni`: the CPU has what `VNNI` says; `short`: sums may be in 16 bits;
-    `halves`: see `machine.isa.halves_avx512`.
+    `halves`: see `machine.isa.halves_avx512`; `amx`: the CPU has what `AMX` says.
     `splits` allows to split the steps (not with a bf16 output, nor in u8).
     """
-    _, variant = _best(isa, kind, size.at_hand(), bf16, u8, vnni, short, halves)
+    _, variant = _best(isa, kind, size.at_hand(), bf16, u8, vnni, short, halves, amx)
     choice = _unscheduled(variant, isa, size)
     pixel_bytes = size.pixel_bytes or size.steps * variant.lanes * 4
     return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
 
 
 def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnni: bool, short: bool,
-          halves: bool) -> tuple[float, Variant]:
+          halves: bool, amx: bool) -> tuple[float, Variant]:
     """The variant that costs least, with its cost: see `choose_tiles`."""
     fits = [variant for variant in variants(isa) if (variant.kind, variant.bf16, variant.u8) == (kind, bf16, u8)
-            and not (halves and variant.oc_tile == _WIDE)]
+            and not (halves and variant.oc_tile == _WIDE) and (amx or not variant.amx)]
     if u8 and kind == "k16":
         fits = of_bytes(fits, vnni=vnni, short=short)
     if not fits:
@@ -165,7 +169,7 @@ def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnn
 
 @cached(1024)
 def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = False, u8: bool = False,
-                 vnni: bool = False, short: bool = False, halves: bool = False) -> tuple[int, ...]:
+                 vnni: bool = False, short: bool = False, halves: bool = False, amx: bool = False) -> tuple[int, ...]:
     """The output blocks of the contractions that together take least time: `out_blocks`, or a part with a tile width of
     its own, and the others, where one width for all would compute with blocks of zeros."""
     known = size.at_hand()
@@ -173,7 +177,7 @@ def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = Fa
 
     def cost(first: int, blocks: int) -> tuple[float, int]:
         part = known._replace(out_blocks=blocks, channels=min(channels - first * BLOCK, blocks * BLOCK))
-        found, variant = _best(isa, kind, part, bf16, u8, vnni, short, halves)
+        found, variant = _best(isa, kind, part, bf16, u8, vnni, short, halves, amx)
         return found, variant.lanes
 
     whole, lanes = cost(0, known.out_blocks)
@@ -218,9 +222,11 @@ def _cost(choice: TileChoice, isa: Isa, halves: bool) -> float:
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
     products = pixels * width
-    loads = tiles * width + pixels
     # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
+    loads = _TILE_LOAD * tiles * (1 + width) if variant.amx else tiles * width + pixels
     cost = choice.oc_groups * max(products + 0.1 * loads, loads)
+    if variant.amx:
+        return cost / variant.lanes  # all at once
     if variant.oc_tile == _WIDE:
         cost *= _WIDE_COST_OF_FEW if pixels <= _FEW_PIXELS else _WIDE_COST
     return cost * _NARROW_COST if isa == "avx512" and not halves and variant.name in _NARROW else cost
@@ -294,19 +300,39 @@ def loop_nest(variant: Variant, isa: Isa, ints: Sequence[int]) -> str:
             f"{panel * n.step_block // n.steps} bytes of weights stay in L1", opens=True)
     add(f"for tile in {n.chunk_tiles}", f"of {tiles}, in rows of {n.row_pixels} pixels and {n.row_tiles} tiles",
         opens=True)
-    shape = f"[{tile.sets}]" * (tile.sets > 1) + f"[{tile.pixels}][{blocks}]"
-    add(f"sums{shape} = bias{' or output' * split}", f"{tile.sums * tile.sets * tile.vectors} registers")
-    fetched = variant.prefetch_bytes * (prefetches(n.chunk_tiles, panel * n.oc_groups) if tile.repeats else 1)
-    note = f"{fetched} bytes of the next block of weights are prefetched" if fetched else ""
-    add(f"for step in {n.step_block}", note, opens=True)
-    if lanes > 1:
-        add(f"for lane in {lanes}", f"{tile.unroll} a turn", opens=True)
-    lane = "[lane]" * (lanes > 1)
-    add(f"w[{blocks}] = weights[step]{lane}", f"{blocks * tile.vectors} registers")
-    add(f"for pixel in {tile.pixels}", opens=True)
-    read = "16 channels" if variant.kind == "depthwise" else "in all lanes"
-    add(f"sums{'[lane % sets]' * (tile.sets > 1)}[pixel] += input[pixel][step]{lane} * w", read)
-    depth -= 2 + (lanes > 1)
+    first = "bias" + " or output" * split
+
+    def in_tiles() -> None:
+        nonlocal depth
+        sets = sets_of_tiles(variant)
+        add(f"sums{f'[{sets}]' * (sets > 1)}[{tile.pixels}][{blocks}] = 0", f"{sets * blocks} tiles")
+        add(f"for step in {n.step_block}", "those that lie one behind the other are one product", opens=True)
+        add("x = input[pixels][step]", "a tile")
+        add(f"for block in {blocks}", opens=True)
+        add(f"sums{'[turn % sets]' * (sets > 1)}[pixels][block] += x * weights[step][block]", "a tile of weights")
+        depth -= 2
+        add(f"sums += {first}")
+
+    def in_registers() -> None:
+        nonlocal depth
+        shape = f"[{tile.sets}]" * (tile.sets > 1) + f"[{tile.pixels}][{blocks}]"
+        add(f"sums{shape} = {first}", f"{tile.sums * tile.sets * tile.vectors} registers")
+        fetched = variant.prefetch_bytes * (prefetches(n.chunk_tiles, panel * n.oc_groups) if tile.repeats else 1)
+        note = f"{fetched} bytes of the next block of weights are prefetched" if fetched else ""
+        add(f"for step in {n.step_block}", note, opens=True)
+        if lanes > 1:
+            add(f"for lane in {lanes}", f"{tile.unroll} a turn", opens=True)
+        lane = "[lane]" * (lanes > 1)
+        add(f"w[{blocks}] = weights[step]{lane}", f"{blocks * tile.vectors} registers")
+        add(f"for pixel in {tile.pixels}", opens=True)
+        read = "16 channels" if variant.kind == "depthwise" else "in all lanes"
+        add(f"sums{'[lane % sets]' * (tile.sets > 1)}[pixel] += input[pixel][step]{lane} * w", read)
+        depth -= 2 + (lanes > 1)
+
+    if variant.amx:
+        in_tiles()
+    else:
+        in_registers()
     for text in _epilogue(variant, n.flags, n.activation):
         add(("in the last block: " if split and not text.startswith("output[") else "") + text)
     return "\n".join(lines) + "\n"

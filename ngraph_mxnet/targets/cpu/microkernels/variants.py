@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from llvmlite import ir
 
 __all__ = [
-    "ACTIVATIONS", "FIRST_CALLED", "ISAS", "VECTORS", "VNNI", "Isa", "Kind", "Tile", "Variant", "symbol", "variants",
+    "ACTIVATIONS", "AMX", "FIRST_CALLED", "ISAS", "VECTORS", "VNNI", "Isa", "Kind", "Tile", "Variant",
+    "sets_of_tiles", "symbol", "variants",
 ]
 
 
@@ -24,6 +25,9 @@ VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 """Registers that 16 floats take."""
 VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
+
+AMX = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16")
+"""The same of those with which it multiplies bf16, and bytes, in tiles."""
 
 ACTIVATIONS = {name: number for number, name in enumerate("none hard_swish prelu silu gelu sigmoid tanh".split())}
 """The activations that may follow the sums of a convolution's kernel, and the number of each."""
@@ -40,24 +44,26 @@ class Variant:
     `bf16`: inputs of k16 and depthwise are bf16, and so are the weights of k16; outputs and residuals may be.
     `u8`: inputs are u8 and weights i8 in fours of input channels; depthwise has float32 weights. Without VNNI
     certain sums of products must fit 16 bits (`short`, see `ops.quantization`), or the weights are i16 (`wide`).
+    `amx`: the sums are in the tiles of Intel's AMX (`amx.py`).
     """
 
     kind: Kind
     oc_tile: int
-    """Output channels per packed weight tile: 8 (half a block), 16, 32 or 48."""
+    """Output channels per packed weight tile: 8 (half a block), 16, 32, 48 or 64."""
     tile: int
     rows: bool = False
     bf16: bool = False
     u8: bool = False
     short: bool = False
     wide: bool = False
+    amx: bool = False
 
     @property
     def name(self) -> str:
         """E.g. `k1_n8_rows`, `depthwise_bf16`."""
         tile = "" if self.kind == "depthwise" else f"_n{self.oc_tile}"
         return self.kind + tile + "_rows" * self.rows + "_bf16" * self.bf16 + "_u8" * self.u8 + (
-            "_short" * self.short + "_wide" * self.wide)
+            "_short" * self.short + "_wide" * self.wide + "_amx" * self.amx)
 
     @property
     def blocks(self) -> int:
@@ -80,7 +86,13 @@ class Variant:
     @property
     def needs_vnni(self) -> bool:
         """Only with what `VNNI` says does it run."""
-        return self.whole and not (self.short or self.wide)
+        return self.whole and not (self.short or self.wide or self.amx)
+
+    def needs(self, isa: Isa) -> tuple[str, ...]:
+        """The CPU features, by LLVM's names, without which it does not run, beyond those of its instruction set."""
+        if self.amx:
+            return AMX
+        return ("avx512bf16",) * self.bf16 + (VNNI[isa],) * (self.needs_vnni and isa in VNNI)
 
     @property
     def whole(self) -> bool:
@@ -91,6 +103,11 @@ class Variant:
     def prefetch_bytes(self) -> int:
         """The part of the next block's weights that a step of one of `PREFETCH_TILES` fetches."""
         return self.oc_tile * self.lanes * 4 // PREFETCH_TILES if self.kind == "k16" and self.oc_tile >= 16 else 0
+
+
+def sets_of_tiles(variant: Variant) -> int:
+    """Sets of sums, of four tiles together, among which the steps of a kernel for AMX take turns."""
+    return 4 // variant.blocks
 
 
 PREFETCH_TILES = 8
@@ -171,11 +188,15 @@ _AVX512 = (
 _THREE_BLOCKS = Variant("k16", 48, 8)
 """24 accumulators, 3 weights, 2 broadcasts."""
 
+_AMX = tuple(Variant("k16", outputs, 16, rows=True, bf16=not u8, u8=u8, amx=True)
+             for u8 in (False, True) for outputs in (64, 48, 32, 16))
+"""Four tiles of sums, two of input and two of weights."""
+
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for VNNI.
     "avx512": (*_AVX512, _THREE_BLOCKS, *(replace(variant, bf16=True) for variant in _AVX512),
                *(replace(variant, u8=True) for variant in (*_AVX512, _THREE_BLOCKS) if variant.kind != "k1"),
-               Variant("k16", 16, 5, u8=True, wide=True)),
+               Variant("k16", 16, 5, u8=True, wide=True), *_AMX),
     # 16 registers of 8 floats: 12 accumulators, 1 or 2 weights, 1 or 2 broadcasts. Half blocks are for numbers of
     # output channels that leave one.
     "avx2": (

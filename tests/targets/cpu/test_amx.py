@@ -1,0 +1,175 @@
+"""Programs for AMX: which kernels they call, and that their tiles are left as they were found."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bf16_machine import amx
+from kernel_library import NATIVE_AVX512_BF16
+from op_records import array_of
+from test_quantized_products import arrays_of as arrays_of_bytes
+from test_quantized_products import product_operands, quantized
+from tile_machine import configured_threads, emulated_tiles
+
+from ngraph_mxnet import _core, compile
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.targets.cpu.machine import isa
+from ngraph_mxnet.targets.cpu.machine.isa import available, choose_instruction_set, kernels_of
+from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, loop_nest
+
+pytestmark = pytest.mark.skipif(not NATIVE_AVX512_BF16, reason="the CPU has no AVX512_BF16")
+
+
+@pytest.fixture(autouse=True)
+def _amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+    with amx(monkeypatch):
+        yield
+
+
+def product(rows: int, depth: int, columns: int) -> Graph:
+    b = Builder()
+    return b.results(b.matmul(b.parameter("x", (rows, depth)), b.weight("w", (depth, columns))))
+
+
+def convolution(channels: int, size: int, outputs: int, kernel: int, **attrs: object) -> Graph:
+    b = Builder()
+    x = b.relu(b.parameter("x", (2, channels, size, size)))
+    pads = (kernel // 2,) * 2
+    y = b.convolution(x, b.weight("w", (outputs, channels, kernel, kernel)), pads_begin=pads, pads_end=pads, **attrs)
+    return b.results(b.relu(y))
+
+
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    "product": lambda: product(40, 96, 80),
+    "product of a row": lambda: product(1, 130, 1000),
+    "product of one block": lambda: product(5, 16, 7),
+    "1x1": lambda: convolution(64, 14, 256, 1),
+    "3x3": lambda: convolution(64, 14, 64, 3),
+    "3x3 of 7 pixels": lambda: convolution(160, 7, 80, 3),
+    "3x3 with strides": lambda: convolution(32, 15, 48, 3, strides=(2, 2)),
+    "3x3 with gaps": lambda: convolution(32, 15, 16, 3, dilations=(2, 2)),
+    "of few outputs": lambda: convolution(48, 20, 10, 5),
+    "in parts": lambda: convolution(128, 20, 80, 1),
+}
+
+
+def arrays_of(graph: Graph) -> list[np.ndarray]:
+    random = np.random.default_rng(3)
+    return [array_of(value.type, random) for value in graph.parameters]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_graphs(name: str, threads: int) -> None:
+    """Products of bf16 are exact in float32; sums round, in another order."""
+    graph = GRAPHS[name]()
+    arrays = arrays_of(graph)
+    with emulated_tiles() as ran:
+        executable = compile(graph, "CPU", threads=threads)
+        (found,) = executable(*arrays)
+        assert ran()["tdpbf16ps"] > 0
+        assert not configured_threads()
+    names = [each.kernel for level in executable.main.levels() for each in level]  # type: ignore[attr-defined]
+    assert any(name.endswith("_amx__avx512") for name in names)
+    (wanted,) = compile(graph, "CPU", threads=threads, isa="avx512")(*arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    (exact,) = compile(graph, "INTERPRETER")(*arrays)
+    assert np.linalg.norm(found - exact) <= 1e-2 * np.linalg.norm(exact)
+
+
+def of_bytes(kind: str) -> Graph:
+    b = Builder()
+    if kind == "product":
+        x = b.parameter("x", (20, 200), "u8")
+        return b.results(b.quantized_matmul(x, *product_operands(b, (70, 200), 70), transpose_b=True))
+    channels, kernel = {"1x1": (64, 1), "3x3": (64, 3), "7x7 of three": (3, 7), "5x5": (40, 5)}[kind]
+    x = b.parameter("x", (1, channels, 15, 15))
+    data = quantized(b, x)
+    return b.results(b.quantized_convolution(data, *product_operands(b, (70, channels, kernel, kernel), 70),
+                                             pads_begin=[kernel // 2] * 2, pads_end=[kernel // 2] * 2))
+
+
+@pytest.mark.parametrize("kind", ["product", "1x1", "3x3", "7x7 of three", "5x5"])
+def test_products_of_bytes_are_exact(kind: str) -> None:
+    """One to four steps are one product."""
+    graph = of_bytes(kind)
+    arrays = arrays_of_bytes(graph, 5, 127)
+    with emulated_tiles() as ran:
+        (found,) = compile(graph, "CPU", threads=2, precision="f32")(*arrays)
+        assert ran()["tdpbusd"] > 0 and not ran()["tdpbf16ps"]
+    (wanted,) = compile(graph, "CPU", threads=2, precision="f32", isa="avx512")(*arrays)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_loops_of_a_kernel_are_told() -> None:
+    size = ContractionSize(1, 28, 28, 4, 36)
+    choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
+    text = loop_nest(choice.variant, "avx512", contraction_params(**choice.fields(), steps=36, output=(0, 64)).ints())
+    assert "sums[14][4] = 0  # 4 tiles" in text
+    assert "sums[pixels][block] += x * weights[step][block]  # a tile of weights" in text
+
+
+def test_float32_takes_no_tiles() -> None:
+    graph = GRAPHS["3x3"]()
+    with emulated_tiles() as ran:
+        executable = compile(graph, "CPU", precision="f32")
+        (found,) = executable(*arrays_of(graph))
+        assert not ran()
+    (wanted,) = compile(graph, "CPU", precision="f32", isa="avx512")(*arrays_of(graph))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_threads_and_children_of_a_fork() -> None:
+    graph = GRAPHS["3x3"]()
+    arrays, executable = arrays_of(graph), compile(graph, "CPU", threads=2)
+    (wanted,) = executable(*arrays)
+    found: list[np.ndarray] = []
+    threads = [threading.Thread(target=lambda: found.extend(executable(*arrays))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(np.array_equal(each, wanted) for each in found)
+    child = os.fork()
+    if not child:
+        os._exit(0 if np.array_equal(executable(*arrays)[0], wanted) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_instruction_set_of_programs() -> None:
+    features = _core.cpu_features()
+    assert available(features)[:2] == ["amx", "avx512"]
+    assert kernels_of("amx") == "avx512"
+    assert choose_instruction_set(features) == "amx"
+    for missing in ("amx-tile", "amx-bf16", "avx512bf16"):
+        assert available({**features, missing: False})[0] == "avx512"
+
+
+@pytest.mark.parametrize(("channels", "width"), [(10, 16), (24, 32), (48, 48), (64, 64), (80, 16), (256, 64)])
+def test_the_width_of_tiles(channels: int, width: int) -> None:
+    """Four tiles of sums; fewer outputs where the others would be zeros."""
+    size = ContractionSize.of_product(64, -(-channels // 16), 20)._replace(channels=channels)
+    choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
+    assert choice.variant.amx and choice.oc_tile == width
+    assert not choose_tiles("avx512", "k16", size, bf16=True).variant.amx
+
+
+def test_a_system_that_refuses_the_tiles_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    flags = tmp_path / "cpuinfo"
+    flags.write_text("flags : avx512f amx_tile amx_bf16 amx_int8\n")
+    monkeypatch.setattr(isa, "CPU_FLAGS", flags)
+    features = _core.cpu_features()
+    assert isa.amx_refused(features) is None
+    assert "the system refuses its tiles" in (isa.amx_refused({**features, "amx-tile": False}) or "")
+    monkeypatch.setattr(_core, "cpu_features", lambda: {**features, "amx-tile": False})
+    assert any("refuses its tiles" in each for each in get_backend("CPU").notices())
+    flags.write_text("flags : avx512f\n")
+    assert isa.amx_refused({**features, "amx-tile": False}) is None
