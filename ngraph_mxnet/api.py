@@ -153,7 +153,8 @@ def export(model: Any, path: str | Path, *, params: Any = None,
         isas: instruction sets, of amx, avx512, avx_vnni, avx2 and baseline; by default all but amx and avx_vnni, of
             int8 without baseline.
         threads: as many as calls may ask for, which work is divided for; by default those of OMP_NUM_THREADS.
-        precision: f32, bf16, or int8 for what the recipe names; by default that of NGRAPH_PRECISION.
+        precision: f32, bf16, auto (bf16 where the CPU multiplies it fast), or int8 for what the recipe names; by
+            default that of NGRAPH_PRECISION.
         recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.
         metadata: texts that the file carries.
         with_references: with random inputs and what this machine computes of them, to verify other machines with.

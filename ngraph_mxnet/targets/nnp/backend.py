@@ -154,9 +154,10 @@ def _resources(device: Device) -> Resources:
 
 
 def _is_int8(wanted: str, device: Device) -> bool:
-    """True if products are to be in i8. `f32`, NGRAPH_PRECISION's default, stands for the device's own element."""
+    """True if products are to be in i8. `f32`, NGRAPH_PRECISION's default, and `auto` stand for the device's own
+    element."""
     known = [_element(device), *(["int8"] if "i8" in device.grids else [])]
-    if wanted not in ("f32", *known):
+    if wanted not in ("f32", "auto", *known):
         raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(known)} on {device.name}")
     return wanted == "int8"
 

@@ -172,8 +172,9 @@ params_option = click.option("--params", type=FILE, metavar="MODEL-0000.params",
                              help="A symbol's weights; an ONNX model holds its own.")
 backend_option = click.option("--backend", shell_complete=_backends, help="By default the one of NGRAPH_BACKEND.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
-precision_option = click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]),
-                                help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
+precision_option = click.option("--precision", type=click.Choice(["f32", "auto", "bf16", "int8"]),
+                                help="By default that of NGRAPH_PRECISION; auto is bf16 where the CPU multiplies it "
+                                     "fast; int8 takes a recipe of quantisation.")
 recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
                              help="For int8: what `quantize --recipe` wrote. By default that of NGRAPH_CALIBRATION.")
 result_option = click.option("--result", "results", multiple=True, metavar="NAME",

@@ -156,7 +156,7 @@ def test_the_instruction_set_of_programs() -> None:
 @pytest.mark.parametrize(("channels", "width"), [(10, 16), (24, 32), (48, 48), (64, 64), (80, 16), (256, 64)])
 def test_the_width_of_tiles(channels: int, width: int) -> None:
     """Four tiles of sums; fewer outputs where the others would be zeros."""
-    size = ContractionSize.of_product(64, -(-channels // 16), 20)._replace(channels=channels)
+    size = ContractionSize(1, 1, 64, -(-channels // 16), 20, flat_input=True, channels=channels)
     choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
     assert choice.variant.amx and choice.oc_tile == width
     assert not choose_tiles("avx512", "k16", size, bf16=True).variant.amx

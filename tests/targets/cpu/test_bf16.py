@@ -218,6 +218,23 @@ def test_where_there_is_bf16() -> None:
     assert "NGRAPH_CPU_ISA" in str(precision_notice("bf16", "avx2", HAS_BF16))
 
 
+@pytest.mark.parametrize(("has", "isa", "wanted"), [
+    (("sse4a",), None, "bf16"), ((), None, "f32"), (("sse4a",), "avx2", "f32"), (NEEDS["amx"], None, "bf16"),
+    (NEEDS["amx"], "avx512", "f32"),
+])
+def test_auto_is_bf16_where_it_is_fast(has: tuple[str, ...], isa: str | None, wanted: str,
+                                       monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """And says so once."""
+    features = {**dict.fromkeys((*NEEDS["amx"], "sse4a"), False), **HAS_BF16, **dict.fromkeys(has, True)}
+    monkeypatch.setattr(_core, "cpu_features", lambda: features)
+    options.tell_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        for _ in range(2):
+            assert options.read_options({"precision": "auto", "isa": isa}).precision == wanted
+    assert len(caplog.records) == (wanted == "bf16")
+    assert all("which this CPU multiplies at its full rate" in record.message for record in caplog.records)
+
+
 def test_no_other_precision() -> None:
     with pytest.raises(ConfigError, match="option precision: found 'f8', expected f32 or bf16"):
         compile(residual_block(), "CPU", precision="f8")
