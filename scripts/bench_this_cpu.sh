@@ -2,7 +2,9 @@
 # Measure what depends on this CPU: kernels against its peak for every instruction set that it runs, networks beside
 # their peers with each instruction set and with bf16, the zoo, BERT, and quantised models. About half an hour of an otherwise
 # idle machine; docs/benchmarks.md says what the figures mean and holds those of other CPUs.
-#     scripts/bench_this_cpu.sh FOLDER [PART...]        parts: kernels networks zoo bert quantized int8; all by default
+#     scripts/bench_this_cpu.sh FOLDER [PART...]        parts: kernels networks zoo bert quantized int8, by default
+#                                                       all; amx (products in its tiles) and many (1 to 16 threads, also
+#                                                       training), each some four minutes
 # FOLDER gets a text of each part, and the JSON of those that have one. PYTHON_WITH_BENCH names an interpreter that has
 # the package with the extra `bench`; without it everything is installed into .venv-bench. PYTHON_WITH_NNCF names one that has NNCF and
 # OpenVINO, for the part int8; without it that part has no OpenVINO in int8.
@@ -17,8 +19,8 @@ shift
 parts=("$@")
 ((${#parts[@]} > 0)) || parts=(kernels networks zoo bert quantized int8)
 for part in "${parts[@]}"; do
-    [[ $part =~ ^(kernels|networks|zoo|bert|quantized|int8)$ ]] ||
-        fail "$part is none of kernels, networks, zoo, bert, quantized, int8"
+    [[ $part =~ ^(kernels|networks|zoo|bert|quantized|int8|amx|many)$ ]] ||
+        fail "$part is none of kernels, networks, zoo, bert, quantized, int8, amx, many"
 done
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -83,6 +85,20 @@ for part in "${parts[@]}"; do
         limit=ONEDNN_MAX_CPU_ISA=AVX2  # what OpenVINO reads; AVX2 alone is the case of most CPUs that are in use
         [[ ${isas[0]} == avx2 ]] || eight int8-avx2 --models resnet50_v2,mobilenetv2_1.0,bert12_128 --peers \
             "none,openvino[$limit],$int8[$limit],ngraph-int8[NGRAPH_CPU_ISA=avx2],ngraph[NGRAPH_CPU_ISA=avx2]"
+        ;;
+    amx)
+        bf16=NGRAPH_PRECISION=bf16
+        peers amx --models resnet50_v2,bert12_128,mobilenetv2_1.0,densenet121 --batch 1,8 --rounds 4 --burst 3 --peers \
+            "openvino,openvino-bf16,ngraph,ngraph[$bf16],ngraph[$bf16,NGRAPH_CPU_ISA=avx512]"
+        ;;
+    many)
+        counts=$(for count in 1 2 4 8 16; do ((count <= $(nproc))) && echo -n ",$count"; done)
+        record many "$python" "$root/scripts/bench_peers.py" --models resnet50_v2,mobilenetv2_1.0,bert12_128 \
+            --threads "${counts#,}" --rounds 3 --burst 3 --peers "openvino,ngraph,ngraph[NGRAPH_PRECISION=auto]" \
+            --save "$folder/many.json"
+        peers many-batch --models resnet50_v2 --batch 32 --rounds 3 --burst 1 --peers "openvino,openvino-bf16,$variants"
+        record many-training "$python" "$root/scripts/bench_training.py" --models resnet50_v2,mobilenetv2_1.0 \
+            --threads "${counts#,}" --rounds 2 --burst 1 --peers mkldnn,ngraph --save "$folder/many-training.json"
         ;;
     esac
 done

@@ -14,11 +14,11 @@ from kernel_library import NATIVE_AVX512_BF16
 from op_records import array_of
 from test_quantized_products import arrays_of as arrays_of_bytes
 from test_quantized_products import product_operands, quantized
-from tile_machine import configured_threads, emulated_tiles
+from tile_machine import configured_threads, emulated_tiles, runs_natively
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.program.backend import get_backend
+from ngraph_mxnet.program.backend import get_backend, load_file
 from ngraph_mxnet.targets.cpu.machine import isa
 from ngraph_mxnet.targets.cpu.machine.isa import available, choose_instruction_set, kernels_of
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
@@ -107,6 +107,18 @@ def test_products_of_bytes_are_exact(kind: str) -> None:
         assert ran()["tdpbusd"] > 0 and not ran()["tdpbf16ps"]
     (wanted,) = compile(graph, "CPU", threads=2, precision="f32", isa="avx512")(*arrays)
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_file_for_both_takes_what_the_cpu_has(tmp_path: Path) -> None:
+    """The reader asks the CPU itself, which knows nothing of emulated tiles."""
+    path, graph = tmp_path / "net.ngraph", GRAPHS["3x3"]()
+    (x, w) = arrays_of(graph)
+    bound = compile(graph, "CPU", threads=1, weights={"w": w})
+    bound.save(path, isas=["amx", "avx512"])
+    file = load_file("CPU", path, {})
+    assert file.instruction_set == ("amx" if runs_natively() else "avx512")
+    (found,), (wanted,) = file(x), bound(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_the_loops_of_a_kernel_are_told() -> None:
