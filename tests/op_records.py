@@ -496,6 +496,17 @@ def _layer_norm_gradient(draw: Draw) -> Case:
     return [data, vector, data], attrs
 
 
+def _log_softmax_pick(draw: Draw) -> Case:
+    shape = _dims(draw, 1)
+    mode = _pick(draw, "clip", "wrap", "from_end")
+    return [_type(_element(draw, FLOATS), shape), _indices(draw, (*shape[:-1], 1))], {"mode": mode}
+
+
+def _log_softmax_pick_gradient(draw: Draw) -> Case:
+    (data, indices), attrs = _log_softmax_pick(draw)
+    return [data, indices, *[data.with_shape(indices.shape)] * 3], attrs
+
+
 def _clamp(draw: Draw) -> Case:
     (data,), _ = _unary(NUMBERS)(draw)
     return [data], clamp_attrs(draw)
@@ -682,6 +693,8 @@ _RECORDS = [
     Record("log_softmax", _one_axis(FLOATS)),
     Record("layer_norm", _layer_norm),
     Record("layer_norm_gradient", _layer_norm_gradient),
+    Record("log_softmax_pick", _log_softmax_pick),
+    Record("log_softmax_pick_gradient", _log_softmax_pick_gradient),
     Record("attention", _attention),
     Record("attention_gradient", _attention_gradient),
     Record("lstm_cell", _cell(4)),

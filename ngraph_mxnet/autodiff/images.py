@@ -107,6 +107,19 @@ def _(at: Reverse) -> Gradients:
     return [at.head - at.result.exp() * at.head.sum([at.attrs["axis"]], keep=True)]
 
 
+@adjoint("log_softmax_pick")
+def _(at: Reverse) -> Gradients:
+    """The head of `picked` in one op; those of the other results by the greatest elements and softmax."""
+    x, indices = at.operands
+    _, greatest, logarithm = at.results
+    (by_x,) = x.nodes("log_softmax_pick_gradient", indices, greatest, logarithm, at.head, **at.attrs)
+    if at.heads[1] is not None or at.heads[2] is not None:
+        of_logarithm = at.head_of(2)
+        by_x = by_x + (at.head_of(1) - of_logarithm).to_shape(x.shape).where(x.equals(greatest))
+        by_x = by_x + (x - greatest - logarithm).exp() * of_logarithm
+    return by_x, None
+
+
 def _along(vector: Expression, axis: int, rank: int) -> Expression:
     return vector.reshape([vector.size if own == axis else 1 for own in range(rank)])
 
@@ -266,7 +279,7 @@ def _with_added_mask(at: Reverse) -> Gradients:
 
 no_derivative("it is there to stop it", "stop_gradient")
 refuse("it is a gradient itself: there are none of second order yet", "batch_norm_gradient",
-       "batch_norm_relu_gradient", "clamp_gradient", "layer_norm_gradient")
+       "batch_norm_relu_gradient", "clamp_gradient", "layer_norm_gradient", "log_softmax_pick_gradient")
 refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics")
 
 

@@ -228,7 +228,7 @@ def _require_indices(type_: TensorType) -> None:
     require(type_.element.numpy.kind in INTEGER, "operand 1", type_, "an integer type")
 
 
-def _inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
+def inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
     """int64 indices in [0, size)."""
     if not indices.size:
         return indices.astype(np.int64)
@@ -256,7 +256,7 @@ def gather(types, attrs):
 @gather.reference
 def _(inputs, attrs):
     data, indices = inputs
-    return np.take(data, _inside(indices, data.shape[attrs["axis"]], attrs["mode"]), axis=attrs["axis"])
+    return np.take(data, inside(indices, data.shape[attrs["axis"]], attrs["mode"]), axis=attrs["axis"])
 
 
 @register_op("gather_elements", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing",
@@ -278,7 +278,7 @@ def gather_elements(types, attrs):
 @gather_elements.reference
 def _(inputs, attrs):
     data, indices = inputs
-    at = _inside(indices, data.shape[attrs["axis"]], attrs["mode"])
+    at = inside(indices, data.shape[attrs["axis"]], attrs["mode"])
     return np.take_along_axis(data, at, axis=attrs["axis"])
 
 
@@ -289,7 +289,7 @@ def _require_coordinates(indices: TensorType, shape: Shape) -> None:
 
 
 def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
-    return tuple(_inside(line, size, "from_end") for line, size in zip(indices, shape, strict=False))
+    return tuple(inside(line, size, "from_end") for line, size in zip(indices, shape, strict=False))
 
 
 @register_op("gather_nd", operands=2, kind="indexing", work=by_result(gather=1))

@@ -12,6 +12,7 @@ from ngraph_mxnet.ir.types import Bool, Float, Int, Ints, TensorType, boolean, i
 from ngraph_mxnet.ops.common import (
     ANY,
     FLOAT,
+    INTEGER,
     along_axis,
     common_element,
     contiguous,
@@ -23,7 +24,8 @@ from ngraph_mxnet.ops.common import (
     require_shape,
     same_type,
 )
-from ngraph_mxnet.ops.reduction import require_channel_vectors
+from ngraph_mxnet.ops.movement import OUTSIDE, gather_elements, inside
+from ngraph_mxnet.ops.reduction import log_softmax, require_channel_vectors
 
 
 @register_op("stop_gradient", operands=1, kind="copy", work=by_result(move=1), selects=True, same_bytes=True)
@@ -166,6 +168,61 @@ def _(inputs, attrs):
     by_x = spread * (scaled - scaled.mean(axis=axis, keepdims=True) - drift)
     found = (by_x, (head * normal).sum(axis=others), head.sum(axis=others))
     return [array.astype(inputs[0].dtype) for array in found]
+
+
+def _pick_types(types):
+    x, indices, *rows = types
+    require_domain([x], FLOAT)
+    require(indices.element.numpy.kind in INTEGER, "operand 1", indices, "an integer type")
+    require_rank(x, 1)
+    require(x.shape[-1] > 0 or x.size == 0, "operand 0", x, "elements along the last axis")
+    for position, type_ in enumerate([indices, *rows], 1):
+        require_shape(type_, (*x.shape[:-1], 1), position=position)
+    common_element([x, *rows])
+
+
+@register_op("log_softmax_pick", operands=2, attrs={"mode": OUTSIDE}, work=by_operand(simple=3, transcendental=1))
+def log_softmax_pick(types, attrs):
+    """x T[S, D], indices integer [S, 1] -> picked, greatest, logarithm T[S, 1]: of each row the element of log_softmax
+    at its index, m, the greatest element (of NaN -inf), and log(sum of e^(x - m)).
+
+    It is gather_elements of log_softmax, which no one else reads; `mode` is that op's.
+    """
+    _pick_types(types)
+    return [types[0].with_shape(types[1].shape)] * 3
+
+
+@log_softmax_pick.reference
+@in_f32
+def _(inputs, attrs):
+    x, indices = inputs
+    (logarithms,) = log_softmax.evaluate([x], {"axis": -1})
+    (picked,) = gather_elements.evaluate([logarithms, indices], {"axis": -1, **attrs})
+    greatest = np.fmax.reduce(x, axis=-1, keepdims=True, initial=-inf)
+    total = np.exp(x - greatest).sum(axis=-1, keepdims=True)
+    return [picked, greatest, np.log(total)]
+
+
+@register_op("log_softmax_pick_gradient", operands=5, attrs={"mode": OUTSIDE},
+             work=by_operand(simple=3, transcendental=1))
+def log_softmax_pick_gradient(types, attrs):
+    """x T[S, D], indices integer [S, 1], greatest, logarithm, head T[S, 1] -> T[S, D]: of log_softmax_pick by x.
+
+    It is the head at the row's index, less head e^(x - greatest - logarithm).
+    """
+    _pick_types(types)
+    return types[0]
+
+
+@log_softmax_pick_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    x, indices, greatest, logarithm, head = inputs
+    by_x = -head * np.exp(x - greatest - logarithm)
+    if x.size:
+        at = inside(indices, x.shape[-1], attrs["mode"])
+        np.put_along_axis(by_x, at, np.take_along_axis(by_x, at, -1) + head, -1)
+    return by_x
 
 
 _BOUNDS = {"lower": Float(-inf), "upper": Float(inf), "above": Bool(False)}

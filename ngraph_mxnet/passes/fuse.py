@@ -562,6 +562,31 @@ def attention_fusion() -> RewritePass:
     return RewritePass("attention_fusion", {"matmul": [fuse_attention]})
 
 
+def fuse_pick(node: Node, rw: Rewriter) -> Answer:
+    """gather_elements(log_softmax(x), indices) -> log_softmax_pick(x, indices), of float32 along the last axis.
+
+    There is an index for each row, and nobody else reads the logarithms.
+    """
+    logarithms, indices = node.inputs
+    softmax = rw.producer(logarithms, "log_softmax")
+    if softmax is None:
+        return None
+    last = logarithms.type.rank - 1
+    if any(one.attrs["axis"] not in (-1, last) for one in (node, softmax)):
+        return "its rows do not lie along the last axis"
+    if logarithms.type.element != f32 or not is_one(indices.shape[-1]):
+        return "it is not of one float32 a row"
+    if not rw.single(logarithms):
+        return f"{softmax} has other readers"
+    made = rw.make("log_softmax_pick", softmax.inputs[0], indices, mode=node.attrs["mode"], origin=(softmax, node)).node
+    assert made is not None
+    return made.outputs[0]
+
+
+def pick_fusion() -> RewritePass:
+    return RewritePass("pick_fusion", {"gather_elements": [fuse_pick]})
+
+
 _Part = tuple[Value, int]
 """A tensor and which of its equal parts along the columns."""
 

@@ -135,8 +135,8 @@ _OR_COMPLEMENT = (*_AS_IT_IS, (-1.0, 1.0, 1.0), (1.0, -1.0, -1.0))
 
 
 def _indexed(node: Node) -> Iterator[_Use]:
-    """Positions along an axis of operand 0."""
-    size = node.inputs[0].shape[node.attrs["axis"]]
+    """Positions along an axis of operand 0, by default the last."""
+    size = node.inputs[0].shape[node.attrs.get("axis", -1)]
     if isinstance(size, int):
         yield _Use(node.inputs[1], _INDEX, 0, size - 1)
 
@@ -192,7 +192,7 @@ def _beside_constants(node: Node) -> Iterator[tuple[Value, np.ndarray]]:
 
 
 _USES: dict[str, Callable[[Node], Iterator[_Use]]] = {
-    **dict.fromkeys(("gather", "gather_elements"), _indexed),
+    **dict.fromkeys(("gather", "gather_elements", "log_softmax_pick"), _indexed),
     **dict.fromkeys(("gather_nd", "scatter_nd"), _coordinates),
     **dict.fromkeys(("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"), _compared),
     **dict.fromkeys(("multiply", "divide"), _multiplied),

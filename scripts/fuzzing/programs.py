@@ -152,6 +152,9 @@ def sequences() -> Graph:
     head = b.parameter("head", (2, 3, 7, 20))
     for masks in ([], [mask], [b.greater(mask, b.constant(0.0))]):
         found += b.node("attention_gradient", [q, k, v, head, *masks], {"fill": -1e4}).outputs
+    labels = b.parameter("labels", (2, 3, 7, 1), "i64")
+    _, *sums = picked = b.node("log_softmax_pick", [q, labels], {}).outputs
+    found += [*picked, *b.node("log_softmax_pick_gradient", [q, labels, *sums, picked[0]], {}).outputs]
     return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2),
                      *b.node("layer_norm_gradient", [q, vector, head], {}).outputs, b.gelu_gradient(q, head))
 

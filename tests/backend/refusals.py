@@ -14,9 +14,9 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} of f64 has no CPU kernel": """
             adaptive_avg_pool adaptive_avg_pool_gradient attention attention_gradient avg_pool batch_norm
             batch_norm_factors bilinear_sample box_nms convolution gru_cell gru_cell_gradient gru_cell_training
-            gru_reset_first hard_swish layer_norm layer_norm_gradient lrn lstm_cell lstm_cell_gradient
-            lstm_cell_training max_pool max_pool_gradient resize resize_gradient rnn rnn_gradient rnn_training
-            roi_align roi_max_pool scale_shift
+            gru_reset_first hard_swish layer_norm layer_norm_gradient log_softmax_pick log_softmax_pick_gradient lrn
+            lstm_cell lstm_cell_gradient lstm_cell_training max_pool max_pool_gradient resize resize_gradient rnn
+            rnn_gradient rnn_training roi_align roi_max_pool scale_shift
         """,
         # f16 and small integers are computed in f32, which does not hold these.
         "{op} of i32 has no CPU kernel": "convolution max_pool",
@@ -39,16 +39,17 @@ REFUSALS: dict[str, dict[str, str]] = {
             cosh cumsum divide dropout elu equal erf erfinv exp expm1 floor gamma gather gather_elements gather_nd
             gelu gelu_gradient greater greater_equal gru_cell gru_cell_gradient gru_cell_training gru_reset_first
             hard_swish identity layer_norm layer_norm_gradient leaky_relu less less_equal lgamma log log10 log1p log2
-            log_softmax lrn lstm_cell lstm_cell_gradient lstm_cell_training matmul max_pool max_pool_gradient maximum
+            log_softmax log_softmax_pick log_softmax_pick_gradient lrn lstm_cell lstm_cell_gradient lstm_cell_training
+            matmul max_pool max_pool_gradient maximum
             minimum mod multiply negative not_equal own_gradient pad power prelu reciprocal reduce_max reduce_mean
             reduce_min reduce_prod reduce_sum relu reshape resize resize_gradient rnn rnn_gradient rnn_training
             roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign silu sin sinh slice softmax
             softplus softsign sqrt square stop_gradient subtract tan tanh transpose trunc
         """,
         "the device computes with integers of at most 32 bits; those of 64 are positions": """
-            abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul
-            max_pool maximum minimum mod multiply negative power reduce_max reduce_min reduce_prod reduce_sum relu
-            round sign square subtract trunc
+            abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor
+            log_softmax_pick log_softmax_pick_gradient matmul max_pool maximum minimum mod multiply negative power
+            reduce_max reduce_min reduce_prod reduce_sum relu round sign square subtract trunc
         """,
         "the matrix grid multiplies real numbers only": """
             convolution integer_convolution integer_matmul matmul quantized_convolution quantized_matmul

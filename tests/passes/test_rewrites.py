@@ -16,6 +16,7 @@ from ngraph_mxnet.passes.fuse import (
     default_bias,
     fuse_scale_shift,
     pad_fusion,
+    pick_fusion,
     residual_fusion,
     swish_fusion,
 )
@@ -92,6 +93,12 @@ def bn(b: Builder, value: Value, *, weight: bool = True) -> Value:
 def pad(b: Builder, value: float = 0.0, mode: str = "constant", begin=(0, 0, 1, 0), end=(0, 0, 0, 2),
         data: Value | None = None) -> Value:
     return b.pad(x(b) if data is None else data, pads_begin=begin, pads_end=end, value=value, mode=mode)
+
+
+def picked(b: Builder, rows: Value | None = None, *, axis: int = 1, own: int = 1, shape=(4, 6), count=None) -> Value:
+    """Elements of log_softmax along `own`, by default one a row."""
+    rows = b.log_softmax(x(b, shape=shape), axis=axis) if rows is None else rows
+    return b.gather_elements(rows, b.parameter("label", count or (rows.shape[0], 1), "i64"), axis=own)
 
 
 def channels(b: Builder, begin: int, end: int) -> Value:
@@ -371,6 +378,20 @@ FOLD = [
         b.erf(b.divide(x(b), c(b, np.float32(2**0.5)))),
         lambda v: b.multiply(b.multiply(x(b), b.add(v, c(b, np.float32(1)))), c(b, np.float32(0.5)))),
          "divide erf add multiply multiply", "has other readers"),
+    Case("a logarithm a row", pick_fusion, lambda b: picked(b), "log_softmax_pick"),
+    Case("axes from the end", pick_fusion, lambda b: picked(b, axis=-1, own=-1), "log_softmax_pick"),
+    Case("logarithms read twice", pick_fusion, lambda b: two(b.log_softmax(x(b, shape=(4, 6))), lambda v: picked(b, v)),
+         "log_softmax gather_elements", "has other readers"),
+    Case("logarithms of columns", pick_fusion, lambda b: picked(b, axis=0), "log_softmax gather_elements",
+         "its rows do not lie along the last axis"),
+    Case("elements of columns", pick_fusion, lambda b: picked(b, own=0, count=(1, 6)), "log_softmax gather_elements",
+         "its rows do not lie along the last axis"),
+    Case("two logarithms a row", pick_fusion, lambda b: picked(b, count=(4, 2)), "log_softmax gather_elements",
+         "it is not of one float32 a row"),
+    Case("logarithms of float64", pick_fusion, lambda b: picked(b, b.log_softmax(x(b, "f64", (4, 6)))),
+         "log_softmax gather_elements", "it is not of one float32 a row"),
+    Case("softmax at a label", pick_fusion, lambda b: picked(b, b.softmax(x(b, shape=(4, 6)))),
+         "softmax gather_elements"),
     Case("hard swish", swish_fusion, swish, "hard_swish"),
     Case("hard swish without slope", swish_fusion, lambda b: swish(b, None), "hard_swish"),
     Case("hard swish without offset", swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, check_that_all_is_kept, close, mx, needs_library
 
+from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.plugin.training.graph import compile_step
+
 pytestmark = needs_library
 
 
@@ -285,3 +288,75 @@ def test_gradients_through_integers_are_mxnets() -> None:
             each.backward()
         assert (made[0].training is not None and ran(made[0])) == compiled
         same_state(*made)
+
+
+def _odd(rows: np.ndarray, kind: str) -> np.ndarray:
+    """Make some rows extreme."""
+    if kind == "large":
+        rows *= 300
+    elif kind == "masked":
+        rows[0, 1:] = rows[1, ::2] = -np.inf
+    elif kind == "nan":
+        rows[1, 2] = np.nan
+    return rows
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+@pytest.mark.parametrize("kind", ["usual", "large", "masked", "nan"])
+@pytest.mark.parametrize("classes", [1, 5, 2100])
+def test_a_loss_of_labels(classes: int, kind: str, mode: str) -> None:
+    """As Gluon's, labels outside and whole numbers as floats included: without logarithms for each class."""
+    x, label = mx.sym.Variable("x"), mx.sym.Variable("at")
+    symbol = -mx.sym.pick(mx.sym.log_softmax(x), label, mode=mode, keepdims=True)
+    made = both(symbol, x=(6, classes), at=(6,), grad_req={"x": "write", "at": "null"})
+    rows = _odd(np.random.default_rng(1).normal(size=(6, classes)).astype(np.float32), kind if classes > 1 else "large")
+    found = []
+    for each in made:
+        each.arg_dict["x"][:] = rows
+        each.arg_dict["at"][:] = np.array([0, 2.7, classes - 1, classes + 1, -2, 1])
+        each.forward(is_train=True)
+        each.backward([mx.nd.array([[0.5], [1], [-2], [3], [0], [1]])])
+        found.append((each.outputs[0].asnumpy(), each.grad_dict["x"].asnumpy()))
+    assert ran(made[0])
+    for ours, theirs in zip(*found, strict=True):  # of a row with NaN oneDNN writes zeros and infinities
+        odd = np.isnan(rows).any(axis=1)
+        assert np.isnan(ours[odd]).all()
+        np.testing.assert_allclose(ours[~odd], theirs[~odd], 1e-5, 5e-6)
+
+
+@pytest.mark.parametrize(("shape", "fused"), [((6, 50), True), ((2, 3, 50), True), ((6, 50, 2), False)])
+def test_which_losses_of_labels_are_fused(shape: tuple[int, ...], fused: bool) -> None:
+    """Gluon's loss along the last axis, not along another one."""
+    symbol = mx.gluon.loss.SoftmaxCrossEntropyLoss(axis=-1 if fused else 1)(mx.sym.Variable("x"), mx.sym.Variable("y"))
+    labels = shape[:-1] if fused else (6, 2)
+    types = {"x": TensorType(f32, shape), "y": TensorType(f32, labels)}
+    made = compile_step(symbol.tojson(), types, ["x"])
+    listings = [program.listing() for program in made.programs]
+    assert ["log_softmax_pick" in text for text in listings] == [fused, fused]
+
+
+@pytest.mark.parametrize("form", ["probabilities are a result", "another axis", "sequences", "of logits", "dense",
+                                  "smoothed", "weighted", "of functions", "cross entropy"])
+def test_losses_beside_those_of_labels(form: str) -> None:
+    """Losses that are not fused, and such that are in another form."""
+    x, label, labels = (mx.sym.Variable(name) for name in ("x", "label", "other_label"))
+    logs, loss = mx.sym.log_softmax(x), mx.gluon.loss.SoftmaxCrossEntropyLoss
+    symbol = {
+        "probabilities are a result": lambda: mx.sym.Group([mx.sym.pick(logs, label), logs]),
+        "another axis": lambda: loss(axis=1)(mx.sym.reshape(x, (4, 5, 2, 3)), labels),
+        "sequences": lambda: loss()(mx.sym.reshape(x, (4, 6, 5)), mx.sym.reshape(labels, (4, 6))),
+        "of logits": lambda: loss(from_logits=True)(logs, label),
+        "dense": lambda: loss(sparse_label=False)(x, mx.sym.one_hot(label, 30)),
+        "smoothed": lambda: loss(sparse_label=False)(x, mx.sym.one_hot(label, 30, on_value=0.9, off_value=0.1 / 29)),
+        "weighted": lambda: loss(weight=0.3, batch_axis=0)(x, label, mx.sym.reshape(label, (4, 1)) + 1),
+        "of functions": lambda: mx.sym.sum(mx.sym.pick(logs, label)) * 0.1,
+        "cross entropy": lambda: mx.sym.softmax_cross_entropy(x, label),
+    }[form]()
+    shapes = {"x": (4, 30), "label": (4,), "other_label": (4, 2, 3)}
+    made = both(symbol, **{name: shapes[name] for name in symbol.list_arguments()},
+                grad_req={name: "write" if name == "x" else "null" for name in symbol.list_arguments()})
+    for each in made:
+        each.forward(is_train=True)
+        each.backward([mx.nd.ones(output.shape) * 0.5 for output in each.outputs])
+    assert ran(made[0])
+    same_state(*made)

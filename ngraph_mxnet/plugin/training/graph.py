@@ -20,7 +20,7 @@ from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import Role, f32
 from ngraph_mxnet.ops.compositions import scalar
 from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.passes.fuse import attention_fusion, recurrent_cells
+from ngraph_mxnet.passes.fuse import attention_fusion, pick_fusion, recurrent_cells
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.simplify import DeadCode
 from ngraph_mxnet.plugin.training.rules import (
@@ -215,8 +215,8 @@ def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[
     """With its gradients, and the numbers of the outputs that take head gradients."""
     refuse_gradients(training.graph, wanted)
     # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
-    # gradients of its parts would be given them.
-    PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
+    # gradients of its parts would be given them. A loss of labels needs no logarithms of probabilities.
+    PassManager([movement(), recurrent_cells(), attention_fusion(), pick_fusion(), DeadCode()]).run(training.graph)
     results = training.graph.results[:training.outputs]
     floats = [number for number, value in enumerate(results) if value.type.element.is_float]
     return differentiate(training.graph, list(wanted), floats), floats

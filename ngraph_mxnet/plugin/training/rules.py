@@ -16,7 +16,7 @@ import numpy as np
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, canonical
 from ngraph_mxnet.frontends.mxnet.rules.images import trained_pooling
-from ngraph_mxnet.frontends.mxnet.rules.normalization import over_axis
+from ngraph_mxnet.frontends.mxnet.rules.normalization import cross_entropy, picked_logarithms
 from ngraph_mxnet.frontends.mxnet.rules.recurrent import recurrent_layers
 from ngraph_mxnet.frontends.mxnet.rules.registry import Call, Lowering, Rule, axis_of, find_rule, normal_axis
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
@@ -361,11 +361,10 @@ def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
 @_in_training("softmax_cross_entropy")
 def _softmax_cross_entropy(b: Builder, attrs: Call, x: Value, label: Value) -> Value:
     """The value has a least probability, the gradient has none: it is that of logarithms that add 0 to the value."""
-    y = _same(b, attrs, x, label)
-    places = iota(b, x.shape[1], 0, 1, x.element.name)
-    chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
-    logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), 0)
-    zeros, back = (full(b, number, x) for number in (0, -1))
+    picked, is_class = picked_logarithms(b, x, converted(b, label, x))
+    y = cross_entropy(b, picked, is_class)
+    logs = b.select(is_class, picked, 0)
+    zeros, back = (full(b, number, logs) for number in (0, -1))
     nothing = b.reduce_sum(b.own_gradient(zeros, logs, back, scaled=True), axes=(0, 1))
     return b.stop_gradient(y) + b.reshape(nothing, shape=y.shape)
 

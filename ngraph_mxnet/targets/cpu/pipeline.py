@@ -10,7 +10,7 @@ from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import boolean, f32
 from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import MAIN, Clusters, InlineBodies, split_prepare
-from ngraph_mxnet.passes.fuse import attention_fusion, fuse_scale_shift
+from ngraph_mxnet.passes.fuse import attention_fusion, fuse_scale_shift, pick_fusion
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import ConstantFolding, fusing, simplifying
 from ngraph_mxnet.passes.simplify import Cse, DeadCode, algebraic
@@ -45,6 +45,7 @@ def pipeline() -> list[Pass | FixedPoint]:
         *simplifying(),
         # Before the products get biases: afterwards its parts are neighbours no more.
         attention_fusion(),
+        pick_fusion(),
         *fusing(),
         # It needs residual and clamp in place.
         fuse_scale_shift(),

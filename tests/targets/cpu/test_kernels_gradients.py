@@ -1,4 +1,4 @@
-"""The kernels of gradients of layer norm and attention, against the ops that define them."""
+"""The kernels of gradients of layer norm, losses of labels and attention, against the ops that define them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
 from ngraph_mxnet.ir import get_op
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.reduction import LAYER_NORM_GRADIENT
+from ngraph_mxnet.targets.cpu.params.reduction import (
+    LAYER_NORM_GRADIENT,
+    LOG_SOFTMAX_PICK,
+    LOG_SOFTMAX_PICK_GRADIENT,
+    PICK_BLOCK,
+)
+from ngraph_mxnet.targets.cpu.params.selection import OUTSIDE_CODES
 from ngraph_mxnet.targets.cpu.params.sequences import ATTENTION_GRADIENT
 
 SIZES = st.sampled_from([1, 3, 7, 16, 20, 33, 64])
@@ -42,6 +48,35 @@ def test_layer_norm_gradient(isa: str, seed: int, rows: int, columns: int, chunk
         close(sums[task, 0], wanted[1], 1e-5, 2e-5)
         close(sums[task, 1], wanted[2], 1e-5, 2e-5)
     assert np.isnan(by_x[:, columns:]).all()
+
+
+@every_isa
+@pytest.mark.parametrize("mode", ["clip", "wrap", "from_end"])
+@given(seed=SEEDS, rows=st.integers(1, 9), size=st.sampled_from([1, 3, 16, 77, PICK_BLOCK, 2 * PICK_BLOCK + 40]),
+       scale=st.sampled_from([1.0, 30.0]), splits=SPLITS)
+def test_log_softmax_pick(isa: str, mode: str, seed: int, rows: int, size: int, scale: float,
+                          splits: list[int]) -> None:
+    """A part of a row may be greater than those before it; a row may hold infinities, NaN, or nothing but -inf."""
+    random = np.random.default_rng(seed)
+    x, head = normal(random, rows, size) * np.float32(scale), normal(random, rows, 1)
+    odd = random.random()
+    for number, share in ((-np.inf, 0.3), (np.inf, 0.01), (np.nan, 0.01)):
+        if odd < 0.3:
+            x[random.random(x.shape) < share * random.integers(2)] = number
+    if odd < 0.1:
+        x[0] = -np.inf
+        x[-1, :size // 2] = -np.inf
+    indices = random.integers(-2 * size, 2 * size, (rows, 1))
+    found, by_x = np.full((3, rows, 1), np.nan, np.float32), np.full_like(x, np.nan)
+    params = {"rows": rows, "size": size, "outside": OUTSIDE_CODES[mode]}
+    run(isa, "log_softmax_pick", [x, indices, *found], LOG_SOFTMAX_PICK(**params), (), splits)
+    wanted = get_op("log_softmax_pick").evaluate([x, indices], {"mode": mode})
+    for own, other in zip(found, wanted, strict=True):
+        close(own, other, 1e-5, 2e-6)
+    run(isa, "log_softmax_pick_gradient", [x, indices, *found[1:], head, by_x], LOG_SOFTMAX_PICK_GRADIENT(**params), (),
+        splits)
+    (wanted_by_x,) = get_op("log_softmax_pick_gradient").evaluate([x, indices, *wanted[1:], head], {"mode": mode})
+    close(by_x, wanted_by_x, 1e-5, 2e-6)
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:

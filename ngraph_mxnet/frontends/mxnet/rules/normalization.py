@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import (
 )
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
-from ngraph_mxnet.ops.compositions import affine, iota, moments, moved_axis, require_small, scalar
+from ngraph_mxnet.ops.compositions import affine, moments, moved_axis, require_small, scalar, size_as
 
 # Attributes that matter to training, calibration or GPUs only.
 _IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
@@ -192,13 +192,26 @@ def data_output(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
 @rule("softmax_cross_entropy", operands=2, types=FLOATS)
 def softmax_cross_entropy(b: Builder, attrs: Attrs, x: Value, label: Value) -> Value:
     """The sum over rows of -log(softmax(row)[label]), the probability at least 1e-8, in shape (1,)."""
+    return cross_entropy(b, *picked_logarithms(b, x, label))
+
+
+def picked_logarithms(b: Builder, x: Value, label: Value) -> tuple[Value, Value]:
+    """Return log_softmax of each row of a matrix at the row's label, and if the label is a class; both [rows, 1].
+
+    Raises:
+        UnsupportedError: x is no matrix, or there is not one label for each row.
+    """
     if x.rank != 2 or label.shape != x.shape[:1]:
         raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
-    places = iota(b, x.shape[1], 0, 1, x.element.name)
-    chosen = b.equal(b.trunc(b.reshape(label, shape=(x.shape[0], 1))), places)
-    logs = b.log(b.maximum(over_axis(b, "softmax", x, 1), 1e-8))
-    total = b.reduce_sum(b.select(chosen, logs, 0), axes=(0, 1))
-    return b.reshape(-total, shape=(1,))
+    labels = b.trunc(b.reshape(label, shape=(x.shape[0], 1)))
+    picked = b.gather_elements(over_axis(b, "log_softmax", x, 1), b.convert(labels, element="i64"), axis=1)
+    return picked, (labels >= 0) & (labels < size_as(b, x.shape[1], labels))
+
+
+def cross_entropy(b: Builder, picked: Value, is_class: Value) -> Value:
+    """The sum of the logarithms, each at least log(1e-8), where the label is a class; negative, in shape (1,)."""
+    logs = b.select(is_class, b.maximum(picked, math.log(1e-8)), 0)
+    return b.reshape(-b.reduce_sum(logs, axes=(0, 1)), shape=(1,))
 
 
 Log = Callable[..., Value]

@@ -33,7 +33,7 @@ _WRAP, _FROM_END = OUTSIDE_CODES["wrap"], OUTSIDE_CODES["from_end"]
 
 
 @inline
-def _inside(index, size, outside):
+def inside(index, size, outside):
     if outside == _WRAP:
         return index % size
     return min(max(select((outside == _FROM_END) & (index < 0), index + size, index), 0), size - 1)
@@ -54,7 +54,7 @@ def _gather(element: types.Type) -> Callable:
             data = shift(pointer(tensors, 0, element), outer * p.size * p.inner)
             out = shift(pointer(tensors, 2, element), outer * p.count * p.inner)
             for i in range(first, min(first + p.rows, p.count)):
-                source, target = shift(data, _inside(indices[i], p.size, p.outside) * p.inner), shift(out, i * p.inner)
+                source, target = shift(data, inside(indices[i], p.size, p.outside) * p.inner), shift(out, i * p.inner)
                 for j in range(p.inner):
                     target[j] = source[j]
 
@@ -151,7 +151,7 @@ def coordinate_positions(tensors, ints, floats, begin, end):
             position = 0
             for axis in range(p.axes):
                 size, index = sizes[axis], coordinates[axis * p.count + i]
-                position = position * size + _inside(index, size, _FROM_END)
+                position = position * size + inside(index, size, _FROM_END)
             out[i] = position
 
 
@@ -168,4 +168,4 @@ def element_positions(tensors, ints, floats, begin, end):
         for i in range(p.count):
             for j in range(p.inner):
                 at = i * p.inner + j
-                out[at] = (task * p.size + _inside(indices[at], p.size, p.outside)) * p.inner + j
+                out[at] = (task * p.size + inside(indices[at], p.size, p.outside)) * p.inner + j

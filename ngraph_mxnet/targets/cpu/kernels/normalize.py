@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import float32
+from numba import float32, int64
 
 from ngraph_mxnet.targets.cpu.kernels import maths
+from ngraph_mxnet.targets.cpu.kernels.gather import inside
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     greater_lanes,
     greatest_of_row,
@@ -19,19 +20,24 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     sum_of_row,
     widen,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, offset_of, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_FACTORS,
     LAYER_NORM,
     LAYER_NORM_GRADIENT,
+    LOG_SOFTMAX_PICK,
+    LOG_SOFTMAX_PICK_GRADIENT,
     LRN,
+    PICK_BLOCK,
     SOFTMAX,
 )
 
 read_batch_norm_factors = reader(BATCH_NORM_FACTORS)
 read_layer_norm = reader(LAYER_NORM)
 read_layer_norm_gradient = reader(LAYER_NORM_GRADIENT)
+read_log_softmax_pick = reader(LOG_SOFTMAX_PICK)
+read_log_softmax_pick_gradient = reader(LOG_SOFTMAX_PICK_GRADIENT)
 read_lrn = reader(LRN)
 read_softmax = reader(SOFTMAX)
 
@@ -134,6 +140,69 @@ def _softmax(logarithm: bool) -> Callable:
 
 kernel("softmax")(_softmax(False))
 kernel("log_softmax")(_softmax(True))
+
+
+@inline
+def _greatest(source, size, best):
+    """The greatest of `best` and the elements; NaN may be passed over."""
+    whole = size // 16 * 16
+    top = greatest_of_row(source, whole)
+    best = select(top > best, top, best)
+    for i in range(whole, size):
+        best = select(source[i] > best, source[i], best)
+    return best
+
+
+@kernel("log_softmax_pick")
+def log_softmax_pick(tensors, ints, floats, begin, end):
+    """Of each row log_softmax at the row's index, the greatest element m and log(sum of e^(x - m)).
+
+    A row is read once, a part of it at a time. When a part has a greater element, the sum so far is multiplied by what
+    it is worth then. Parts of -inf alone add 0; a row of these has NaN for the logarithms.
+    tensors: x, indices (int64), picked, greatest, logarithm; rows are contiguous. Tasks: rows.
+    """
+    p = read_log_softmax_pick(ints, floats)
+    powers = scratch(PICK_BLOCK)
+    indices, picked = pointer(tensors, 1, int64), pointer(tensors, 2, float32)
+    greatest, logarithm = pointer(tensors, 3, float32), pointer(tensors, 4, float32)
+    for row in range(begin, end):
+        source = shift(pointer(tensors, 0, float32), row * p.size)
+        best, total = np.float32(-np.inf), 0.0
+        for first in range(0, p.size, PICK_BLOCK):
+            part, count = shift(source, first), min(PICK_BLOCK, p.size - first)
+            top = _greatest(part, count, best)
+            base = select(top > np.float32(-np.inf), top, np.float32(0))
+            if top > best:
+                total = total * maths.exp_below_one(best - top)
+                best = top
+            for i in range(count):
+                powers[i] = maths.exp_below_one(part[i] - base)
+            whole = count // 16 * 16
+            total += sum_of_row(powers, whole)
+            for i in range(whole, count):
+                total += powers[i]
+        offset = select(best > np.float32(-np.inf), maths.log(np.float32(total)), np.float32(np.nan))
+        picked[row] = source[inside(indices[row], p.size, p.outside)] - best - offset
+        greatest[row], logarithm[row] = best, offset
+
+
+@kernel("log_softmax_pick_gradient")
+def log_softmax_pick_gradient(tensors, ints, floats, begin, end):
+    """By x: the row's head at its index, less head e^(x - greatest - logarithm).
+
+    tensors: x, indices (int64), greatest, logarithm, head, output (may be x); rows are contiguous. Tasks: rows.
+    """
+    p = read_log_softmax_pick_gradient(ints, floats)
+    indices, greatest = pointer(tensors, 1, int64), pointer(tensors, 2, float32)
+    logarithm, heads = pointer(tensors, 3, float32), pointer(tensors, 4, float32)
+    for row in range(begin, end):
+        source = shift(pointer(tensors, 0, float32), row * p.size)
+        target = shift(pointer(tensors, 5, float32), row * p.size)
+        best, offset, head = greatest[row], logarithm[row], heads[row]
+        factor = -head
+        for i in range(p.size):
+            target[i] = maths.exp_below_one(source[i] - best - offset) * factor
+        target[inside(indices[row], p.size, p.outside)] += head
 
 
 @inline

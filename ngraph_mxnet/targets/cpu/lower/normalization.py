@@ -6,13 +6,13 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import greatest
-from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.ir.types import TensorType, f32, i64
 from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.params import reduction
-from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.record import Kernels, Params, by_name
 from ngraph_mxnet.targets.cpu.params.reduction import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,
@@ -21,6 +21,7 @@ from ngraph_mxnet.targets.cpu.params.reduction import (
     REDUCE,
     reduced,
 )
+from ngraph_mxnet.targets.cpu.params.selection import OUTSIDE_CODES
 from ngraph_mxnet.targets.cpu.planning.gradients import batch_norm_without_kernel, clamp_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_global
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, contiguous_strides, plain_view
@@ -31,6 +32,34 @@ def softmax(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     params = reduction.softmax(node.output.shape, node.attrs["axis"])
     ctx.make_plain(node.output, node.op.name, params, input=ctx.contiguous(node.inputs[0]), exact=True)
+
+
+def _check_pick(node: Node) -> str | None:
+    found = node.inputs[0].type.element
+    return None if found is f32 else f"{node.op.name} of {found} has no CPU kernel, only f32"
+
+
+@lowers("log_softmax_pick", check=_check_pick)
+def log_softmax_pick(ctx: Lowering, node: Node) -> None:
+    """One pass over memory, without logarithms for each element."""
+    x, indices, params = _picks(ctx, node, reduction.LOG_SOFTMAX_PICK)
+    outs = [ctx.new_plain(value.type) for value in node.outputs]
+    ctx.emit(node.op.name, params, x=x, indices=indices, **by_name("picked greatest logarithm", outs), exact=True)
+    ctx.set_views(node.outputs, outs)
+
+
+@lowers("log_softmax_pick_gradient", check=_check_pick)
+def log_softmax_pick_gradient(ctx: Lowering, node: Node) -> None:
+    """One pass over memory; the rows' heads are added in it."""
+    x, indices, params = _picks(ctx, node, reduction.LOG_SOFTMAX_PICK_GRADIENT)
+    rows = by_name("greatest logarithm head", map(ctx.contiguous, node.inputs[2:]))
+    ctx.make_plain(node.output, node.op.name, params, x=x, indices=indices, **rows, exact=True)
+
+
+def _picks(ctx: Lowering, node: Node, record: Kernels) -> tuple[PlainView, PlainView, Params]:
+    x, indices = map(ctx.contiguous, node.inputs[:2])
+    params = record(rows=indices.type.size, size=x.type.shape[-1], outside=OUTSIDE_CODES[node.attrs["mode"]])
+    return x, movement.converted(ctx, indices, i64), params
 
 
 @lowers("batch_norm_factors", check=check_f32)

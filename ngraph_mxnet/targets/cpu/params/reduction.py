@@ -140,6 +140,22 @@ SOFTMAX = Kernels(
     reach=lambda p, size: [operand_span(p, name, size, *p[:3]) for name in ("input", "output")],
 )
 
+PICK_BLOCK = 1024
+"""Elements of a row that `log_softmax_pick` reads at a time, a multiple of 64."""
+
+
+def _pick(kernel: str, tensors: str) -> Kernels:
+    names = tensors.replace(">", "").split()
+    return Kernels(
+        kernel, tensors=tensors, ints="rows size outside", sizes=2, tasks=lambda p: p.rows,
+        reach=lambda p, size: [whole(name, 8 if name == "indices" else size, p.rows,
+                                     p.size if name in ("x", "output") else 1) for name in names])
+
+
+LOG_SOFTMAX_PICK = _pick("log_softmax_pick", "x indices >picked >greatest >logarithm")
+LOG_SOFTMAX_PICK_GRADIENT = _pick("log_softmax_pick_gradient", "x indices greatest logarithm head >output")
+"""Rows are contiguous. `outside`: as that of `ELEMENT_POSITIONS`."""
+
 LAYER_NORM = Kernels(
     "layer_norm", tensors="x gamma beta >output", ints="rows columns in_row out_row", sizes=2, floats="epsilon",
     tasks=lambda p: p.rows,
