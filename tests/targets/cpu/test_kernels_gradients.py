@@ -79,6 +79,21 @@ def test_log_softmax_pick(isa: str, mode: str, seed: int, rows: int, size: int, 
     close(by_x, wanted_by_x, 1e-5, 2e-6)
 
 
+@every_isa
+def test_exponentials_of_a_loss(isa: str) -> None:
+    """Of a row whose greatest score and logarithm are 0, less the label's, the gradient is the exponentials."""
+    x = np.append(-np.inf, np.linspace(-90, 0, 40_001)).astype(np.float32)[None]
+    zero, head, found = np.zeros(1, np.float32), np.full(1, -1, np.float32), np.empty_like(x)
+    params = LOG_SOFTMAX_PICK_GRADIENT(rows=1, size=x.size, outside=0)
+    run(isa, "log_softmax_pick_gradient", [x, np.ones(1, np.int64), zero, zero, head, found], params)
+    with np.errstate(all="ignore"):
+        wanted = np.exp(x.astype(np.float64))
+        error = np.abs(found / wanted - 1)
+    assert found[0, 0] == 0 and found[0, -1] == 1
+    assert (found[0, 2:][x[0, 2:] < -87] == 0).all()
+    assert error[(x >= -87)].max() < 4e-6 and error[x >= -10].max() < 6e-7
+
+
 def packed(matrix: np.ndarray) -> np.ndarray:
     """[N, D] as [tiles][D up to whole blocks][16]: element (n, d) is at [n // 16][d][n % 16]."""
     rows, depth = matrix.shape

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.targets.cpu.kernels.pointers import absolute, inline, log_exponent, log_mantissa, power_of_two, select
 
-__all__ = ["erf", "exp", "exp_below_one", "expm1", "gate_exp", "log", "log1p", "tanh", "tanh_ratio"]
+__all__ = ["erf", "exp", "exp_below_one", "expm1", "gate_exp", "log", "log1p", "quick_exp", "tanh", "tanh_ratio"]
 
 F = np.float32
 ZERO, HALF, ONE, TWO = F(0), F(0.5), F(1), F(2)
@@ -26,6 +26,10 @@ NORMAL_LOW = F(-87)
 # exp(r) = 1 + r + r**2 (E0 + E1 r + ...) on |r| <= ln(2) / 2, a Chebyshev fit.
 E0, E1, E2, E3 = F(0.500000001), F(0.166666667), F(0.041666464), F(0.00833331082)
 E4, E5 = F(0.00139337514), F(0.000198911034)
+
+# 2**r = 1 + r (X1 + X2 r + ...) on |r| <= 1 / 2, a minimax fit.
+X1, X2, X3 = F(0.693147004), F(0.240222424), F(0.0555073358)
+X4, X5 = F(0.00967151299), F(0.00132647275)
 
 # expm1(x) = x + x**2 (1/2 + x/6 + ...): Taylor, |x| <= 1/2.
 M0, M1, M2, M3 = F(1 / 2), F(1 / 6), F(1 / 24), F(1 / 120)
@@ -94,6 +98,17 @@ def exp_below_one(x):
     """e**x for x of at most 88, within 2 ulp, but 0 below -87. A fifth less work than `exp`."""
     bounded = select(x < NORMAL_LOW, NORMAL_LOW, x)
     return select(x < NORMAL_LOW, ZERO, _normal_exp(bounded))
+
+
+@inline
+def quick_exp(x):
+    """e**x for x of at most 88, but 0 below -87. The relative error is below 6e-7 for |x| up to 10, and below 4e-6
+    elsewhere. A third less work than `exp_below_one`."""
+    bounded = select(x < NORMAL_LOW, NORMAL_LOW, x)
+    biased = bounded * LOG2_E + ROUNDER
+    r = bounded * LOG2_E - (biased - ROUNDER)
+    p = ((((X5 * r + X4) * r + X3) * r + X2) * r + X1) * r + ONE
+    return select(x < NORMAL_LOW, ZERO, p * power_of_two(biased))
 
 
 @inline

@@ -173,10 +173,10 @@ def log_softmax_pick(tensors, ints, floats, begin, end):
             top = _greatest(part, count, best)
             base = select(top > np.float32(-np.inf), top, np.float32(0))
             if top > best:
-                total = total * maths.exp_below_one(best - top)
+                total = total * maths.quick_exp(best - top)
                 best = top
             for i in range(count):
-                powers[i] = maths.exp_below_one(part[i] - base)
+                powers[i] = maths.quick_exp(part[i] - base)
             whole = count // 16 * 16
             total += sum_of_row(powers, whole)
             for i in range(whole, count):
@@ -201,7 +201,7 @@ def log_softmax_pick_gradient(tensors, ints, floats, begin, end):
         best, offset, head = greatest[row], logarithm[row], heads[row]
         factor = -head
         for i in range(p.size):
-            target[i] = maths.exp_below_one(source[i] - best - offset) * factor
+            target[i] = maths.quick_exp(source[i] - best - offset) * factor
         target[inside(indices[row], p.size, p.outside)] += head
 
 
