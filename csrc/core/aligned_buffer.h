@@ -1,4 +1,4 @@
-// A zeroed block of memory aligned for the widest vector load.
+// A block of memory aligned for the widest vector load: zeroed memory, or a part of a file.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,19 @@ class AlignedBuffer {
     }
   }
 
+  // Maps what a file holds from `offset`, a multiple of kPage, on. The file goes on for rounded(bytes), which are at
+  // least kMapped. Nobody may write to the buffer, and nobody to the file. Throws std::bad_alloc if it can't be mapped.
+  static AlignedBuffer of_file(int descriptor, std::size_t offset, std::size_t bytes) {
+    AlignedBuffer buffer;
+    void* mapped = mmap(nullptr, rounded(bytes), PROT_READ, MAP_PRIVATE, descriptor, static_cast<off_t>(offset));
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    buffer.data_ = static_cast<char*>(mapped);
+    buffer.bytes_ = bytes;
+    buffer.rounded_ = rounded(bytes);
+    buffer.populate_ = kPopulateRead;
+    return buffer;
+  }
+
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     swap(other);
@@ -81,7 +94,7 @@ class AlignedBuffer {
     if (rounded_ < kMapped) return;
     const std::size_t pages = (rounded_ + kPage - 1) / kPage;
     const std::size_t begin = pages * share / shares, end = pages * (share + 1) / shares;
-    madvise(data_ + begin * kPage, (end - begin) * kPage, kPopulateWrite);
+    madvise(data_ + begin * kPage, (end - begin) * kPage, populate_);
   }
 
   char* data() const { return data_; }
@@ -91,17 +104,20 @@ class AlignedBuffer {
   std::size_t capacity() const { return rounded_; }
 
  private:
-  static constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which headers before Linux 5.14 lack
+  // MADV_POPULATE_READ and MADV_POPULATE_WRITE, which headers before Linux 5.14 lack
+  static constexpr int kPopulateRead = 22, kPopulateWrite = 23;
 
   void swap(AlignedBuffer& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(rounded_, other.rounded_);
+    std::swap(populate_, other.populate_);
   }
 
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::size_t rounded_ = 0;
+  int populate_ = kPopulateWrite;
 };
 
 }  // namespace ngraph_mxnet

@@ -1,7 +1,6 @@
 #include "core/cached_weights.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -25,7 +24,7 @@ struct Header {
   std::uint64_t bytes;
   char seal[kSealBytes];
 };
-constexpr char kFormat[sizeof(Header::format)] = "ngraph_mxnet prepared weights 2";
+constexpr char kFormat[sizeof(Header::format)] = "ngraph_mxnet prepared weights 3";
 
 class File {
  public:
@@ -45,13 +44,12 @@ class File {
            (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && static_cast<std::size_t>(status.st_size) == bytes;
   }
 
-  bool read_all(char* data, std::size_t bytes, std::size_t offset) const {
+  bool read_all(char* data, std::size_t bytes) const {
     while (bytes > 0) {
-      const ssize_t got = pread(descriptor_, data, bytes, static_cast<off_t>(offset));
+      const ssize_t got = read(descriptor_, data, bytes);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return false;
       data += got;
-      offset += static_cast<std::size_t>(got);
       bytes -= static_cast<std::size_t>(got);
     }
     return true;
@@ -68,7 +66,11 @@ class File {
     return true;
   }
 
+  bool make_read_only() const { return fchmod(descriptor_, S_IRUSR) == 0; }
+
   void mark_used() const { futimens(descriptor_, nullptr); }
+
+  int descriptor() const { return descriptor_; }
 
  private:
   int descriptor_;
@@ -101,44 +103,40 @@ CachedWeights::CachedWeights(CachedWeightsOption option, std::size_t bytes, std:
       threads_(threads) {}
 
 CachedWeights::Buffer CachedWeights::get_or_make(const std::vector<const char*>& inputs,
-                                        const std::function<Buffer()>& prepare) const {
+                                                 const std::vector<Hash128>& hashes,
+                                                 const std::function<Buffer()>& prepare) const {
   std::string name;
   try {
-    name = path(inputs);
+    name = path(hashes);
     if (Buffer found = load(name)) return found;
   } catch (const std::exception&) {  // the interpreter is going, or there is no memory: as without files
     return prepare();
   }
   Buffer prepared = prepare();
   try {
-    if (path(inputs) == name && save(name, *prepared)) option_.on_save();
+    if (hashes_of(inputs) == hashes && save(name, *prepared)) option_.on_save();
   } catch (const std::exception&) {  // the weights are there
   }
   return prepared;
 }
 
-std::string CachedWeights::path(const std::vector<const char*>& inputs) const {
+std::vector<Hash128> CachedWeights::hashes_of(const std::vector<const char*>& inputs) const {
   std::vector<Hash128> hashes(inputs_.size());
   run_on_team(threads_, hashes.size(), [&](int i) { hashes[i] = hasher_(inputs[inputs_[i]], sizes_[i]); });
+  return hashes;
+}
+
+std::string CachedWeights::path(const std::vector<Hash128>& hashes) const {
   const std::string text = "weights" + bytes_of(&bytes_, 1) + bytes_of(hashes.data(), hashes.size());
   return option_.prefix + hex(option_.seal(text).substr(0, kNameBytes));
 }
 
-// `chunk` gets the place and size of each piece, on any thread, and returns where it is in memory, or null.
-template <class Visit>
-std::string CachedWeights::seal_of_chunks(const std::string& path, Visit chunk) const {
+std::string CachedWeights::seal_of(const std::string& path, const AlignedBuffer& prepared) const {
   std::vector<Hash128> hashes((bytes_ + kChunk - 1) / kChunk);
-  std::atomic<bool> failed{false};
   run_on_team(threads_, hashes.size(), [&](int i) {
-    const std::size_t begin = i * kChunk, size = std::min(kChunk, bytes_ - begin);
-    const char* const data = chunk(begin, size);
-    if (data == nullptr) {
-      failed = true;
-    } else {
-      hashes[i] = hasher_(data, size);
-    }
+    const std::size_t begin = i * kChunk;
+    hashes[i] = hasher_(prepared.data() + begin, std::min(kChunk, bytes_ - begin));
   });
-  if (failed) return "";
   const std::string text = "content" + path.substr(path.rfind('/') + 1) + bytes_of(&bytes_, 1);
   return option_.seal(text + bytes_of(hashes.data(), hashes.size()));
 }
@@ -148,15 +146,13 @@ CachedWeights::Buffer CachedWeights::load(const std::string& path) const {
   const File file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open()) return nullptr;
   Header header;
-  if (file.is_own(AlignedBuffer::kPage + bytes_) && file.read_all(reinterpret_cast<char*>(&header), sizeof header, 0) &&
+  if (file.is_own(AlignedBuffer::kPage + AlignedBuffer::rounded(bytes_)) &&
+      file.read_all(reinterpret_cast<char*>(&header), sizeof header) &&
       std::memcmp(header.format, kFormat, sizeof kFormat) == 0 && header.bytes == bytes_) {
-    auto buffer = std::make_shared<AlignedBuffer>(bytes_);
+    const Buffer buffer =
+        std::make_shared<AlignedBuffer>(AlignedBuffer::of_file(file.descriptor(), AlignedBuffer::kPage, bytes_));
     run_on_team(threads_, threads_, [&](int share) { buffer->populate(share, threads_); });
-    const std::string seal = seal_of_chunks(path, [&](std::size_t begin, std::size_t size) -> const char* {
-      char* const data = buffer->data() + begin;
-      return file.read_all(data, size, AlignedBuffer::kPage + begin) ? data : nullptr;
-    });
-    if (seal == std::string(header.seal, kSealBytes)) {
+    if (seal_of(path, *buffer) == std::string(header.seal, kSealBytes)) {
       file.mark_used();
       return buffer;
     }
@@ -171,8 +167,7 @@ bool CachedWeights::save(const std::string& path, const AlignedBuffer& prepared)
   Header header{};
   std::memcpy(header.format, kFormat, sizeof kFormat);
   header.bytes = bytes_;
-  const std::string seal =
-      seal_of_chunks(path, [&](std::size_t begin, std::size_t) { return prepared.data() + begin; });
+  const std::string seal = seal_of(path, prepared);
   if (seal.size() != kSealBytes) return false;
   std::memcpy(header.seal, seal.data(), kSealBytes);
   std::vector<char> page(AlignedBuffer::kPage);
@@ -181,8 +176,8 @@ bool CachedWeights::save(const std::string& path, const AlignedBuffer& prepared)
   std::string temporary = path + "XXXXXX.tmp";
   const File file(mkostemps(temporary.data(), 4, O_CLOEXEC));
   if (!file.is_open()) return false;
-  if (file.write_all(page.data(), page.size()) && file.write_all(prepared.data(), bytes_) &&
-      rename(temporary.c_str(), path.c_str()) == 0) {
+  if (file.write_all(page.data(), page.size()) && file.write_all(prepared.data(), AlignedBuffer::rounded(bytes_)) &&
+      file.make_read_only() && rename(temporary.c_str(), path.c_str()) == 0) {
     return true;
   }
   unlink(temporary.c_str());

@@ -22,10 +22,11 @@ struct CachedWeightsOption {
   std::function<void()> on_save;  // after each new file; may throw
 };
 
-// A file is a page of header (what it is, its size, a seal of the rest), then the prepared buffer, which is read into
-// memory of the process's own: what becomes of the file later does not matter to it. Names and seals are keyed, so
-// that a file that this user's processes did not write is not accepted. Files appear by a rename and are never written
-// to afterwards. What the disk does not do is no error: the weights are prepared as without a file.
+// A file is a page of header (what it is, its size, a seal of the rest), then the prepared buffer with room for a
+// kernel's last vector. Processes map it, so they share its pages. Names and seals are keyed, so that a file that this
+// user's processes did not write is not accepted. Files appear by a rename, and nobody may write to them afterwards:
+// their mode says so. They may be removed or replaced while they are in use. What the disk does not do is no error: the
+// weights are prepared as without a file.
 class CachedWeights {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
@@ -34,17 +35,21 @@ class CachedWeights {
   CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
               std::vector<std::size_t> sizes, int threads);
 
-  // Returns the buffer that was prepared from these inputs, read from its file. Without a file, returns the buffer that
-  // `prepare` makes, and writes it to a file. Removes a damaged file, with a warning. Writes no file if the weights
-  // change while `prepare` runs.
-  Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
+  // The hash of the weights by which files are found.
+  const ContentHasher& hasher() const { return hasher_; }
+
+  // Returns the buffer that was prepared from these inputs, mapped from its file. `hashes`: of the weights, by the
+  // hasher. Without a file, returns the buffer that `prepare` makes, and writes it to a file. Removes a damaged file,
+  // with a warning. Writes no file if the weights change while `prepare` runs.
+  Buffer get_or_make(const std::vector<const char*>& inputs, const std::vector<Hash128>& hashes,
+                     const std::function<Buffer()>& prepare) const;
 
  private:
-  std::string path(const std::vector<const char*>& inputs) const;
+  std::vector<Hash128> hashes_of(const std::vector<const char*>& inputs) const;
+  std::string path(const std::vector<Hash128>& hashes) const;
   Buffer load(const std::string& path) const;
   bool save(const std::string& path, const AlignedBuffer& prepared) const;
-  template <class Visit>
-  std::string seal_of_chunks(const std::string& path, Visit chunk) const;
+  std::string seal_of(const std::string& path, const AlignedBuffer& prepared) const;
 
   CachedWeightsOption option_;
   ContentHasher hasher_;

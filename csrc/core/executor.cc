@@ -83,20 +83,23 @@ Preparation::Preparation(std::shared_ptr<const BoundProgram> prepare, std::size_
   if (prepare == nullptr) return;
   check_operands(*prepare, {input_bytes, {}, prepared_bytes});
   check_reads_only_weights(*prepare, weight_inputs);
-  sets_ = PreparedSets::shared(signature(*prepare), weight_inputs, weights, threads);
   if (!cached.prefix.empty() && prepared_bytes >= kLeastCached) {
+    const std::string key(reinterpret_cast<const char*>(cached.key.data()), sizeof cached.key);
     cached_.emplace(std::move(cached), prepared_bytes, weight_inputs, weights, threads);
+    sets_ = PreparedSets::shared(signature(*prepare) + key, weight_inputs, weights, threads, cached_->hasher());
+  } else {
+    sets_ = PreparedSets::shared(signature(*prepare), weight_inputs, weights, threads);
   }
   runner_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
 }
 
 Preparation::Prepared Preparation::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
   if (runner_ == nullptr) return nullptr;
-  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const PreparedSets::Hashes&) {
+  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const PreparedSets::Hashes& hashes) {
     if (!cached_) return prepare(fixed);
     std::vector<const char*> pointers;
     for (const InputTensor& input : fixed) pointers.push_back(input.data);
-    return cached_->get_or_make(pointers, [&] { return prepare(fixed); });
+    return cached_->get_or_make(pointers, hashes, [&] { return prepare(fixed); });
   });
 }
 

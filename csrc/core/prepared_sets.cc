@@ -262,7 +262,7 @@ std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, s
   std::weak_ptr<PreparedSets>& place = (*known)[std::move(key)];
   std::shared_ptr<PreparedSets> sets = place.lock();
   if (sets == nullptr) {
-    sets = std::make_shared<PreparedSets>(std::move(weight_inputs), std::move(bytes), threads, hash);
+    sets = std::make_shared<PreparedSets>(std::move(weight_inputs), std::move(bytes), threads, std::move(hash));
     place = sets;
   }
   return sets;
@@ -274,7 +274,7 @@ PreparedSets::PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<s
       weight_inputs_(std::move(weight_inputs)),
       bytes_(std::move(bytes)),
       threads_(threads),
-      hash_(hash) {}
+      hash_(std::move(hash)) {}
 
 PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder,
                                        const Prepare& prepare) {

@@ -137,10 +137,10 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
   using Hashes = std::vector<Hash128>;
-  using ContentHash = Hash128 (*)(const void* data, std::size_t bytes);
+  using ContentHash = std::function<Hash128(const void* data, std::size_t bytes)>;
 
   // Returns the PreparedSets that all Executables with the same `program` and the same weights share. `program` is the
-  // text of a prepare Program.
+  // text of a prepare Program, and of what tells its `hash` from others. Any thread may call `hash`.
   static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                               std::vector<std::size_t> bytes, int threads,
                                               ContentHash hash = content_hash128);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +70,7 @@ def test_another_process_finds_them(folder: Path):
 def test_a_damaged_file_is_made_anew(folder: Path, damage, capfd: pytest.CaptureFixture[str]):
     prepares()
     (path,) = folder.iterdir()
+    path.chmod(0o600)
     path.write_bytes(damage(path.read_bytes()))
     assert prepares() == 1
     assert f"{path} is damaged" in capfd.readouterr().err
@@ -77,12 +78,14 @@ def test_a_damaged_file_is_made_anew(folder: Path, damage, capfd: pytest.Capture
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("change", [
-    lambda path: path.unlink(),
-    lambda path: os.truncate(path, 0),
-    lambda path: path.open("r+b").write(bytes(path.stat().st_size)),
-], ids=["removed", "truncated", "overwritten"])
-def test_what_becomes_of_the_file_does_not_matter_to_a_running_model(folder: Path, change):
+def replace_by_zeros(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(bytes(path.stat().st_size))
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, replace_by_zeros], ids=["removed", "replaced"])
+def test_a_running_model_outlives_its_file(folder: Path, change):
     prepares()
     executable = compile(product(), "CPU")
     x, w = arrays()
@@ -91,6 +94,33 @@ def test_what_becomes_of_the_file_does_not_matter_to_a_running_model(folder: Pat
     for path in folder.iterdir():
         change(path)
     np.testing.assert_array_equal(executable(x, w)[0], before)
+
+
+def mapped_bytes(path: Path, field: str) -> int:
+    """The sum of a field of this process's mappings of the file."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if " " in name:
+            inside = line.endswith(str(path))
+        elif inside and name == field:
+            total += int(rest.split()[0]) << 10
+    return total
+
+
+def test_the_file_is_mapped_and_nobody_writes_to_it(folder: Path):
+    prepares()
+    (path,) = folder.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o400
+    gc.collect()
+    executable = compile(product(), "CPU")
+    assert mapped_bytes(path, "Size") == 0
+    executable(*arrays())
+    assert mapped_bytes(path, "Rss") >= DEPTH * COLUMNS * 4
+    assert mapped_bytes(path, "Anonymous") == 0  # all pages are the file's, as other processes map them
+    del executable
+    gc.collect()
+    assert mapped_bytes(path, "Size") == 0
 
 
 def test_a_file_of_other_weights_in_its_place(folder: Path, capfd: pytest.CaptureFixture[str]):
