@@ -428,8 +428,10 @@ def digest_of_files(package: Path = PACKAGE) -> str:
     def read() -> bytes:
         hasher = hashlib.blake2b(digest_size=32)
         for path in files:
-            content = Path(path).read_bytes()
-            hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode() + content)
+            with open(path, "rb", buffering=0) as file:
+                content = file.read()
+            hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode())
+            hasher.update(content)
         return hasher.hexdigest().encode()
 
     return get_or_make("identity", repr(statuses), read).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import datetime
 import json
 import os
@@ -17,6 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ngraph_mxnet.program.cache import PACKAGE
 from peers import driver, machine, spec
 from peers.process import PeerError
 
@@ -91,6 +93,8 @@ def measured(script: str, cases: Sequence[driver.Case], plan: driver.Plan, work:
     if work is not None:
         work = work.resolve()
         work.mkdir(parents=True, exist_ok=True)
+    # As an installation leaves them. A process that may not write bytecode would compile each module that it imports.
+    compileall.compile_dir(PACKAGE, quiet=2)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
         _measure(cases, plan, work, save, progress, report)
