@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kIdleArenas = 8;
 constexpr std::size_t kLeastCached = std::size_t{8} << 20;  // of less, a file saves no time
+static_assert(kLeastCached >= AlignedBuffer::kMapped, "a buffer of a file is a mapping");
 
 std::vector<std::size_t> pick(const std::vector<std::size_t>& values,
                               const std::vector<std::size_t>& indices) {
