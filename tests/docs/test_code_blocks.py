@@ -101,9 +101,12 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def package_commands() -> Iterator[Any]:
-    """Each line of `python -m ngraph_mxnet` in the blocks that are run."""
+    """Each line of `python -m ngraph_mxnet`, or `ngraph-mxnet`, in the blocks that are run."""
     for block in blocks("sh"):
         for words in commands_in(block.text) if not block.not_run else []:
+            if "ngraph-mxnet" in words:
+                place = words.index("ngraph-mxnet")
+                words = [*words[:place], "python", "-m", "ngraph_mxnet", *words[place + 1:]]
             if "ngraph_mxnet" in words:
                 yield pytest.param(words, id=f"{block} {words[words.index('ngraph_mxnet') + 1]}")
 
