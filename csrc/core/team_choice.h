@@ -41,10 +41,12 @@ class TeamChoice {
     const bool tried = alone != before;
     // One run in hundreds that waits for a thread without a core decides the rate, so what is usual has a long memory;
     // the system's longest pauses do not, nor what came between a single try. Of the first runs, which find nothing in
-    // the caches and threads that are not there yet, the best counts.
+    // the caches and threads that are not there yet, the best counts, and so it does of the first tries: what still ran
+    // beside the first runs (another model's threads) may be gone.
     const double most = (tried ? kOddTry : kOddRun) * old;
     const double next = old + (std::min(seconds, most) - old) * (tried ? kWeightOfTry : kWeightOfRun);
-    mean.store(old == 0 ? seconds : runs <= kFirst ? std::min(old, seconds) : next, std::memory_order_relaxed);
+    const bool best = runs <= kFirst || (tried && runs <= kEarly && seconds < old);
+    mean.store(old == 0 ? seconds : best ? std::min(old, seconds) : next, std::memory_order_relaxed);
     const bool after = times.better();
     if (alone == after || runs <= kFirst) return;  // what is usual
     // The choice that lost is tried again more and more rarely, and never for more than a hundredth of all time.
@@ -59,7 +61,7 @@ class TeamChoice {
   // Seconds on one thread, above which the team is always right; and on the team, above which nobody need try.
   static constexpr double kShort = 2e-3, kLong = 2e-2;
   static constexpr double kWeightOfTry = 0.25, kWeightOfRun = 1.0 / 512, kOddTry = 4, kOddRun = 32, kWorthIt = 1.25;
-  static constexpr unsigned kFirst = 8, kRest = 32, kMostRest = 4096;  // runs
+  static constexpr unsigned kFirst = 8, kEarly = 256, kRest = 32, kMostRest = 4096;  // runs
 
   struct Times {
     // The team is right, whatever one thread takes.

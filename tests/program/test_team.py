@@ -60,6 +60,13 @@ def test_no_thread_reads_what_another_writes(tmp_path):
 ])
 def test_the_share_of_runs_that_go_to_the_team(alone, team, odd_alone, odd_team, least, most, tmp_path):
     program = built(tmp_path, name="team_choice")
-    share, told = output_of(program, *map(str, (alone, team, odd_alone, odd_team))).split()
+    share, told = output_of(program, *map(str, (alone, team, odd_alone, odd_team, 200_000, team))).split()
     assert least <= float(share) <= most
     assert told == ("team" if least else "alone")
+
+
+def test_a_team_that_was_disturbed_at_first_is_soon_tried_again(tmp_path):
+    """What ran beside the first runs may be gone."""
+    program = built(tmp_path, name="team_choice")
+    share, told = output_of(program, *map(str, (160, 90, 160, 90, 600, 700))).split()
+    assert told == "team" and float(share) > 0.5
