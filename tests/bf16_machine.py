@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from tile_machine import emulated_tiles
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
@@ -65,6 +64,8 @@ def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the CPU backend compile for AMX, on a CPU that has all else; its tiles are emulated."""
+    from tile_machine import emulated_tiles  # which is beside the CPU's tests, as those of AMX are
+
     features = {**_core.cpu_features(), **dict.fromkeys(NEEDS["amx"], True)}
     monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")

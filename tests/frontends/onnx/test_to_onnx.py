@@ -389,6 +389,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 OTHER_OPS = {
     "bitcast": "ONNX has none before opset 26", "fused": "passes of targets make it",
+    "log_softmax_pick": "passes of targets and of training make it",
     "random_mask": "training draws it",
     "quantized_convolution": "passes of quantisation make it", "quantized_matmul": "passes of quantisation make it",
     "own_gradient": "training alone has it",

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from tile_machine import emulated_tiles
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.ir.sizes import MOST
@@ -27,11 +28,10 @@ from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
-from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
 from ngraph_mxnet.targets.cpu.params.record import Span
-from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 from ngraph_mxnet.targets.cpu.program.programs import Programs
 
@@ -181,9 +181,8 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
                 met.add((id(record), element, name.rstrip("_0123456789fi")))
                 yield name, f"ng_{name}__{isa}", record, element
         for variant in variants(isa):
-            lacks = (variant.bf16 and precision.bf16_missing(isa, features)) or (
-                variant.needs_vnni and not features[VNNI[isa]])
-            if not lacks:
+            # The tiles of AMX may be emulated.
+            if all(features.get(need) for need in variant.needs(isa) if not need.startswith("amx")):
                 name = f"contraction_{variant.name}"
                 yield name, symbol(variant, isa), KERNELS[name], variant
 
@@ -218,8 +217,9 @@ def main(path: str, seed: int, count: int, only: str = "", less: int = 0) -> Non
         if only in ("", name):
             journal.write(f"{call.kernel} {call.record.text(call.ints, call.floats)} {call.spans}")
             call.spans = [(operand, first, last - less) for operand, first, last in call.spans]
-            for at_end in (True, False):
-                call.run(slots, at_end=at_end)
+            with emulated_tiles():
+                for at_end in (True, False):
+                    call.run(slots, at_end=at_end)
             made[name] += 1
     print(json.dumps(made))
 

@@ -20,7 +20,7 @@ import numpy as np
 from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
-from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
@@ -148,14 +148,9 @@ class Validator:
         variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
         if name in CONTRACTIONS and variant is None:
             raise ValueError("no such kernel")
-        if variant is not None and variant.needs_vnni and not self._features.get(VNNI[isa]):  # type: ignore[index]
-            raise ValueError("this CPU lacks VNNI")
-        if variant is not None and variant.bf16:
-            from ngraph_mxnet.targets.cpu.planning import precision
-
-            missing = precision.bf16_missing(isa, self._features)  # type: ignore[arg-type]
-            if missing is not None:
-                raise ValueError(missing)
+        for need in () if variant is None else variant.needs(isa):  # type: ignore[arg-type]
+            if not self._features.get(need):
+                raise ValueError(f"this CPU lacks {need}")
         return name, KERNELS[name], variant
 
 

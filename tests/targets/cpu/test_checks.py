@@ -38,7 +38,7 @@ def test_conditions_of_a_record_are_those_of_its_check() -> None:
         found, numbers = made(["ng_made_for_this_test__avx2"])
     finally:
         del KERNELS["made_for_this_test"]
-    assert record.tensors == ("x", "y") and numbers == {"made_for_this_test": [None, None, 0, None]}
+    assert record.tensors == ("x", "y") and numbers == {"made_for_this_test": [None, None, None, 0, None]}
     (row,) = found.rows
     assert (row.tensors, row.ints, row.sizes, row.floats, row.written, row.kept) == (2, 2, 1, 0, 2, 0)
     ops = steps(found.code)

@@ -92,7 +92,9 @@ class Variant:
         """The CPU features, by LLVM's names, without which it does not run, beyond those of its instruction set."""
         if self.amx:
             return AMX
-        return ("avx512bf16",) * self.bf16 + (VNNI[isa],) * (self.needs_vnni and isa in VNNI)
+        if self.bf16:
+            return ("avx512bf16",)
+        return (VNNI[isa],) if self.needs_vnni else ()
 
     @property
     def whole(self) -> bool:
