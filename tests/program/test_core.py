@@ -532,7 +532,9 @@ def test_cpu_features_agree_with_the_kernel():
              "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8",
              "avx512vp2intersect": "avx512_vp2intersect"}
     features = _core.cpu_features()
-    assert features == {name: linux.get(name, name) in flags for name in features}
+    for name, there in features.items():
+        has = linux.get(name, name) in flags
+        assert there == has or (name.startswith("amx") and not there)  # whose tiles the system may refuse
     assert set(NEEDS["avx512"]) <= set(features)
 
 

@@ -75,8 +75,8 @@ def test_graphs(name: str, threads: int) -> None:
     with emulated_tiles() as ran:
         executable = compile(graph, "CPU", threads=threads)
         (found,) = executable(*arrays)
-        assert ran()["tdpbf16ps"] > 0
-        assert not configured_threads()
+        assert runs_natively() or ran()["tdpbf16ps"] > 0
+        assert runs_natively() or not configured_threads()
     names = [each.kernel for level in executable.main.levels() for each in level]  # type: ignore[attr-defined]
     assert any(name.endswith("_amx__avx512") for name in names)
     (wanted,) = compile(graph, "CPU", threads=threads, isa="avx512")(*arrays)
@@ -104,7 +104,7 @@ def test_products_of_bytes_are_exact(kind: str) -> None:
     arrays = arrays_of_bytes(graph, 5, 127)
     with emulated_tiles() as ran:
         (found,) = compile(graph, "CPU", threads=2, precision="f32")(*arrays)
-        assert ran()["tdpbusd"] > 0 and not ran()["tdpbf16ps"]
+        assert runs_natively() or (ran()["tdpbusd"] > 0 and not ran()["tdpbf16ps"])
     (wanted,) = compile(graph, "CPU", threads=2, precision="f32", isa="avx512")(*arrays)
     np.testing.assert_array_equal(found, wanted)
 
