@@ -12,13 +12,12 @@ anew at each call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I32, I64, PTR, WORDS, Emitter, integer
-from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, finish, prefetch_weights, so_far
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, sets_of_tiles
 
@@ -55,6 +54,7 @@ def _configuration(variant: Variant) -> bytes:
 class Unit:
     """What a call of a kernel keeps of the unit: the configuration, for how many pixels it is, and memory for sums."""
 
+    variant: Variant
     configuration: ir.Value
     pixels: ir.Value
     sums: ir.Value
@@ -90,19 +90,19 @@ class Unit:
             joined = b.select(follows, integer(count), joined)
         for place, each in ((_BYTES + 2 * _INPUTS[1], _step_bytes(variant)), (_ROWS + _WEIGHTS[1], variant.lanes)):
             b.store(b.trunc(b.mul(joined, integer(each)), BYTE), e.at(configuration, place), align=1)
-        return Unit(configuration, pixels, memory(ir.ArrayType(F32, len(_SUMS) * _PIXELS * _ROW // 4)), joined)
+        return Unit(variant, configuration, pixels, memory(ir.ArrayType(F32, len(_SUMS) * _PIXELS * _ROW // 4)), joined)
 
     def release(self, e: Emitter) -> None:
         """Leave the unit as it was found: what a thread keeps there makes each switch to another one slower."""
         _call(e, "tilerelease")
 
-    def emit(self, e: Emitter, v: TileValues, variant: Variant, pixels: ir.Value) -> None:
+    def emit(self, e: Emitter, v: TileValues, pixels: ir.Value) -> None:
         """A tile of so many pixels, at most 16, at the builder's position."""
         self._configure(e, pixels)
-        self._accumulate(e, v, variant)
+        self._accumulate(e, v)
         whole = e.builder.and_(pixels, integer(-_CHUNK))
-        e.loop(integer(0), whole, lambda first: self._finish(e, v, variant, first, _CHUNK), step=_CHUNK)
-        e.loop(whole, pixels, lambda first: self._finish(e, v, variant, first, 1))
+        e.loop(integer(0), whole, lambda first: self._finish(e, v, first, _CHUNK), step=_CHUNK)
+        e.loop(whole, pixels, lambda first: self._finish(e, v, first, 1))
 
     def _configure(self, e: Emitter, pixels: ir.Value) -> None:
         """For so many pixels, if it is for others."""
@@ -118,9 +118,10 @@ class Unit:
 
         e.when(b.icmp_signed("!=", e.load(self.pixels, I64, 8), pixels), [], configure)
 
-    def _accumulate(self, e: Emitter, v: TileValues, variant: Variant) -> None:
+    def _accumulate(self, e: Emitter, v: TileValues) -> None:
         """Add the products of a block of steps in the tiles, and store those."""
-        b, blocks = e.builder, variant.blocks
+        b, variant = e.builder, self.variant
+        blocks = variant.blocks
         tiles = range(sets_of_tiles(variant) * blocks)
         start, between = e.at(v.input, e.load_offset(v.offsets, integer(0))), integer(4 * variant.oc_tile)
         for tile in tiles:
@@ -162,23 +163,20 @@ class Unit:
 
         e.repeat("steps", [v.steps, v.weights, v.ahead], body)
         for tile in tiles:
-            _call(e, "tilestored64", tile, self._sums_of(e, variant, tile // blocks, tile % blocks), between)
+            _call(e, "tilestored64", tile, self._sums_of(e, tile // blocks, tile % blocks), between)
 
-    def _sums_of(self, e: Emitter, variant: Variant, turn: int, block: int) -> ir.Value:
+    def _sums_of(self, e: Emitter, turn: int, block: int) -> ir.Value:
         """Where the sums of a block of outputs are stored, of the steps of a turn: `[turn][pixel][output]`."""
-        return e.at(self.sums, 4 * variant.oc_tile * _PIXELS * turn + _ROW * block)
+        return e.at(self.sums, 4 * self.variant.oc_tile * _PIXELS * turn + _ROW * block)
 
-    def _finish(self, e: Emitter, v: TileValues, variant: Variant, first: ir.Value, count: int) -> None:
+    def _finish(self, e: Emitter, v: TileValues, first: ir.Value, count: int) -> None:
         """Store the results of `count` pixels from `first` on."""
-        b = e.builder
-        entry, row = b.mul(first, integer(4)), b.mul(first, integer(4 * variant.oc_tile))
-        moved = {name: replace(stored, offsets=e.at(stored.offsets, entry)) for name in PIXEL_TENSORS[1:]
-                 for stored in (getattr(v, name),)}
-        here = replace(v, **moved)
+        b, variant = e.builder, self.variant
+        row, here = b.mul(first, integer(4 * variant.oc_tile)), v.behind(e, first)
         sums = so_far(e, here, variant, count)
         for block in range(variant.blocks):
             for turn in range(sets_of_tiles(variant)):
-                places = e.at(self._sums_of(e, variant, turn, block), row)
+                places = e.at(self._sums_of(e, turn, block), row)
                 for pixel in range(count):
                     at = block * count + pixel
                     added = e.load(e.at(places, 4 * variant.oc_tile * pixel), WORDS if variant.u8 else e.vector, 64)

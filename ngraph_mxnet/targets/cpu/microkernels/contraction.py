@@ -288,15 +288,11 @@ def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, sizes: Sequence
     def one(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
         tile, in_row, start = carried
         pixels = b.add(r.size, b.zext(b.icmp_signed("<", in_row, r.larger), I64))
-        ahead = b.mul(start, integer(4))
-        moved = {name: replace(stored, offsets=e.at(stored.offsets, ahead)) for name in PIXEL_TENSORS[1:]
-                 for stored in (getattr(values, name),)}
-        here = replace(values, offsets=e.at(values.offsets, ahead), **moved,
-                       ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
+        here = replace(values.behind(e, start), ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
         if unit is None:
             e.switch(pixels, {size.pixels: partial(emit_tile, e, here, size) for size in sizes}, "m")
         else:
-            unit.emit(e, here, variant, pixels)
+            unit.emit(e, here, pixels)
         following, next_in_row = b.add(tile, integer(1)), b.add(in_row, integer(1))
         next_in_row = b.select(b.icmp_signed("==", next_in_row, p.ints.row_tiles), integer(0), next_in_row)
         return b.icmp_signed("<", following, r.stop), [following, next_in_row, b.add(start, pixels)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -20,6 +20,7 @@ from ngraph_mxnet.targets.cpu.microkernels.emit import (
     integer,
 )
 from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Tile, Variant
 
 __all__ = ["Stored", "TileValues", "emit_tile", "finish", "prefetch_weights", "so_far"]
@@ -83,6 +84,13 @@ class TileValues:
     """Its number, see `variants.ACTIVATIONS`."""
     has_output2: ir.Value
     floats: ir.Value
+
+    def behind(self, e: Emitter, pixels: ir.Value) -> TileValues:
+        """Those of a tile that begins so many entries of the pixel table later."""
+        entries = e.builder.mul(pixels, integer(4))
+        moved = {name: replace(stored, offsets=e.at(stored.offsets, entries)) for name in PIXEL_TENSORS[1:]
+                 for stored in (getattr(self, name),)}
+        return replace(self, offsets=e.at(self.offsets, entries), **moved)
 
 
 def _floats(e: Emitter, v: TileValues, names: str) -> list[ir.Value]:
@@ -376,15 +384,15 @@ def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, 
 
 def _bias(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Return the bias vectors that the sums begin at."""
-    vectors = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
-    return [vectors[i // pixels] for i in range(variant.blocks * pixels)]
+    bias = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
+    return [bias[i // pixels] for i in range(variant.blocks * pixels)]
 
 
 def so_far(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """The bias, or the sums of the steps before, block by block; in u8 steps are not split."""
-    if variant.u8:
-        return _bias(e, v, variant, pixels)
     values = _bias(e, v, variant, pixels)
+    if variant.u8:
+        return values
     later = e.builder.not_(v.is_first)
     for block in range(variant.blocks):
         present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, integer(block)))
