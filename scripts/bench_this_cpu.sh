@@ -92,7 +92,10 @@ for part in "${parts[@]}"; do
             "openvino,openvino-bf16,ngraph,ngraph[$bf16],ngraph[$bf16,NGRAPH_CPU_ISA=avx512]"
         ;;
     many)
-        counts=$(for count in 1 2 4 8 16; do ((count <= $(nproc))) && echo -n ",$count"; done)
+        counts=
+        for count in 1 2 4 8 16; do
+            if ((count <= $(nproc))); then counts+=,$count; fi
+        done
         record many "$python" "$root/scripts/bench_peers.py" --models resnet50_v2,mobilenetv2_1.0,bert12_128 \
             --threads "${counts#,}" --rounds 3 --burst 3 --peers "openvino,ngraph,ngraph[NGRAPH_PRECISION=auto]" \
             --save "$folder/many.json"
