@@ -21,12 +21,12 @@ from ngraph_mxnet.targets.cpu.microkernels import target, tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, variants
 from ngraph_mxnet.targets.cpu.planning import precision
 
-_KERNEL = "ng_contraction_"
+_KERNELS = ("ng_contraction_", "ng_weight_gradient_")
 
 
 @functools.cache
 def legalised() -> ctypes.CDLL:
-    """AVX-512's contractions, compiled for AVX2 by the first process of a run of tests that needs them."""
+    """AVX-512's microkernels, compiled for AVX2 by the first process of a run of tests that needs them."""
     shared = os.environ.get("TESTS_COMPILED")
     with nullcontext(shared) if shared else tempfile.TemporaryDirectory() as folder:
         library, own = Path(folder) / "avx512_for_avx2.so", Path(folder) / f"{os.getpid()}.o"
@@ -43,14 +43,14 @@ def address_in(library: ctypes.CDLL, name: str) -> int:
 
 
 def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the CPU backend compile for AVX2 with the bf16 contractions of AVX-512, legalised."""
+    """Let the CPU backend compile for AVX2 with the bf16 microkernels of AVX-512, legalised."""
     address = _core.kernel_address
 
     def with_bf16(isa: Isa) -> tuple[Variant, ...]:
         return (*variants(isa), *(variant for variant in variants("avx512") if variant.bf16))
 
     def kernel_address(name: str) -> int:
-        if name.startswith(_KERNEL) and name.endswith("_bf16__avx2"):
+        if name.startswith(_KERNELS) and name.endswith("_bf16__avx2"):
             return address_in(legalised(), name.replace("__avx2", "__avx512"))
         return address(name)
 

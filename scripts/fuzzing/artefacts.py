@@ -59,7 +59,7 @@ def seeds() -> list[bytes]:
     reader refuses such a file whatever it holds."""
     each = [(make, isa, "f32") for make in programs.GRAPHS for isa in ("avx512", "avx2")]
     each += [(make, "baseline", "f32") for make in programs.GRAPHS[:2]]
-    each += [(make, "avx512", "bf16") for make in programs.GRAPHS[:4]]
+    each += [(make, "avx512", "bf16") for make in (*programs.GRAPHS[:4], programs.in_bf16)]
     ranged = [(make, isa) for make in (programs.ranged_convolutions, programs.ranged_steps)
               for isa in ("avx512", "baseline")]
     return [*(programs.artefact(make, [isa], precision)

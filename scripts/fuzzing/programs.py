@@ -187,6 +187,25 @@ def gradients() -> Graph:
                      b.max_pool_gradient(x, b.slice(head, begin=(0,) * 4, end=(1, 17, 4, 3)), kernel=(2, 2)))
 
 
+def in_bf16() -> Graph:
+    """What convolutions and their weight gradients take in bf16: made of scale and shift, of gradients and of pools."""
+    b = Builder()
+    x, y, head = (b.parameter(name, (2, 17, 6, 5)) for name in ("x", "y", "head"))
+    vector, wide = b.parameter("vector", (17,)), b.weight("wide", (20, 17, 3, 3))
+    thin, square, short = (b.weight(name, shape) for name, shape in (
+        ("thin", (16, 20, 1, 1)), ("square", (16, 16, 1, 1)), ("short", (16,))))
+    taps = {"pads_begin": (1, 1), "pads_end": (1, 1)}
+    made = [b.scale_shift(x, vector, vector, lower=0.0), b.clamp_gradient(x, head, lower=0.0),
+            b.node("batch_norm_relu_gradient", [x, vector, vector, vector, y, head], {}).outputs[0]]
+    found = []
+    for value in made:
+        small = b.max_pool(b.convolution(b.convolution(value, wide, **taps), thin), kernel=(2, 2))
+        mean = b.avg_pool(small, kernel=(2, 1))
+        found += [b.convolution(mean, square), b.convolution(b.scale_shift(small, short, short), square),
+                  b.reduce_mean(mean, axes=(2, 3)), b.convolution_weight_gradient(value, head, kernel=(3, 3), **taps)]
+    return b.results(*found)
+
+
 def chains() -> Graph:
     """Elementwise ops with four results, and numbers that stand for all elements."""
     b = Builder()
@@ -196,7 +215,7 @@ def chains() -> Graph:
 
 
 GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences,
-                                           gradients, chains, quantized)
+                                           gradients, chains, in_bf16, quantized)
 
 
 @contextmanager
@@ -213,7 +232,7 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
     graph = make()
     with _as_if_larger(make):
         weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
-        options = {"chains": 1} if make is chains else {}
+        options: dict[str, Any] = {chains: {"chains": 1}, in_bf16: {"precision": "bf16"}}.get(make, {})
         return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=2, **options).package().to_bytes(HELD)
 
 

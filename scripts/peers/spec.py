@@ -35,12 +35,14 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "ngraph-module": ("NGRAPH, Module", "ngraph_mxnet", 1e-4),
     "tensorflow": ("TensorFlow", "tensorflow", 1e-4),
     "torch": ("torch.compile", "torch", 1e-4),
+    "torch-bf16": ("torch.compile, autocast", "torch", BF16_TOLERANCE),
 }
 #: They infer, as `bench_peers.py` measures it; the others only train.
 INFER = ("none", "mkldnn", "onnxruntime", "openvino", "openvino-bf16", "ngraph", "ngraph-onnx", "onnxruntime-ours")
 INT8 = ("none", "onnxruntime", "openvino", "ngraph", "openvino-int8", "onnxruntime-int8", "ngraph-int8",
         "onnxruntime-ours-int8")
-TRAIN = ("none", "mkldnn", "none-module", "mkldnn-module", "tensorflow", "torch", "ngraph", "ngraph-module")
+TRAIN = ("none", "mkldnn", "none-module", "mkldnn-module", "tensorflow", "torch", "torch-bf16", "ngraph",
+         "ngraph-module")
 OURS = ("ngraph", "ngraph-int8", "ngraph-onnx", "ngraph-module")
 #: They read the ONNX file; the others read MXNet's own.
 READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")

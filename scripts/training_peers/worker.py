@@ -47,10 +47,10 @@ class Adapter(Protocol):
 
 def make_adapter(kind: str, threads: int) -> Adapter:
     """The adapter of a peer's kind; the import happens here."""
-    if kind == "torch":
+    if kind in ("torch", "torch-bf16"):
         from training_peers.torch_peer import Torch
 
-        return Torch(threads)
+        return Torch(threads, bf16=kind == "torch-bf16")
     if kind == "tensorflow":
         from training_peers.tensorflow_peer import TensorFlow
 

@@ -27,7 +27,12 @@ from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    BF16_WEIGHT_GRADIENT,
+    CONTRACTION,
+    QUANTIZED_CONTRACTION,
+    Offsets,
+)
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import ROI_ALIGN
@@ -45,7 +50,8 @@ _USUAL = {**{f"pad.{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top",
           "lanes": (1, 4, 16), "oc_tile": (8, 16, 32, 48), "flags": range(64), "tile_rows": (1, 2, 3),
           "code": range(40),
           "in_place": (0, 1), "first_row": (0, 1, 5), "step.row": (1, 2, 3), "step.column": (1, 2, 3), "side": (4, 6),
-          "key_rows": (16, 32, 48), "wide": (0, 1), "activation": range(7)}
+          "key_rows": (16, 32, 48), "wide": (0, 1), "activation": range(7), "narrow.data": (0, 1),
+          "narrow.head": (0, 1)}
 """What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
 _CLIPPED = ("kernel.", "chunk", "columns", "rows", "points", "tile_rows", "count_")
@@ -125,6 +131,14 @@ def _ints(record: Kernels, random: Random) -> list[int]:
         for at, name in enumerate(record.ints):
             if name.endswith("_stride") or "." in name:
                 ints[at] *= 64 if name.startswith("weight") else 4
+    if record is BF16_WEIGHT_GRADIENT:  # rows and columns of taps are whole lines and pairs
+        numbers = dict(zip(record.ints, ints, strict=True))
+        numbers |= {name: abs(numbers[name]) for name in ("shift", "lines.row", "lines.tap")}
+        unit, step, phases = random.choice((4, 64, 64, 64)), numbers["lines.step"], random.randint(1, numbers["taps.w"])
+        numbers |= {"lanes": 16, "phases": phases, "data.pixel": phases * unit,
+                    "tap.column": 2 * numbers["shift"] * unit, "data.row": numbers["lines.row"] * step,
+                    "tap.row": numbers["lines.tap"] * step}
+        ints = list(numbers.values())
     for _ in range(random.choice((0, 0, 0, 0, 0, 0, 1, 1, 1, 2))):
         at = random.randrange(len(ints))
         ints[at] = random.choice(_ABSURD) + ints[at] * random.randrange(2)
@@ -177,6 +191,8 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
         met = set()
         for name, record in KERNELS.items():
             element = record.element_bytes[name]
+            if record is BF16_WEIGHT_GRADIENT and (isa != "avx512" or not features.get("avx512bf16")):
+                continue
             if record not in _CONTRACTIONS and (id(record), element, name.rstrip("_0123456789fi")) not in met:
                 met.add((id(record), element, name.rstrip("_0123456789fi")))
                 yield name, f"ng_{name}__{isa}", record, element

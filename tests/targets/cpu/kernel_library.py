@@ -86,14 +86,15 @@ def run(
     ints: Sequence[int] | Params,
     floats: Sequence[float] = (),
     splits: Sequence[int] = (),
+    address: int | None = None,
 ) -> None:
     """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first.
 
-    `ints` are in the kernel's order, or all its parameters by name."""
+    `ints` are in the kernel's order, or all its parameters by name. The kernel may be another's, at `address`."""
     if isinstance(ints, Params):
         assert ints.record is KERNELS[name]
         ints, floats = ints.ints(), ints.floats()
-    kernel = ctypes.cast(getattr(library(), symbol(name, isa)), ctypes.c_void_p).value
+    kernel = address or ctypes.cast(getattr(library(), symbol(name, isa)), ctypes.c_void_p).value
     pointers = (ctypes.c_void_p * len(tensors))(*map(pointer_to, tensors))
     numbers = (ctypes.c_int64 * max(len(ints), 1))(*ints)
     parameters = (ctypes.c_double * max(len(floats), 1))(*floats)

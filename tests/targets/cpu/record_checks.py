@@ -19,7 +19,13 @@ import numpy as np
 
 from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    BF16_WEIGHT_GRADIENT,
+    CONTRACTION,
+    CONTRACTIONS,
+    Offsets,
+    Table,
+)
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK
@@ -146,9 +152,11 @@ class Validator:
         if isa not in self._isas:
             raise ValueError("this CPU does not run it")
         variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
-        if name in CONTRACTIONS and variant is None:
+        of_bf16 = KERNELS[name] is BF16_WEIGHT_GRADIENT
+        if (name in CONTRACTIONS and variant is None) or (of_bf16 and isa != "avx512"):
             raise ValueError("no such kernel")
-        for need in () if variant is None else variant.needs(isa):  # type: ignore[arg-type]
+        needs = ("avx512bf16",) if of_bf16 else () if variant is None else variant.needs(isa)  # type: ignore[arg-type]
+        for need in needs:
             if not self._features.get(need):
                 raise ValueError(f"this CPU lacks {need}")
         return name, KERNELS[name], variant

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
+from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run, widened
+from packing_references import round_bf16_reference
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.autodiff import differentiate
@@ -64,8 +65,11 @@ def test_gradient(isa: str, seed: int, n: int, c: int, h: int, w: int, splits: l
     run(isa, "batch_norm_gradient_sums",
         [sources["x"], gamma, mean, variance, sources["y"], sources["head"], of_gamma, of_beta, factors],
         BATCH_NORM_GRADIENT_SUMS(**numbers, channels=c, epsilon=1e-3), (), splits)
-    run(isa, "batch_norm_gradient_data", [sources["x"], factors, sources["y"], sources["head"], out.inner],
-        BATCH_NORM_GRADIENT_DATA(**numbers, **strides(output=out)), (), splits)
+    stored = Blocked(n, c, h, w, (0, 1), True)
+    for end, target in (("", out), ("_f32_bf16", stored)):
+        run(isa, f"batch_norm_gradient_data{end}", [sources["x"], factors, sources["y"], sources["head"], target.inner],
+            BATCH_NORM_GRADIENT_DATA[end](**numbers, **strides(output=target)), (), splits)
+    np.testing.assert_array_equal(stored.plain, widened(round_bf16_reference(out.plain)))
 
     def wide(vector: np.ndarray) -> np.ndarray:
         return vector.astype(np.float64)[:, None, None]

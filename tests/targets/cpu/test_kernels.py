@@ -157,19 +157,19 @@ def test_pooling(
 
 
 @every_isa
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("end", ["", "_bf16", "_f32_bf16"])
 @given(seed=SEEDS, shape=IMAGE, halo=HALO, out_halo=HALO, splits=SPLITS)
 def test_scale_shift(
-    isa: str, bf16: bool, seed: int, shape: tuple, halo: tuple, out_halo: tuple, splits: list[int]
+    isa: str, end: str, seed: int, shape: tuple, halo: tuple, out_halo: tuple, splits: list[int]
 ) -> None:
     x, vectors = images(seed, *shape, special=True), np.zeros((2, -(-shape[1] // 16) * 16), np.float32)
     vectors[:, : shape[1]] = images(seed + 1, 2, shape[1])
-    source, target = Blocked(*shape, halo, bf16).fill(x), Blocked(*shape, out_halo, bf16)
+    source, target = Blocked(*shape, halo, end == "_bf16").fill(x), Blocked(*shape, out_halo, bool(end))
     ints = [shape[0], source.whole.shape[1], *shape[2:], *source.strides, *target.strides]
-    run(isa, "scale_shift_blocked" + "_bf16" * bf16, [source.inner, *vectors, target.inner], ints, [-0.5, 1.0], splits)
+    run(isa, f"scale_shift_blocked{end}", [source.inner, *vectors, target.inner], ints, [-0.5, 1.0], splits)
     scale, offset = vectors[:, : shape[1], None, None]
     wanted = np.clip(source.plain * scale.astype(np.float64) + offset, -0.5, 1.0)
-    close(target.plain, wanted, *((2**-8,) if bf16 else ()))
+    close(target.plain, wanted, *((2**-8,) if end else ()))
     assert target.is_clean
 
 

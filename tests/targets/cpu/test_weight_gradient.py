@@ -8,15 +8,18 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from bf16_machine import address_in, allow_bf16, legalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, images, run
+from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, images, library, run, widened
+from packing_references import round_bf16_reference
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENT, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params.layout import GATHER_WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.planning.gradients import Pairing
 
 SIZES = st.integers(1, 9)
 CHANNELS = st.sampled_from([1, 3, 8, 16, 17, 32, 40, 64])
@@ -69,9 +72,9 @@ def operands(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: t
 
 
 def strides_of(data: Blocked, head: Blocked, strides: tuple[int, int]) -> dict[str, Any]:
-    image, block, row, pixel = (4 * step for step in data.strides)
+    image, block, row, pixel = (data.inner.itemsize * step for step in data.strides)
     return {"first": -row - pixel, "data": (image, block, strides[0] * row, strides[1] * pixel),
-            "head": [4 * step for step in head.strides[:3]], "tap": (row,)}
+            "head": [head.inner.itemsize * step for step in head.strides[:3]], "tap": (row,)}
 
 
 @every_isa
@@ -102,6 +105,47 @@ def test_the_kernel(isa: str) -> None:
                          taps=shape[3], lanes=lanes, inner=lanes, outputs=o, channels=c)
         close(found.reshape(o, c, *kernel), reference(padded, values, kernel, strides, dilations),
               relative=1e-5, absolute=1e-4)
+
+    check()
+
+
+@pytest.mark.parametrize("isa", ["avx2", pytest.param("avx512", marks=pytest.mark.skipif(
+    not _core.cpu_features()["avx512bf16"], reason="the CPU has no AVX512_BF16"))])
+def test_the_kernel_of_bf16(isa: str) -> None:
+    """The exact sums of rounded operands, but for how sums are rounded; operands may be rounded before."""
+    name = "weight_gradient_bf16"
+    address = address_in(library() if isa == "avx512" else legalised(), f"ng_{name}__avx512")
+    pairs, flags = st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(st.booleans(), st.booleans())
+
+    @settings(max_examples=60, deadline=None)
+    @given(SEEDS, st.integers(1, 4), st.sampled_from([16, 17, 32, 40, 64]), CHANNELS, st.tuples(SIZES, SIZES), pairs,
+           pairs, pairs, st.tuples(*[st.integers(1, 3)] * 5), SPLITS, st.booleans(), flags)
+    def check(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: tuple[int, int],
+              strides: tuple[int, int], dilations: tuple[int, int], cut: tuple[int, ...], splits: list[int],
+              by_batches: bool, narrow: tuple[bool, bool]) -> None:
+        dilations = tuple(step if taps > 1 else 1 for step, taps in zip(dilations, kernel, strict=True))
+        data, padded, head, values = operands(seed, n, c, o, size, kernel, strides, dilations)
+        for each, is_narrow in zip((data, head), narrow, strict=True):
+            if is_narrow:
+                each.whole = round_bf16_reference(each.whole)
+                row, column = each.halo
+                each.inner = each.whole[:, :, row : row + each.shape[2], column : column + each.shape[3]]
+        numbers = {**cuts(n, size[0], 1, *cut[1:3]), "images": 1} if by_batches else cuts(n, size[0], *cut[:3])
+        places, (row, pixel) = strides_of(data, head, strides), (data.inner.itemsize * at for at in data.strides[2:])
+        pairing = Pairing(*size, kernel, strides, dilations)
+        params = BF16_WEIGHT_GRADIENT(
+            **numbers, **{**places, "tap": (dilations[0] * row, dilations[1] * pixel)}, width=size[1],
+            blocks=(-(-c // 16), -(-o // 16)), group=cut[3:], taps=kernel, lanes=16, last_lanes=(c - 1) % 16 + 1,
+            adds=0, batches=n if by_batches else 1, batch=(places["data"][0], places["head"][0]),
+            phases=pairing.phases, shift=pairing.shift, lines=(*pairing.lines, pairing.step * row), narrow=narrow)
+        shape = (numbers["copies"], -(-o // 16), -(-c // 16), kernel[0] * kernel[1], 16, 16)
+        sums = aligned(np.full(shape, np.nan, np.float32))
+        run(isa, name, [data.inner, head.inner, sums], params, (), splits, address)
+        found = gathered(isa, sums, splits, copies=shape[0], head_blocks=shape[1], data_blocks=shape[2],
+                         taps=shape[3], lanes=16, inner=16, outputs=o, channels=c)
+        rounded = (widened(round_bf16_reference(value)) for value in (padded, values))
+        close(found.reshape(o, c, *kernel), reference(*rounded, kernel, strides, dilations), relative=1e-5,
+              absolute=1e-4)
 
     check()
 
@@ -199,6 +243,44 @@ def test_layers(isa: str, layer: str) -> None:
         executable = compile(graph, "CPU", threads=threads, isa=isa)
         kernels = {instruction.name for instruction in executable.main.instructions}
         assert any(name.startswith("weight_gradient") for name in kernels) == (layer in LAYERS), kernels
+        found += executable(*arrays)
+    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=5e-6 * max(abs(wanted).max(), 1))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+SIZED = {
+    "a long row, halved groups": ((1, 32, 4, 330), 144, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}),
+    "a row too long": ((1, 16, 3, 900), 16, {"kernel": (3, 3)}),
+    "taps too far": ((1, 16, 40, 3), 16, {"kernel": (40, 1)}),
+    "7x7, stride 2": ((2, 32, 56, 56), 48, {"kernel": (7, 7), "strides": (2, 2), "pads_begin": (3, 3),
+                                            "pads_end": (3, 3)}),
+    "ResNet's last stage": ((3, 512, 7, 7), 512, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}),
+    "ResNet's projection": ((2, 256, 28, 28), 512, {"kernel": (1, 1), "strides": (2, 2)}),
+}
+IN_FLOAT32 = ("a row too long", "stem", "one channel", "three axes, a stem", "transposed, three axes")
+"""What the kernel of bf16 has no room for, or less than 16 channels. So is all that is depthwise."""
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, *SIZED])
+def test_layers_in_bf16(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of operands that are rounded; any number of threads gives the same bits."""
+    if "avx2" not in supported(_core.cpu_features()):
+        pytest.skip("the CPU has no AVX2")
+    if not _core.cpu_features()["avx512bf16"]:
+        allow_bf16(monkeypatch)
+    data, outputs, attrs = {**LAYERS, **SIZED}[layer]
+    graph = gradient_graph(data, outputs, **attrs)
+    arrays = [images(seed, 1, 1, 1, parameter.type.size).reshape(parameter.shape)
+              for seed, parameter in enumerate(graph.parameters)]
+    in_float32 = layer in IN_FLOAT32 or "depthwise" in layer
+    rounded = arrays if in_float32 else [widened(round_bf16_reference(array)) for array in arrays]
+    (wanted,) = compile(graph, "INTERPRETER")(*rounded)
+    found = []
+    for threads in (1, 2, 5):
+        executable = compile(graph, "CPU", threads=threads, precision="bf16")
+        kernels = {instruction.name for instruction in executable.main.instructions}
+        assert ("weight_gradient_bf16" in kernels) != in_float32, kernels
         found += executable(*arrays)
     np.testing.assert_allclose(found[0], wanted, rtol=0, atol=5e-6 * max(abs(wanted).max(), 1))
     for other in found[1:]:

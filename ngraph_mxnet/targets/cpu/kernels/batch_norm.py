@@ -3,14 +3,17 @@ no number of threads changes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from numba import float32
+from numba import float32, types, uint16
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     lane,
     load_lanes,
     narrow,
     splat,
+    store_bf16_lanes,
     store_lanes,
     where_above,
     where_not_below,
@@ -28,8 +31,8 @@ from ngraph_mxnet.targets.cpu.params.reduction import (
 
 read_statistics = reader(BATCH_NORM_STATISTICS)
 read_sums = reader(BATCH_NORM_GRADIENT_SUMS)
-read_data = reader(BATCH_NORM_GRADIENT_DATA)
-read_clamp_gradient = reader(CLAMP_GRADIENT)
+read_data = reader(BATCH_NORM_GRADIENT_DATA[""])
+read_clamp_gradient = reader(CLAMP_GRADIENT[""])
 
 
 @kernel("batch_norm_statistics")
@@ -116,46 +119,55 @@ def batch_norm_gradient_sums(tensors, ints, floats, begin, end):
             factors[32 + j] = np.float32(-scale * by_beta / count)
 
 
-@kernel("batch_norm_gradient_data")
-def batch_norm_gradient_data(tensors, ints, floats, begin, end):
-    """a head + b (x - mean) + c, with the factors of each channel; head is 0 where a mask is not above 0.
+def _gradient_data(stored: types.Number, store: Callable) -> Callable:
+    def batch_norm_gradient_data(tensors, ints, floats, begin, end):
+        """a head + b (x - mean) + c, with the factors of each channel; head is 0 where a mask is not above 0.
 
-    tensors: x, factors, y, head, output (may be head). Tasks: (n, c16, row).
-    """
-    p = read_data(ints, floats)
-    for task in range(begin, end):
-        place = image_row(task, p.c16, p.h)
-        xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
-        masks = shift(pointer(tensors, 2, float32), offset_of(p.y, place))
-        heads = shift(pointer(tensors, 3, float32), offset_of(p.head, place))
-        target = shift(pointer(tensors, 4, float32), offset_of(p.output, place))
-        factors = shift(pointer(tensors, 1, float32), place[1] * 64)
-        a, b = load_lanes(factors, 0), load_lanes(factors, 16)
-        c, mean = load_lanes(factors, 32), load_lanes(factors, 48)
-        for w in range(p.w):
-            kept = _kept(p.masked, masks, w * p.y.pixel, load_lanes(heads, w * p.head.pixel))
-            x = load_lanes(xs, w * p.x.pixel) - mean
-            store_lanes(target, w * p.output.pixel, a * kept + (b * x + c))
+        tensors: x, factors, y, head, output (may be head). Tasks: (n, c16, row).
+        """
+        p = read_data(ints, floats)
+        for task in range(begin, end):
+            place = image_row(task, p.c16, p.h)
+            xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
+            masks = shift(pointer(tensors, 2, float32), offset_of(p.y, place))
+            heads = shift(pointer(tensors, 3, float32), offset_of(p.head, place))
+            target = shift(pointer(tensors, 4, stored), offset_of(p.output, place))
+            factors = shift(pointer(tensors, 1, float32), place[1] * 64)
+            a, b = load_lanes(factors, 0), load_lanes(factors, 16)
+            c, mean = load_lanes(factors, 32), load_lanes(factors, 48)
+            for w in range(p.w):
+                kept = _kept(p.masked, masks, w * p.y.pixel, load_lanes(heads, w * p.head.pixel))
+                x = load_lanes(xs, w * p.x.pixel) - mean
+                store(target, w * p.output.pixel, a * kept + (b * x + c))
+
+    return batch_norm_gradient_data
 
 
-@kernel("clamp_gradient_blocked")
-def clamp_gradient_blocked(tensors, ints, floats, begin, end):
-    """head where x is within the bounds, else 0.
+def _clamp_gradient(stored: types.Number, store: Callable) -> Callable:
+    def clamp_gradient_blocked(tensors, ints, floats, begin, end):
+        """head where x is within the bounds, else 0.
 
-    tensors: x, head, output (may be head). floats: lower, upper. Tasks: (n, c16, row).
-    """
-    p = read_clamp_gradient(ints, floats)
-    lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
-    for task in range(begin, end):
-        place = image_row(task, p.c16, p.h)
-        xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
-        heads = shift(pointer(tensors, 1, float32), offset_of(p.head, place))
-        target = shift(pointer(tensors, 2, float32), offset_of(p.output, place))
-        for w in range(p.w):
-            x = load_lanes(xs, w * p.x.pixel)
-            kept = where_not_below(upper, x, load_lanes(heads, w * p.head.pixel))
-            if p.above:
-                kept = where_above(x, lower, kept)
-            else:
-                kept = where_not_below(x, lower, kept)
-            store_lanes(target, w * p.output.pixel, kept)
+        tensors: x, head, output (may be head). floats: lower, upper. Tasks: (n, c16, row).
+        """
+        p = read_clamp_gradient(ints, floats)
+        lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
+        for task in range(begin, end):
+            place = image_row(task, p.c16, p.h)
+            xs = shift(pointer(tensors, 0, float32), offset_of(p.x, place))
+            heads = shift(pointer(tensors, 1, float32), offset_of(p.head, place))
+            target = shift(pointer(tensors, 2, stored), offset_of(p.output, place))
+            for w in range(p.w):
+                x = load_lanes(xs, w * p.x.pixel)
+                kept = where_not_below(upper, x, load_lanes(heads, w * p.head.pixel))
+                if p.above:
+                    kept = where_above(x, lower, kept)
+                else:
+                    kept = where_not_below(x, lower, kept)
+                store(target, w * p.output.pixel, kept)
+
+    return clamp_gradient_blocked
+
+
+for _end, _stored, _store in (("", float32, store_lanes), ("_f32_bf16", uint16, store_bf16_lanes)):
+    kernel(f"batch_norm_gradient_data{_end}")(_gradient_data(_stored, _store))
+    kernel(f"clamp_gradient_blocked{_end}")(_clamp_gradient(_stored, _store))

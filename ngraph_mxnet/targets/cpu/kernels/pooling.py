@@ -32,14 +32,13 @@ from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
     MEANS_OF_BYTES,
     POOLS,
-    SCALE_SHIFT,
-    SCALE_SHIFT_U8,
+    SCALE_SHIFTS,
 )
 
 read_pool = reader(POOLS[""])
 read_mean_of_bytes = reader(MEANS_OF_BYTES["_u8"])
-read_scale_shift = reader(SCALE_SHIFT)
-read_scale_shift_u8 = reader(SCALE_SHIFT_U8)
+read_scale_shift = reader(SCALE_SHIFTS[""])
+read_scale_shift_u8 = reader(SCALE_SHIFTS["_f32_u8"])
 read_max_pool_gradient = reader(MAX_POOL_GRADIENT)
 
 # ---- sixteen uint8 in memory as lanes -----
@@ -259,8 +258,7 @@ kernel("max_pool_blocked_u8")(_max_pool(uint8, uint8))
 kernel("avg_pool_blocked_u8")(_avg_pool(uint8, uint8, read_mean_of_bytes, _stored_mean))
 kernel("avg_pool_blocked_u8_f32")(_avg_pool(uint8, float32, read_mean_of_bytes, _scaled_mean))
 kernel("avg_pool_blocked_f32_u8")(_avg_pool(float32, uint8, read_mean_of_bytes, _stored_mean))
-
-
+kernel("scale_shift_blocked_f32_bf16")(_scale_shift(float32, uint16))
 kernel("scale_shift_blocked_f32_u8")(_scale_shift(float32, uint8, read_scale_shift_u8, _rounded))
 
 

@@ -19,8 +19,7 @@ from ngraph_mxnet.targets.cpu.params.reduction import (
     MAX_POOL_GRADIENT,
     MEANS_OF_BYTES,
     POOLS,
-    SCALE_SHIFT,
-    SCALE_SHIFT_U8,
+    SCALE_SHIFTS,
 )
 from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
@@ -85,7 +84,7 @@ def _average(ctx: Lowering, data: Value, out: BlockedView, affine: Affine | None
 def _emit_pool(ctx: Lowering, kernel: str, records: Mapping[str, Kernels], source: BlockedView, out: BlockedView,
                window: _Window, **floats: float) -> None:
     """`records` and the kernels by their names' ends."""
-    suffix = _suffix(source, out)
+    suffix = name_end(source, out)
     params = records[suffix](
         n=source.type.shape[0], c16=source.blocks, d=_depth(source), h=source.height, w=source.width,
         windows=(_depth(out), out.height, out.width), kernel=window.kernel, stride=window.strides, dilation=(1, 1),
@@ -119,8 +118,8 @@ def _slice_strides(view: BlockedView) -> tuple[int, ...]:
     return slice_ * _depth(view), block, slice_, row, pixel
 
 
-def _suffix(source: View, out: View) -> str:
-    """The end of the kernel's name, which tells how its operands are stored."""
+def name_end(source: View, out: View) -> str:
+    """Return the end of the kernel's name, which tells how its operands are stored."""
     read, stored = source.type.element, out.type.element
     if read is stored:
         return "" if read is f32 else f"_{read}"
@@ -136,16 +135,16 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
         return
     value, affine = ctx.stores.get(node.output, (node.output, None))
     out = ctx.new_blocked(value, narrow=True)
-    source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
-    record, unit, more = SCALE_SHIFT, 1.0, {}
+    source = ctx.stored(data) if out.type.element is BF16 else ctx.blocked(data)
+    end, unit, more = name_end(source, out), 1.0, {}
     if affine is not None:
-        record, unit, more = SCALE_SHIFT_U8, affine.scale, {"zero_point": float(affine.zero_point)}
-    params = record(
+        unit, more = affine.scale, {"zero_point": float(affine.zero_point)}
+    params = SCALE_SHIFTS[end](
         n=source.images, c16=source.blocks, h=source.height, w=source.width,
         **named_strides(x=source, output=out),
         lower=node.attrs["lower"] / unit, upper=node.attrs["upper"] / unit, **more)
     becomes = Linear(1 / unit)
-    ctx.emit("scale_shift_blocked" + _suffix(source, out), params, x=source, scale=channel_blocks(ctx, scale, becomes),
+    ctx.emit(f"scale_shift_blocked{end}", params, x=source, scale=channel_blocks(ctx, scale, becomes),
              shift=channel_blocks(ctx, shift, becomes), output=out)
     ctx.set_blocked(value, out)
 

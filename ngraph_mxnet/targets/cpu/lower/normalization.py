@@ -8,7 +8,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import greatest
 from ngraph_mxnet.ir.types import TensorType, f32, i64
 from ngraph_mxnet.targets.cpu.lower import movement
-from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean
+from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean, name_end
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.params import reduction
@@ -171,9 +171,11 @@ def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
                                     epsilon=node.attrs["epsilon"], **named_strides(x=x, y=y, head=head))
     ctx.emit("batch_norm_gradient_sums", sums, x=x, y=y, head=head, **vectors, of_gamma=of_gamma, of_beta=of_beta,
              factors=factors)
-    out = ctx.new_blocked(node.outputs[0])
-    params = BATCH_NORM_GRADIENT_DATA(**_sizes(x), masked=masked, **named_strides(x=x, y=y, head=head, output=out))
-    ctx.emit("batch_norm_gradient_data", params, x=x, factors=factors, y=y, head=head, output=out)
+    out = ctx.new_blocked(node.outputs[0], narrow=True)
+    end = name_end(x, out)
+    params = BATCH_NORM_GRADIENT_DATA[end](
+        **_sizes(x), masked=masked, **named_strides(x=x, y=y, head=head, output=out))
+    ctx.emit(f"batch_norm_gradient_data{end}", params, x=x, factors=factors, y=y, head=head, output=out)
     ctx.set_views(node.outputs, (out, of_gamma, of_beta))
 
 
@@ -181,10 +183,11 @@ def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
 def clamp_gradient(ctx: Lowering, node: Node) -> None:
     """One pass over memory, without masks of bool."""
     x, head = map(ctx.blocked, node.inputs)
-    out = ctx.new_blocked(node.output)
-    params = CLAMP_GRADIENT(**_sizes(x), above=node.attrs["above"], lower=node.attrs["lower"],
-                            upper=node.attrs["upper"], **named_strides(x=x, head=head, output=out))
-    ctx.emit("clamp_gradient_blocked", params, x=x, head=head, output=out)
+    out = ctx.new_blocked(node.output, narrow=True)
+    end = name_end(x, out)
+    params = CLAMP_GRADIENT[end](**_sizes(x), above=node.attrs["above"], lower=node.attrs["lower"],
+                                 upper=node.attrs["upper"], **named_strides(x=x, head=head, output=out))
+    ctx.emit(f"clamp_gradient_blocked{end}", params, x=x, head=head, output=out)
     ctx.set_blocked(node.output, out)
 
 

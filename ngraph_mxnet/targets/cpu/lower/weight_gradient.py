@@ -15,16 +15,17 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers, require_border
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
-from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENT, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import GATHER, GATHER_WEIGHT_GRADIENT, INPUT
 from ngraph_mxnet.targets.cpu.params.record import PIXEL, by_name
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.planning.algorithm import Strip, cut, weight_matrix
-from ngraph_mxnet.targets.cpu.planning.gradients import slices_met, without_kernel
+from ngraph_mxnet.targets.cpu.planning.gradients import Pairing, in_pairs, slices_met, without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import gradient_halo
 from ngraph_mxnet.targets.cpu.planning.view import (
+    BF16,
     BLOCK,
     BlockedView,
     PlainView,
@@ -125,6 +126,8 @@ def _even(count: int, most: int) -> int:
 
 _CHUNK_PIXELS = 96
 """Pixels of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
+_CHUNK_PAIRED = 128
+"""The same in bf16: 4 KB a block."""
 
 _LEAST_TASKS = 32
 """Below so many, the pixels are cut into copies: a number that does not depend on the threads, as the sums do not."""
@@ -152,6 +155,8 @@ class _Source:
     batches: int = 1
     batch: int = 0
     """How many times there are as many images, and the bytes between."""
+    paired: Pairing | None = None
+    """How it is read in bf16, if it is."""
 
 
 @dataclass(frozen=True)
@@ -167,29 +172,36 @@ class _Cut:
     head_group: int
     copies: int
     copy_chunks: int
+    paired: Pairing | None = None
 
     @staticmethod
     def of(head: BlockedView, source: _Source, strides: tuple[int, int], size: int) -> _Cut:
         """`size`: bytes of both operands."""
         images, height, width = head.images, head.height, head.width
+        most_pixels, paired = (_CHUNK_PAIRED, source.paired) if source.paired else (_CHUNK_PIXELS, None)
         gaps = head.row != width * BLOCK or strides[0] * source.plane.row != width * strides[1] * source.plane.pixel
-        if not gaps and height * width <= _CHUNK_PIXELS:
-            height, width = 1, height * width
-        rows = max(1, min(height, _CHUNK_PIXELS // width))
+        if not gaps and height * width <= most_pixels:
+            merged = paired and paired.of_size(1, height * width)
+            if merged is None or merged.fits(1, 1):
+                height, width, paired = 1, height * width, merged
+        rows = max(1, min(height, most_pixels // width))
         rows = _even(height, rows)
-        together = max(1, min(images, _CHUNK_PIXELS // (height * width))) if rows == height else 1
+        together = max(1, min(images, most_pixels // (height * width))) if rows == height else 1
+        while paired and not paired.fits(together, rows):
+            together, rows = (together - 1, rows) if together > 1 else (1, rows - 1)
         pair = prod(source.taps) * source.lanes * PIXEL
         if source.inner == 1:
             head_group = data_group = 1
         else:
-            head_group = _even(head.blocks, _MOST_BLOCKS)
+            most_heads = paired.heads(together, rows) if paired else _MOST_BLOCKS
+            head_group = _even(head.blocks, min(_MOST_BLOCKS, most_heads))
             data_group = _even(source.blocks, max(1, min(_MOST_BLOCKS, _SUMS // (head_group * pair))))
         tasks = -(-head.blocks // head_group) * -(-source.blocks // data_group)
         chunks = source.batches * -(-images // together) * -(-height // rows)
         most = size // _COPIES_SHARE // (head.blocks * source.blocks * pair)
         copy_chunks = -(-chunks // max(1, min(chunks, most, -(-_LEAST_TASKS // tasks))))
         return _Cut(images, height, width, together, rows, data_group, head_group, -(-chunks // copy_chunks),
-                    copy_chunks)
+                    copy_chunks, paired)
 
 
 @lowers("convolution_weight_gradient", check=without_kernel)
@@ -203,9 +215,11 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
     if tile:
         winograd_weight_gradient(ctx, tile, node)
         return
-    head, dilations = ctx.blocked(head_value), _pair(node, "dilations")
+    in_bf16 = ctx.bf16 and in_pairs(node)
+    # The data gradient's convolution wants the head gradient in bf16, too.
+    head, dilations = (ctx.narrow if in_bf16 else ctx.blocked)(head_value), _pair(node, "dilations")
     few = data.shape[1] < BLOCK and dilations[1] == 1 and node.attrs["groups"] == 1 and not ctx.has_blocked(data)
-    source = _packed_pixels(ctx, node) if few else _blocked_source(ctx, node)
+    source = _packed_pixels(ctx, node) if few else _blocked_source(ctx, node, in_bf16=in_bf16)
     out = ctx.new_plain(node.output.type)
     if data.type.rank < 5:
         _slices(ctx, node, source, head, out)
@@ -248,10 +262,17 @@ def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: 
         kernel, params = f"weight_gradient_depthwise_{side}", DEPTHWISE_GRADIENTS[side](
             **numbers, blocks=head.blocks, tap=tap[:1])
     else:
-        kernel, params = "weight_gradient", WEIGHT_GRADIENT(
-            **numbers, blocks=(source.blocks, head.blocks), group=(cut.data_group, cut.head_group), taps=source.taps,
-            lanes=source.lanes, last_lanes=source.last_lanes, tap=tap, adds=False, batches=source.batches,
-            batch=(source.batch, head_batch))
+        numbers |= {
+            "blocks": (source.blocks, head.blocks), "group": (cut.data_group, cut.head_group), "taps": source.taps,
+            "lanes": source.lanes, "last_lanes": source.last_lanes, "tap": tap, "adds": False,
+            "batches": source.batches, "batch": (source.batch, head_batch)}
+        if cut.paired is None:
+            kernel, params = "weight_gradient", WEIGHT_GRADIENT(**numbers)
+        else:
+            kernel, params = "weight_gradient_bf16", BF16_WEIGHT_GRADIENT(
+                **numbers, phases=cut.paired.phases, shift=cut.paired.shift,
+                lines=(*cut.paired.lines, cut.paired.step * source.plane.row),
+                narrow=[view.type.element is BF16 for view in (source.view, head)])
     pixels = source.batches * head.images * head.height * head.width
     ctx.emit(kernel, params, data=source.view, head=head, sums=made,
              operations=2 * pixels * prod(node.output.shape[:2]) * prod(_pair(node, "kernel")),
@@ -266,15 +287,16 @@ def _gather(node: Node, cut: _Cut, head: BlockedView, source: _Source) -> Params
         lanes=source.lanes, inner=source.inner, outputs=outputs, channels=channels, row=prod(kernel))
 
 
-def _blocked_source(ctx: Lowering, node: Node) -> _Source:
-    data, pads = ctx.blocked(node.inputs[0]), gradient_halo(node)
+def _blocked_source(ctx: Lowering, node: Node, *, in_bf16: bool) -> _Source:
+    data, pads = (ctx.stored if in_bf16 else ctx.blocked)(node.inputs[0]), gradient_halo(node)
     require_border(ctx, data, pads)
     channels = node.output.shape[1]
     lanes = min(channels, BLOCK)  # of a depthwise convolution each channel has one
     blocks = -(-channels // BLOCK)
     plane = byte_plane(data)
     return _Source(data, plane, -(pads.top * plane.row + pads.left * plane.pixel), block_bytes(data), blocks, lanes,
-                   channels - (blocks - 1) * lanes, lanes, _pair(node, "kernel"))
+                   channels - (blocks - 1) * lanes, lanes, _pair(node, "kernel"),
+                   paired=Pairing.of(node) if in_bf16 else None)
 
 
 def _packed_pixels(ctx: Lowering, node: Node) -> _Source:

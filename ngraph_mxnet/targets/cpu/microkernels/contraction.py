@@ -16,6 +16,7 @@ from llvmlite import ir
 from ngraph_mxnet.targets.cpu.microkernels.amx import Unit
 from ngraph_mxnet.targets.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.targets.cpu.microkernels.emit import I1, I64, Emitter, integer, kernel_function
+from ngraph_mxnet.targets.cpu.microkernels.paired_gradient import build_paired_gradient
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
     FLAG_OUTPUT2,
@@ -60,6 +61,8 @@ def build_module(isa: Isa, compiled_for: Isa, features: str) -> ir.Module:
             _build_kernel(module, variant, isa, compiled_for, features)
     build_depthwise(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
     build_weight_gradients(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
+    if isa == "avx512":
+        build_paired_gradient(module, isa, compiled_for, MULTIPLY_ADD[isa])
     build_peak(module, isa, MULTIPLY_ADD[isa])
     return module
 

@@ -48,6 +48,7 @@ def integer(value: int) -> ir.Constant:
 _BF16 = _BFloat()
 _BF16_LANES = ir.VectorType(_BF16, 16)
 _HALVES = ir.VectorType(ir.IntType(16), 16)
+_PAIRS = ir.VectorType(ir.IntType(16), 32)
 _BYTES = ir.VectorType(BYTE, 16)
 _ROUNDING = 1.5 * 2.0**23
 """A float32 of a few bits more or less than this is a whole number, which its lowest bits hold."""
@@ -156,15 +157,31 @@ class Emitter:
             convert = self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", _BF16_LANES, [VECTOR])
             b.store(b.call(convert, [value]), pointer, align=2)
             return
+        b.store(b.trunc(b.lshr(self._rounded(value), self._words(16)), _HALVES), pointer, align=2)
 
-        def constant(number: int) -> ir.Constant:
-            return ir.Constant(WORDS, [number] * 16)
-
+    def _rounded(self, value: ir.Value) -> ir.Value:
+        """Return words whose higher halves are the bf16 of sixteen floats."""
+        b = self.builder
         bits = b.bitcast(value, WORDS)
-        odd = b.and_(b.lshr(bits, constant(16)), constant(1))
-        rounded = b.add(bits, b.add(odd, constant(0x7FFF)))
-        rounded = b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, constant(1 << 22)), rounded)
-        b.store(b.trunc(b.lshr(rounded, constant(16)), _HALVES), pointer, align=2)
+        odd = b.and_(b.lshr(bits, self._words(16)), self._words(1))
+        rounded = b.add(bits, b.add(odd, self._words(0x7FFF)))
+        return b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, self._words(1 << 22)), rounded)
+
+    def store_pairs(self, low: ir.Value, high: ir.Value, pointer: ir.Value, *, narrow: bool) -> None:
+        """Store sixteen pairs of bf16, of the sixteen numbers at `low` and those at `high`: floats, rounded as by
+        `store_bf16`, or bf16 if `narrow`. `pointer` is aligned to 64 bytes."""
+        b = self.builder
+        turned = ir.Constant(ir.VectorType(I32, 32), [at // 2 + 16 * (at % 2) for at in range(32)])
+        if narrow:
+            pairs = b.shuffle_vector(self.load(low, _HALVES, 2), self.load(high, _HALVES, 2), turned)
+        elif self._target == "avx512":
+            both = self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", ir.VectorType(_BF16, 32), [VECTOR, VECTOR])
+            found = b.bitcast(b.call(both, [self.load(high, VECTOR), self.load(low, VECTOR)]), _PAIRS)
+            pairs = b.shuffle_vector(found, ir.Constant(_PAIRS, ir.Undefined), turned)
+        else:
+            low, high = (self._rounded(self.load(place, VECTOR)) for place in (low, high))
+            pairs = b.or_(b.lshr(low, self._words(16)), b.and_(high, self._words(0xFFFF0000)))
+        b.store(pairs, pointer, align=64)
 
     def dot_bytes(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """c plus, lane by lane, the products of the four u8 of a and the four i8 of b."""

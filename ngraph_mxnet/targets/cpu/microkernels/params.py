@@ -70,8 +70,8 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CA
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, PIXEL, Kernels, Params, Span, axes, span, whole
 
 __all__ = [
-    "DEPTHWISE", "DEPTHWISE_GRADIENTS", "STRIDES", "WEIGHT_GRADIENT", "depthwise_symbol", "gradient_symbol",
-    "super_groups",
+    "BF16_WEIGHT_GRADIENT", "DATA_ROOM", "DEPTHWISE", "DEPTHWISE_GRADIENTS", "HEAD_ROOM", "STRIDES", "WEIGHT_GRADIENT",
+    "depthwise_symbol", "gradient_symbol", "super_groups",
 ]
 
 
@@ -394,6 +394,64 @@ DEPTHWISE_GRADIENTS = {
 }
 """By rows and columns of taps, whose columns are neighbours; `sums` is `[copies][blocks][side][side][16]`, the other
 numbers are as those above. Tasks are numbered over (copy, block), last fastest."""
+
+HEAD_ROOM = DATA_ROOM = 64 * 1024
+"""Bytes on a thread's stack for the pairs of a chunk: of a group of head blocks, and of a data block."""
+
+
+def _bf16_weight_gradient_reach(p: Any, _: int) -> list[Span]:
+    _checked(p)
+    if p.last_lanes > BLOCK or p.lanes != BLOCK:
+        raise ValueError(f"{p.lanes} and {p.last_lanes} lanes of {BLOCK}")
+    if p.copies * p.copy_chunks * p.batches > MOST:
+        raise ValueError(f"{p.batches} batches of images")
+    if p.narrow.data & 1 != p.narrow.data or p.narrow.head & 1 != p.narrow.head:
+        raise ValueError(f"flags {p.narrow.data} and {p.narrow.head}")
+    pairs = -(-p.width // 2)
+    lines = (p.row_chunk - 1) * p.lines.row + (p.taps.h - 1) * p.lines.tap + 1
+    line = pairs + (-(-p.taps.w // p.phases) - 1) * p.shift
+    if p.group.head * p.image_chunk * p.row_chunk * pairs * PIXEL > HEAD_ROOM:
+        raise ValueError(f"{p.group.head} blocks of {p.image_chunk} * {p.row_chunk} * {pairs} pairs")
+    if p.phases * p.image_chunk * lines * line * PIXEL > DATA_ROOM:
+        raise ValueError(f"{p.phases} * {p.image_chunk} * {lines} * {line} pairs of data")
+    if (p.row_chunk > 1 and p.data.row != p.lines.row * p.lines.step) or (
+            p.taps.h > 1 and p.tap.row != p.lines.tap * p.lines.step) or p.lines.row < 0 or p.lines.tap < 0:
+        raise ValueError(f"lines {p.lines.step} bytes apart, of rows {p.data.row} and taps {p.tap.row}")
+    if p.phases > p.taps.w or p.data.pixel < 0 or p.tap.column < 0 or p.shift < 0:
+        raise ValueError(f"{p.phases} phases of {p.taps.w} columns {p.tap.column} bytes apart, {p.shift} pairs")
+    if p.taps.w > p.phases and p.phases * p.tap.column != 2 * p.shift * p.data.pixel:
+        raise ValueError(f"{p.phases} columns of taps, {p.tap.column} bytes apart, are not {p.shift} pairs")
+    size, head_size = 4 - 2 * p.narrow.data, 4 - 2 * p.narrow.head
+    operand, low, high = span(
+        "data", 1, *axes((p.images, p.blocks.data, p.height, p.width), p.data), *axes(p.taps, p.tap),
+        (p.batches, p.batch.data), last=BLOCK * size)
+    return [(operand, low + p.first, high + p.first),
+            span("head", 1, *axes((p.images, p.blocks.head, p.height, p.width), (*p.head, BLOCK * head_size)),
+                 (p.batches, p.batch.head), last=BLOCK * head_size),
+            whole("sums", PIXEL, p.copies, *p.blocks, *p.taps, p.lanes)]
+
+
+def _bf16_weight_gradient_elements(_: str, ints: Sequence[int]) -> str:
+    data, head = ("bf16" if flag else "f32" for flag in BF16_WEIGHT_GRADIENT.read(ints).narrow)
+    return f"data:{data} head:{head} sums:f32"
+
+
+BF16_WEIGHT_GRADIENT = Kernels(
+    "weight_gradient_bf16", tensors="data head >sums",
+    ints=f"{_CHUNKS} blocks(data head) group(data head) taps(h w) phases lanes last_lanes {_STRIDES} tap(row column) "
+         "adds batches batch(data head) shift lines(row tap step) narrow(data head)",
+    sizes=16, reach=_bf16_weight_gradient_reach, elements=_bf16_weight_gradient_elements,
+    tasks=lambda p: p.copies * -(-p.blocks.head // p.group.head) * -(-p.blocks.data // p.group.data),
+)
+"""The same with operands that are rounded to bf16, whose products are added in pairs of neighbouring pixels of a row.
+The kernel arranges the pairs of a chunk on its stack (`HEAD_ROOM`, `DATA_ROOM`).
+
+phases: copies of the data, whose pairs begin at the first, second ... column of taps.
+shift: pairs from a column of taps to that which is `phases` columns on.
+lines: rows of data that are arranged lie `step` bytes apart; so many from a row of the head gradient, and of taps, to
+    the next.
+narrow: 1 for an operand that is bf16 in memory, else 0.
+"""
 
 
 def gradient_symbol(kernel: str, isa: Isa) -> str:

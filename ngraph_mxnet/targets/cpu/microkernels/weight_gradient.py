@@ -1,9 +1,11 @@
-"""IR of the weight gradient kernels, which `weight_gradient_params.py` describes.
+"""IR of the weight gradient kernels, which `params.py` describes.
 
 `ng_weight_gradient__<isa>` keeps a tile of sums in registers: some input channels by one or two blocks of output
 channels, of one tap. For each pixel it loads the head gradient's blocks and multiplies them with each channel's number
 in all lanes. A tap is nothing but another place to begin in the data, so that all kernels, strides and dilations run
 the same loop.
+
+`ng_weight_gradient_bf16__avx512` is in `paired_gradient.py`.
 
 `ng_weight_gradient_depthwise_<side>__<isa>` keeps the sums of a register of channels: of nine taps, or a row of more.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -25,9 +28,9 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params.record import PIXEL, Kernels
 
-__all__ = ["build_weight_gradients"]
+__all__ = ["TILES", "Chunk", "Dense", "Task", "Walk", "build_weight_gradients"]
 
-_TILES: dict[Isa, tuple[int, ...]] = {"avx512": (16, 8, 8, 6), "avx2": (6,), "baseline": (3,)}
+TILES: dict[Isa, tuple[int, ...]] = {"avx512": (16, 8, 8, 6), "avx2": (6,), "baseline": (3,)}
 """The most input channels of a tile by one, two, ... output blocks. On AVX-512 24 sums leave registers for 4 vectors of
 the head gradient and a broadcast; of 16 registers 12 are sums."""
 
@@ -36,13 +39,13 @@ Body = Callable[[Sequence[ir.Value]], Sequence[ir.Value]]
 
 def build_weight_gradients(module: ir.Module, isa: Isa, vectors: int, multiply_add: str) -> None:
     """Add the kernels to `module`; a block of 16 channels is `vectors` registers."""
-    _Dense(module, isa, WEIGHT_GRADIENT, multiply_add, lanes=16).build()
+    Dense(module, isa, WEIGHT_GRADIENT, multiply_add, lanes=16).build()
     for side, record in DEPTHWISE_GRADIENTS.items():
         _Depthwise(module, isa, record, multiply_add, lanes=16 // vectors, side=side).build()
 
 
 @dataclass(frozen=True)
-class _Chunk:
+class Chunk:
     """Pointers to its first pixel of the first block, how much there is of it, and whether its sums are the first.
 
     `data_ahead` and `head_ahead`: how far away what is prefetched lies.
@@ -57,15 +60,34 @@ class _Chunk:
     head_ahead: ir.Value
 
 
+class Walk(NamedTuple):
+    """How many pixels a row of a chunk has, and the bytes from an image, a row and a pixel to the next."""
+
+    width: ir.Value
+    data: Any
+    head: Any
+
+
+class Task(NamedTuple):
+    """The head and the data blocks of a task, each from a first one to before the last, and where its sums begin."""
+
+    heads: tuple[ir.Value, ir.Value]
+    datas: tuple[ir.Value, ir.Value]
+    sums: ir.Value
+
+
 class _Kernel:
     """The loops over tasks, chunks and pixels."""
 
-    def __init__(self, module: ir.Module, isa: Isa, record: Kernels, multiply_add: str, lanes: int) -> None:
+    def __init__(self, module: ir.Module, isa: Isa, record: Kernels, multiply_add: str, lanes: int,
+                 compiled_for: Isa = "baseline") -> None:
         (name,) = record.element_bytes
         self.isa = isa
-        self.e = e = Emitter(kernel_function(module, gradient_symbol(name, isa)), multiply_add, lanes=lanes)
-        self.n = e.ints(record)
+        function = kernel_function(module, gradient_symbol(name, isa))
+        self.e = e = Emitter(function, multiply_add, compiled_for, lanes=lanes)
+        self.n = n = e.ints(record)
         self.data, self.head, self.sums = e.operands(3)
+        self.walk = Walk(n.width, (n.data.image, n.data.row, n.data.pixel), (n.head.image, n.head.row, PIXEL))
 
     def build(self) -> None:
         n, b = self.n, self.e.builder
@@ -82,7 +104,7 @@ class _Kernel:
         """Everything that belongs to a task; `each_chunk` calls back for its chunks."""
         raise NotImplementedError
 
-    def each_chunk(self, copy: ir.Value, body: Callable[[_Chunk], None]) -> None:
+    def each_chunk(self, copy: ir.Value, body: Callable[[Chunk], None]) -> None:
         n, b, e = self.n, self.e.builder, self.e
         first = b.mul(copy, n.copy_chunks)
         stop = self.e.least(b.add(first, n.copy_chunks), self.chunks)
@@ -103,29 +125,33 @@ class _Kernel:
             begins = b.icmp_signed("==", number, first)
             if "adds" in n._fields:
                 begins = b.and_(begins, b.icmp_signed("==", n.adds, integer(0)))
-            body(_Chunk(data, head, self.e.least(n.image_chunk, b.sub(n.images, image)),
+            body(Chunk(data, head, self.e.least(n.image_chunk, b.sub(n.images, image)),
                         self.e.least(n.row_chunk, b.sub(n.height, row)), begins, data_ahead, head_ahead))
 
         self.e.loop(first, stop, chunk)
 
-    def each_pixel(self, chunk: _Chunk, sums: Sequence[ir.Value], body: Body) -> Sequence[ir.Value]:
+    def each_pixel(self, chunk: Chunk, sums: Sequence[ir.Value], body: Body) -> Sequence[ir.Value]:
         """The sums after `body(data, head, *sums)` for each pixel of the chunk."""
-        n, e = self.n, self.e
+        e, walk = self.e, self.walk
+        images, rows, pixels = zip(walk.data, walk.head, strict=True)
+
+        def moved(values: Sequence[ir.Value], steps: Sequence[ir.Value | int]) -> list[ir.Value]:
+            return [e.at(place, step) for place, step in zip(values, steps, strict=False)]
 
         def pixel(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            return [e.at(values[0], n.data.pixel), e.at(values[1], PIXEL), *body(values)]
+            return [*moved(values, pixels), *body(values)]
 
         def row(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            after = self.repeat(n.width, values, pixel)
-            return [e.at(values[0], n.data.row), e.at(values[1], n.head.row), *after[2:]]
+            after = self.repeat(walk.width, values, pixel)
+            return [*moved(values, rows), *after[2:]]
 
         def image(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
             after = self.repeat(chunk.rows, values, row)
-            return [e.at(values[0], n.data.image), e.at(values[1], n.head.image), *after[2:]]
+            return [*moved(values, images), *after[2:]]
 
         return self.repeat(chunk.images, [chunk.data, chunk.head, *sums], image)[2:]
 
-    def add(self, chunk: _Chunk, sums: Sequence[ir.Value], places: Sequence[ir.Value]) -> None:
+    def add(self, chunk: Chunk, sums: Sequence[ir.Value], places: Sequence[ir.Value]) -> None:
         """Add the sums to those of the chunks before."""
         b, e = self.e.builder, self.e
         later = b.xor(chunk.is_first, ir.Constant(I1, 1))
@@ -147,7 +173,7 @@ class _Kernel:
         return self.e.repeat("repeat", [count, *values], turn)[1:]
 
 
-class _Dense(_Kernel):
+class Dense(_Kernel):
     """All pairs of an input channel and an output channel."""
 
     def task(self, number: ir.Value) -> None:
@@ -161,48 +187,46 @@ class _Dense(_Kernel):
             first = b.mul(digit, size)
             ranges.append((first, self.e.least(b.add(first, size), blocks)))
         taps = b.mul(n.taps.h, n.taps.w)
-        tap_bytes = b.mul(n.lanes, integer(PIXEL))
-        block_bytes = b.mul(taps, tap_bytes)
-        head_bytes = b.mul(block_bytes, n.blocks.data)
-        sums = self.e.at(self.sums, b.mul(copy, b.mul(head_bytes, n.blocks.head)))
-        wide = len(_TILES[self.isa])
+        self.tap_bytes = b.mul(n.lanes, integer(PIXEL))
+        self.block_bytes = b.mul(taps, self.tap_bytes)
+        self.head_bytes = b.mul(self.block_bytes, n.blocks.data)
+        sums = self.e.at(self.sums, b.mul(copy, b.mul(self.head_bytes, n.blocks.head)))
+        own = Task(ranges[0], ranges[1], sums)
+        self.each_chunk(copy, lambda part: self.chunk(part, own))
 
-        def chunk(part: _Chunk) -> None:
-            def heads(block: ir.Value) -> None:
-                head = self.e.at(part.head, b.mul(block, n.head.block))
-                target = self.e.at(sums, b.mul(block, head_bytes))
-                left = b.sub(ranges[0][1], block)
+    def chunk(self, part: Chunk, task: Task) -> None:
+        """What the chunk adds to the task's sums."""
+        n, b = self.n, self.e.builder
+        wide, taps = len(TILES[self.isa]), b.mul(n.taps.h, n.taps.w)
+        ranges = task.heads, task.datas
 
-                def datas(other: ir.Value) -> None:
-                    data = self.e.at(part.data, b.mul(other, n.data.block))
-                    is_last = b.icmp_signed("==", b.add(other, integer(1)), n.blocks.data)
-                    lanes = b.select(is_last, n.last_lanes, n.lanes)
-                    inner = self.e.at(target, b.mul(other, block_bytes))
+        def heads(block: ir.Value) -> None:
+            head = self.e.at(part.head, b.mul(block, n.head.block))
 
-                    def tap(tap: ir.Value) -> None:
-                        place = b.add(b.mul(b.udiv(tap, n.taps.w), n.tap.row),
-                                      b.mul(b.urem(tap, n.taps.w), n.tap.column))
-                        here = replace(part, data=self.e.at(data, place), head=head)
-                        own = b.sub(block, ranges[0][0]), b.sub(other, ranges[1][0])
-                        counts = [b.sub(stop, first) for first, stop in ranges]
-                        before = b.add(b.mul(b.add(b.mul(b.udiv(own[0], integer(wide)), counts[1]), own[1]), taps), tap)
+            def datas(other: ir.Value) -> None:
+                data = self.e.at(part.data, b.mul(other, n.data.block))
 
-                        def ahead(visit: ir.Value) -> _Chunk:
-                            distances = [
-                                self.distance(strides.block, visit, mine, count, step) for strides, mine, count, step in
-                                zip((n.head, n.data), own, counts, (part.head_ahead, part.data_ahead), strict=True)]
-                            return replace(here, head_ahead=distances[0], data_ahead=distances[1])
+                def tap(tap: ir.Value) -> None:
+                    place = b.add(b.mul(b.udiv(tap, n.taps.w), n.tap.row),
+                                  b.mul(b.urem(tap, n.taps.w), n.tap.column))
+                    here = replace(part, data=self.e.at(data, place), head=head)
+                    own = b.sub(block, ranges[0][0]), b.sub(other, ranges[1][0])
+                    counts = [b.sub(stop, first) for first, stop in ranges]
+                    before = b.add(b.mul(b.add(b.mul(b.udiv(own[0], integer(wide)), counts[1]), own[1]), taps), tap)
 
-                        target = self.e.at(inner, b.mul(tap, tap_bytes))
-                        self.tiles(ahead, before, lanes, left, target, head_bytes)
+                    def ahead(visit: ir.Value) -> Chunk:
+                        distances = [
+                            self.distance(strides.block, visit, mine, count, step) for strides, mine, count, step in
+                            zip((n.head, n.data), own, counts, (part.head_ahead, part.data_ahead), strict=True)]
+                        return replace(here, head_ahead=distances[0], data_ahead=distances[1])
 
-                    self.e.loop(integer(0), taps, tap)
+                    self.tiles(ahead, before, task, block, other, tap)
 
-                self.e.loop(*ranges[1], datas)
+                self.e.loop(integer(0), taps, tap)
 
-            self.e.loop(*ranges[0], heads, wide)
+            self.e.loop(*task.datas, datas)
 
-        self.each_chunk(copy, chunk)
+        self.e.loop(*task.heads, heads, wide)
 
     def distance(self, block: ir.Value, visit: ir.Value, own: ir.Value, count: ir.Value, step: ir.Value) -> ir.Value:
         """From an operand's block, of `block` bytes, to what tile number `visit` of a chunk prefetches meanwhile.
@@ -213,20 +237,24 @@ class _Dense(_Kernel):
         there = b.add(b.mul(b.sub(visit, own), block), step)
         return b.select(b.icmp_signed("<", visit, count), there, integer(0))
 
-    def tiles(self, chunk: Callable[[ir.Value], _Chunk], before: ir.Value, lanes: ir.Value, blocks: ir.Value,
-              sums: ir.Value, head_bytes: ir.Value) -> None:
-        """The lanes of a block, in tiles whose sizes differ by at most one, by as many output blocks as there are.
+    def tiles(self, chunk: Callable[[ir.Value], Chunk], before: ir.Value, task: Task, head: ir.Value, data: ir.Value,
+              tap: ir.Value) -> None:
+        """The lanes of a data block, in tiles whose sizes differ by at most one, by as many head blocks as there are.
 
         `chunk` gives the chunk for the number of a tile in it; as many as `before` taps were cut into tiles before.
         """
-        tiles = _TILES[self.isa]
-        self.e.switch(self.e.least(blocks, integer(len(tiles))), {
-            present: partial(self.parts, chunk, before, lanes, most, present, sums, head_bytes)
+        n, b, tiles = self.n, self.e.builder, TILES[self.isa]
+        lanes = b.select(b.icmp_signed("==", b.add(data, integer(1)), n.blocks.data), n.last_lanes, n.lanes)
+        sums = task.sums
+        for number, size in ((head, self.head_bytes), (data, self.block_bytes), (tap, self.tap_bytes)):
+            sums = self.e.at(sums, b.mul(number, size))
+        self.e.switch(self.e.least(b.sub(task.heads[1], head), integer(len(tiles))), {
+            present: partial(self.parts, chunk, before, lanes, most, present, sums)
             for present, most in enumerate(tiles, 1)}, "blocks")
 
-    def parts(self, chunk: Callable[[ir.Value], _Chunk], before: ir.Value, lanes: ir.Value, most: int, blocks: int,
-              sums: ir.Value, head_bytes: ir.Value) -> None:
-        """Tiles of at most so many lanes by `blocks` output blocks."""
+    def parts(self, chunk: Callable[[ir.Value], Chunk], before: ir.Value, lanes: ir.Value, most: int, blocks: int,
+              sums: ir.Value) -> None:
+        """Tiles of at most so many lanes by `blocks` head blocks."""
         e, b = self.e, self.e.builder
         parts = self.e.ceiling(lanes, integer(most))
         size, larger = b.udiv(lanes, parts), b.urem(lanes, parts)
@@ -237,30 +265,50 @@ class _Dense(_Kernel):
             here = chunk(b.add(b.mul(before, parts), number))
             here = replace(here, data=e.at(here.data, b.mul(first, integer(4))))
             target = e.at(sums, b.mul(first, integer(PIXEL)))
-            e.switch(count, {channels: partial(self.tile, here, channels, blocks, target, head_bytes)
+            e.switch(count, {channels: partial(self.tile, here, channels, blocks, target)
                              for channels in range(1, most + 1)}, f"tile_{blocks}x")
 
         self.e.loop(integer(0), parts, part)
 
-    def tile(self, chunk: _Chunk, channels: int, blocks: int, target: ir.Value, head_bytes: ir.Value) -> None:
+    def tile(self, chunk: Chunk, channels: int, blocks: int, target: ir.Value) -> None:
+        """`channels` sums by `blocks` head blocks."""
         e = self.e
-        distances = self.multiples(self.n.head.block, blocks)
+        distances = self.multiples(self.head_block(), blocks)
 
         def pixel(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
             data, head, *sums = values
-            e.prefetch(e.at(data, chunk.data_ahead), 2)
-            e.prefetch(e.at(head, chunk.head_ahead), 2)
-            vectors = [e.load(e.at(head, distance), e.vector) for distance in distances]
+            self.prefetch(chunk, data, head)
+            vectors = [self.vector(e.at(head, distance)) for distance in distances]
             results = []
             for channel in range(channels):
-                number = e.splat(e.load(e.at(data, 4 * channel), F32))
+                number = self.number(e.at(data, 4 * channel))
                 for block, vector in enumerate(vectors):
-                    results.append(e.multiply_add(number, vector, sums[channel * blocks + block]))
+                    results.append(self.multiply(number, vector, sums[channel * blocks + block]))
             return results
 
         sums = self.each_pixel(chunk, [ir.Constant(e.vector, None)] * (channels * blocks), pixel)
-        rows = [e.at(target, distance) for distance in self.multiples(head_bytes, blocks)]
+        rows = [e.at(target, distance) for distance in self.multiples(self.head_bytes, blocks)]
         self.add(chunk, sums, [e.at(row, channel * PIXEL) for channel in range(channels) for row in rows])
+
+    def head_block(self) -> ir.Value:
+        """Bytes from a head block to the next where tiles read them."""
+        return self.n.head.block
+
+    def prefetch(self, chunk: Chunk, data: ir.Value, head: ir.Value) -> None:
+        """Of what follows, at each pixel."""
+        self.e.prefetch(self.e.at(data, chunk.data_ahead), 2)
+        self.e.prefetch(self.e.at(head, chunk.head_ahead), 2)
+
+    def vector(self, place: ir.Value) -> ir.Value:
+        """A head block's numbers at a pixel."""
+        return self.e.load(place, self.e.vector)
+
+    def number(self, place: ir.Value) -> ir.Value:
+        """A channel's number at a pixel, in all lanes."""
+        return self.e.splat(self.e.load(place, F32))
+
+    def multiply(self, number: ir.Value, vector: ir.Value, total: ir.Value) -> ir.Value:
+        return self.e.multiply_add(number, vector, total)
 
     def multiples(self, number: ir.Value, count: int) -> list[ir.Value | int]:
         """0, 1, 2, ... times the number."""
@@ -282,7 +330,7 @@ class _Depthwise(_Kernel):
         target = e.at(self.sums, b.mul(number, integer(self.side**2 * PIXEL)))
         data, head = b.mul(block, n.data.block), b.mul(block, n.head.block)
 
-        def chunk(part: _Chunk) -> None:
+        def chunk(part: Chunk) -> None:
             whole = replace(part, data=e.at(part.data, data), head=e.at(part.head, head))
             e.loop(integer(0), integer(self.side // self.rows), lambda row: self.some_rows(
                 replace(whole, data=e.at(whole.data, b.mul(row, n.tap.row))),
@@ -290,7 +338,7 @@ class _Depthwise(_Kernel):
 
         self.each_chunk(copy, chunk)
 
-    def some_rows(self, chunk: _Chunk, target: ir.Value) -> None:
+    def some_rows(self, chunk: Chunk, target: ir.Value) -> None:
         """`rows` rows of taps, to their sums at `target`."""
         e, taps = self.e, self.rows * self.side
         for shift in range(0, PIXEL, 4 * e.vector.count):

@@ -118,18 +118,24 @@ BATCH_NORM_GRADIENT_SUMS = Kernels(
 )
 """`masked`: the head gradient counts where y is above 0; else y is not read. Factors: `[c16][4][16]`."""
 
-BATCH_NORM_GRADIENT_DATA = Kernels(
-    "batch_norm_gradient_data", tensors="x factors y head >output",
-    ints=f"n c16 h w masked {_strides('x y head output')}", sizes=4, tasks=lambda p: p.n * p.c16 * p.h,
-    reach=lambda p, size: [*_images(p, size, "x", "y", "head", "output"),
-                           whole("factors", size, p.c16, 4, BLOCK)],
-)
+def _by_image(kernel: str, ints: str, operands: str, floats: str = "") -> dict[str, Kernels]:
+    """The records of a kernel that stores an image of f32, and of the one that stores it as bf16, by the ends of their
+    names. `operands` are images but for `factors`; the tasks are rows of blocks."""
+    images = [name for name in operands.split() if name != "factors"]
 
-CLAMP_GRADIENT = Kernels(
-    "clamp_gradient_blocked", tensors="x head >output", ints=f"n c16 h w above {_strides('x head output')}",
-    sizes=4, floats="lower upper", tasks=lambda p: p.n * p.c16 * p.h,
-    reach=lambda p, size: _images(p, size, "x", "head", "output"),
-)
+    def reach(stored: int, p: Any, size: int) -> list[Span]:
+        factors = [whole("factors", size, p.c16, 4, BLOCK)] if "factors" in operands else []
+        return [*_images(p, size, *images), image_span(p, "output", stored, *p[:4]), *factors]
+
+    return {end: Kernels(
+        kernel + end, tensors=f"{operands} >output", ints=f"n c16 h w {ints} {_strides(' '.join((*images, 'output')))}",
+        sizes=4, floats=floats, tasks=lambda p: p.n * p.c16 * p.h, reach=partial(reach, stored),
+        elements=" ".join((*(f"{name}:f32" for name in images), f"output:{element}")),
+    ) for end, stored, element in (("", 4, "f32"), ("_f32_bf16", 2, "bf16"))}
+
+
+BATCH_NORM_GRADIENT_DATA = _by_image("batch_norm_gradient_data", "masked", "x factors y head")
+CLAMP_GRADIENT = _by_image("clamp_gradient_blocked", "above", "x head", "lower upper")
 """`above`: what is at `lower` is outside."""
 
 
@@ -251,27 +257,34 @@ MEANS_OF_BYTES = {
 u8 is rounded, and `out_zero_point` added."""
 
 
-def _scaled_reach(out_size: int | None, p: Any, size: int) -> list[Span]:
-    """`out_size` is None if the output's elements have the bytes of the input's."""
-    return [image_span(p, "x", size, *p[:4]), whole("scale", 4, p.c16, BLOCK), whole("shift", 4, p.c16, BLOCK),
-            image_span(p, "output", out_size or size, *p[:4])]
+def _scaled(end: str, element: str, stored: str, floats: str = "") -> Kernels:
+    def reach(p: Any, size: int) -> list[Span]:
+        return [image_span(p, "x", size, *p[:4]), whole("scale", 4, p.c16, BLOCK), whole("shift", 4, p.c16, BLOCK),
+                image_span(p, "output", _BYTES[stored], *p[:4])]
+
+    return Kernels(
+        {f"scale_shift_blocked{end}": _BYTES[element]}, tensors="x scale shift >output",
+        ints=f"n c16 h w {_strides('x output')}", sizes=4, floats=f"lower upper {floats}",
+        tasks=lambda p: p.n * p.c16 * p.h, reach=reach, elements=f"x:{element} output:{stored}")
 
 
-_SCALED = f"n c16 h w {_strides('x output')}"
-SCALE_SHIFT = Kernels(
-    {"scale_shift_blocked": 4, "scale_shift_blocked_bf16": 2}, tensors="x scale shift >output",
-    ints=_SCALED, sizes=4, floats="lower upper",
-    tasks=lambda p: p.n * p.c16 * p.h, reach=partial(_scaled_reach, None),
-    elements={"scale_shift_blocked": "x:f32 output:f32", "scale_shift_blocked_bf16": "x:bf16 output:bf16"},
-)
+SCALE_SHIFTS = {
+    "": _scaled("", "f32", "f32"),
+    "_bf16": _scaled("_bf16", "bf16", "bf16"),
+    "_f32_bf16": _scaled("_f32_bf16", "f32", "bf16"),
+    "_f32_u8": _scaled("_f32_u8", "f32", "u8", "zero_point"),
+}
+"""The records by the end of their kernels' names. What is stored as u8 is rounded, and `zero_point` added."""
 
 
-SCALE_SHIFT_U8 = Kernels(
-    "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=_SCALED, sizes=4,
-    floats="lower upper zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
-    elements="x:f32 output:u8",
-)
-"""The result is stored as u8, rounded, with `zero_point` added."""
+STORE_BF16 = {
+    "avg_pool": POOLS,
+    "batch_norm_gradient": BATCH_NORM_GRADIENT_DATA,
+    "batch_norm_relu_gradient": BATCH_NORM_GRADIENT_DATA,
+    "clamp_gradient": CLAMP_GRADIENT,
+    "scale_shift": SCALE_SHIFTS,
+}
+"""By op the records of its kernels, where some of them store bf16."""
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
+from math import gcd, inf
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.contractions import dilated_size
 from ngraph_mxnet.passes.base import Answer, Rewrite, RewritePass, Rewriter
-from ngraph_mxnet.targets.cpu.microkernels.params import DEPTHWISE_GRADIENTS
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK
+from ngraph_mxnet.targets.cpu.microkernels.params import DATA_ROOM, DEPTHWISE_GRADIENTS, HEAD_ROOM
+from ngraph_mxnet.targets.cpu.params.record import PIXEL
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, pair, spatial
 
 
 def gradients() -> RewritePass:
@@ -57,6 +59,74 @@ def slices_met(node: Node) -> list[range]:
     fronts = [pad - tap * dilation for tap in range(attrs["kernel"][0])]
     return [range(max(0, -(-front // stride)), min(head.shape[2], (data.shape[2] - 1 + front) // stride + 1))
             for front in fronts]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How the kernel of bf16 reads the data of a weight gradient, in pairs of pixels of a row; see the names in
+    `BF16_WEIGHT_GRADIENT`."""
+
+    height: int
+    width: int
+    """Those of the head gradient."""
+    taps: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @staticmethod
+    def of(node: Node) -> Pairing:
+        """Return that of each slice of a weight gradient."""
+        return Pairing(*spatial(node.inputs[1].shape),
+                       *(pair(node.attrs[name], 1) for name in ("kernel", "strides", "dilations")))
+
+    def of_size(self, height: int, width: int) -> Pairing:
+        """Return the same of other rows."""
+        return replace(self, height=height, width=width)
+
+    @property
+    def phases(self) -> int:
+        return min(2 * self.strides[1] // self._common, self.taps[1])
+
+    @property
+    def shift(self) -> int:
+        return self.dilations[1] // self._common
+
+    @property
+    def _common(self) -> int:
+        return gcd(2 * self.strides[1], self.dilations[1])
+
+    @property
+    def step(self) -> int:
+        """Rows of data from a line to the next."""
+        return gcd(self.strides[0] if self.height > 1 else 0, self.dilations[0] if self.taps[0] > 1 else 0) or 1
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Lines from a row of the head gradient, and of taps, to the next."""
+        return (self.strides[0] // self.step if self.height > 1 else 0,
+                self.dilations[0] // self.step if self.taps[0] > 1 else 0)
+
+    def fits(self, images: int, rows: int) -> bool:
+        """True if the kernel has room for a chunk of so many images and rows, of one head block."""
+        row, tap = self.lines
+        lines = (rows - 1) * row + (self.taps[0] - 1) * tap + 1
+        line = self._pairs + (-(-self.taps[1] // self.phases) - 1) * self.shift
+        return self.heads(images, rows) > 0 and self.phases * images * lines * line * PIXEL <= DATA_ROOM
+
+    def heads(self, images: int, rows: int) -> int:
+        """Return the head blocks of such a chunk for which the kernel has room."""
+        return HEAD_ROOM // (images * rows * self._pairs * PIXEL)
+
+    @property
+    def _pairs(self) -> int:
+        return -(-self.width // 2)
+
+
+def in_pairs(node: Node) -> bool:
+    """True if a weight gradient has a kernel that computes in bf16: one that is no depthwise convolution's, of 16
+    channels or more, whose rows are not too long."""
+    return (node.attrs["groups"] == 1 and node.inputs[0].shape[1] >= BLOCK and without_kernel(node) is None
+            and Pairing.of(node).fits(1, 1))
 
 
 def _weight_gradient(node: Node, rw: Rewriter) -> Answer:

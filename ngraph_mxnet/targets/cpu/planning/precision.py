@@ -9,6 +9,8 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import f32, u8
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
+from ngraph_mxnet.targets.cpu.params.reduction import STORE_BF16
+from ngraph_mxnet.targets.cpu.planning.gradients import in_pairs
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat, is_global
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
@@ -57,7 +59,7 @@ def _may_store(node: Node) -> bool:
     """True if the node has a kernel that stores float32 results in bf16. No product of bytes has such a kernel."""
     if any(value.type.element is not f32 for value in node.outputs) or node.op.multiplies_bytes:
         return False
-    return node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift") or is_blocked_concat(node)
+    return node.op.kind == "convolution" or node.op.name in STORE_BF16 or is_blocked_concat(node)
 
 
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
@@ -67,6 +69,8 @@ def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
         return False
     if node.op.kind == "convolution":
         return node.op.is_data(at)
+    if node.op.name == "convolution_weight_gradient":
+        return in_pairs(node)
     if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
     return is_global(node, "reduce_mean") or (is_blocked_concat(node) and node.output in narrow)
