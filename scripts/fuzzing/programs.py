@@ -190,14 +190,14 @@ def gradients() -> Graph:
 def in_bf16() -> Graph:
     """What convolutions and their weight gradients take in bf16: made of scale and shift, of gradients and of pools."""
     b = Builder()
-    x, y, head = (b.parameter(name, (2, 17, 6, 5)) for name in ("x", "y", "head"))
+    x, y, head, plain = (b.parameter(name, (2, 17, 6, 5)) for name in ("x", "y", "head", "plain"))
     vector, wide = b.parameter("vector", (17,)), b.weight("wide", (20, 17, 3, 3))
     thin, square, short = (b.weight(name, shape) for name, shape in (
         ("thin", (16, 20, 1, 1)), ("square", (16, 16, 1, 1)), ("short", (16,))))
     taps = {"pads_begin": (1, 1), "pads_end": (1, 1)}
     made = [b.scale_shift(x, vector, vector, lower=0.0), b.clamp_gradient(x, head, lower=0.0),
             b.node("batch_norm_relu_gradient", [x, vector, vector, vector, y, head], {}).outputs[0]]
-    found = []
+    found = [b.convolution(plain, wide)]
     for value in made:
         small = b.max_pool(b.convolution(b.convolution(value, wide, **taps), thin), kernel=(2, 2))
         mean = b.avg_pool(small, kernel=(2, 1))

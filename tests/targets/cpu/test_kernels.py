@@ -60,6 +60,10 @@ def test_layout_round_trip(isa: str, seed: int, shape: tuple, halo: tuple, split
     )
     wanted = Blocked(*shape, halo).fill(plain)
     np.testing.assert_array_equal(blocked.whole, wanted.whole)
+    narrow, wanted = Blocked(*shape, halo, True), Blocked(*shape, halo, True).fill(plain)
+    run(isa, "to_blocked_f32_bf16", [plain, narrow.inner], [*shape, *element_strides(plain), *narrow.strides], (),
+        splits)
+    np.testing.assert_array_equal(narrow.whole, wanted.whole)
     back = np.full_like(plain, np.nan)
     run(
         isa,

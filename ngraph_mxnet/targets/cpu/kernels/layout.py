@@ -15,6 +15,7 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     load_first_lanes,
     load_lanes,
     splat,
+    store_bf16_lanes,
     store_first_lanes,
     store_lanes,
     store_pairs,
@@ -54,7 +55,7 @@ read_pack_channels = reader(PACK_CHANNELS)
 read_pack_contraction = reader(PACK_CONTRACTION)
 read_pack_depthwise = reader(PACK_DEPTHWISE)
 read_shuffle = reader(SHUFFLE)
-read_to_blocked = reader(TO_BLOCKED)
+read_to_blocked = reader(TO_BLOCKED[""])
 read_zero_halo = reader(ZERO_HALO)
 
 
@@ -62,16 +63,21 @@ _TILE, _TILES = LANES * LANES, 2 * LANES * LANES
 
 
 @inline
-def _part_to_blocked(source, in_c, target, out_w, channels, pixels, room):
+def _part_to_blocked(store, source, in_c, target, out_w, channels, pixels, room):
     """Up to 16 channels of up to 16 pixels that are contiguous in `source`; the lanes behind the channels get zeros."""
     zeros = splat(np.float32(0))
     for lane in range(LANES):
         row = load_first_lanes(source, lane * in_c, pixels, zeros) if lane < channels else zeros
         store_lanes(room, lane * LANES, row)
-    turned = shift(room, _TILE)
-    transpose_lanes(room, LANES, turned, LANES)
+    _turned_rows(store, room, LANES, target, out_w, pixels, shift(room, _TILE))
+
+
+@inline
+def _turned_rows(store, source, in_c, target, out_w, pixels, room):
+    """The first pixels of a tile of 16 channels, by way of `room`."""
+    transpose_lanes(source, in_c, room, LANES)
     for w in range(pixels):
-        store_lanes(target, w * out_w, load_lanes(turned, w * LANES))
+        store(target, w * out_w, load_lanes(room, w * LANES))
 
 
 @inline
@@ -85,43 +91,64 @@ def _part_from_blocked(source, in_w, target, out_c, channels, pixels, room):
         store_first_lanes(target, lane * out_c, load_lanes(turned, lane * LANES), pixels)
 
 
-@kernel("to_blocked")
-def to_blocked(tensors, ints, floats, begin, end):
-    """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
+@inline
+def _as_it_is(value):
+    return value
 
-    tensors: input, output. Tasks: (n, 16-channel block, row).
-    """
-    p = read_to_blocked(ints, floats)
-    channels, height, width = p.c, p.h, p.w
-    in_c, in_w, out_w = p.input.c, p.input.column, p.output.column
-    blocks = (channels + 15) // 16
-    room = scratch(_TILES)
-    for task in range(begin, end):
-        image, block, row = image_row(task, blocks, height)
-        source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block * 16, row)))
-        target = shift(pointer(tensors, 1, float32), offset_of(p.output, (image, block, row)))
-        valid = min(channels - block * 16, 16)
-        if in_w == 1:
-            whole = width // 16 * 16 if valid == 16 else 0
-            for w in range(0, whole, 16):
-                transpose_lanes(shift(source, w), in_c, shift(target, w * out_w), out_w)
-            if 0 < whole < width:
-                # The last 16 pixels; some of them once more.
-                transpose_lanes(shift(source, width - 16), in_c, shift(target, (width - 16) * out_w), out_w)
-                whole = width
-            for w in range(whole, width, 16):
-                _part_to_blocked(shift(source, w), in_c, shift(target, w * out_w), out_w, valid, min(width - w, 16),
-                                 room)
-        elif in_c == 1:
-            for w in range(width):
-                pixel = load_first_lanes(source, w * in_w, valid, splat(np.float32(0)))
-                store_lanes(target, w * out_w, pixel)
-        else:
-            for w in range(width):
-                pixel = shift(target, w * out_w)
-                store_lanes(pixel, 0, splat(np.float32(0)))
-                for lane in range(valid):
-                    pixel[lane] = source[w * in_w + lane * in_c]
+
+@inline
+def _turn_floats(source, in_c, target, out_w, room):
+    transpose_lanes(source, in_c, target, out_w)
+
+
+@inline
+def _turn_narrow(source, in_c, target, out_w, room):
+    _turned_rows(store_bf16_lanes, source, in_c, target, out_w, LANES, room)
+
+
+def _to_blocked(stored: types.Number, store: Callable, rounded: Callable, turn: Callable) -> Callable:
+    def to_blocked(tensors, ints, floats, begin, end):
+        """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
+
+        tensors: input, output. Tasks: (n, 16-channel block, row).
+        """
+        p = read_to_blocked(ints, floats)
+        channels, height, width = p.c, p.h, p.w
+        in_c, in_w, out_w = p.input.c, p.input.column, p.output.column
+        blocks = (channels + 15) // 16
+        room = scratch(_TILES)
+        for task in range(begin, end):
+            image, block, row = image_row(task, blocks, height)
+            source = shift(pointer(tensors, 0, float32), offset_of(p.input, (image, block * 16, row)))
+            target = shift(pointer(tensors, 1, stored), offset_of(p.output, (image, block, row)))
+            valid = min(channels - block * 16, 16)
+            if in_w == 1:
+                whole = width // 16 * 16 if valid == 16 else 0
+                for w in range(0, whole, 16):
+                    turn(shift(source, w), in_c, shift(target, w * out_w), out_w, room)
+                if 0 < whole < width:
+                    # The last 16 pixels; some of them once more.
+                    turn(shift(source, width - 16), in_c, shift(target, (width - 16) * out_w), out_w, room)
+                    whole = width
+                for w in range(whole, width, 16):
+                    _part_to_blocked(store, shift(source, w), in_c, shift(target, w * out_w), out_w, valid,
+                                     min(width - w, 16), room)
+            elif in_c == 1:
+                for w in range(width):
+                    pixel = load_first_lanes(source, w * in_w, valid, splat(np.float32(0)))
+                    store(target, w * out_w, pixel)
+            else:
+                for w in range(width):
+                    pixel = shift(target, w * out_w)
+                    store(pixel, 0, splat(np.float32(0)))
+                    for lane in range(valid):
+                        pixel[lane] = rounded(source[w * in_w + lane * in_c])
+
+    return to_blocked
+
+
+kernel("to_blocked")(_to_blocked(float32, store_lanes, _as_it_is, _turn_floats))
+kernel("to_blocked_f32_bf16")(_to_blocked(uint16, store_bf16_lanes, round_bf16, _turn_narrow))
 
 
 @inline
@@ -271,11 +298,6 @@ def _pack_contraction(source_type: types.Number, target_type: types.Number, toge
                             target[together * j] = target_type(0)
 
     return pack
-
-
-@inline
-def _as_it_is(value):
-    return value
 
 
 @inline

@@ -9,8 +9,8 @@ from math import inf
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import f32, u8
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
+from ngraph_mxnet.ir.types import u8
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, name_end, named_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Linear, channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Kernels
@@ -24,7 +24,7 @@ from ngraph_mxnet.targets.cpu.params.reduction import (
 from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
 from ngraph_mxnet.targets.cpu.planning.precision import Affine
-from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, View, sub_blocks
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, sub_blocks
 
 
 def _check_pool(node: Node) -> str | None:
@@ -116,14 +116,6 @@ def _slice_strides(view: BlockedView) -> tuple[int, ...]:
     """Strides over (image, block, slice, row, pixel)."""
     slice_, block, row, pixel, _ = view.strides
     return slice_ * _depth(view), block, slice_, row, pixel
-
-
-def name_end(source: View, out: View) -> str:
-    """Return the end of the kernel's name, which tells how its operands are stored."""
-    read, stored = source.type.element, out.type.element
-    if read is stored:
-        return "" if read is f32 else f"_{read}"
-    return f"_{read}_{stored}"
 
 
 @lowers("scale_shift", check=check_rank)

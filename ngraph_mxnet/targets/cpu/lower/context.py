@@ -101,6 +101,14 @@ def moving_kernel(source: View, destination: View) -> str:
     return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
 
 
+def name_end(source: View, out: View) -> str:
+    """Return the end of a kernel's name, which tells how its operands are stored."""
+    read, stored = source.type.element, out.type.element
+    if read is stored:
+        return "" if read is f32 else f"_{read}"
+    return f"_{read}_{stored}"
+
+
 def named_strides(**views: BlockedView) -> dict[str, Strides]:
     """Strides over (image, block, row, pixel) of each view, which are a group of a kernel's record."""
     return {name: view.strides[:4] for name, view in views.items()}
@@ -284,7 +292,11 @@ class Lowering:
     def narrow(self, value: Value) -> BlockedView:
         """The value in blocked layout and bf16, with the same halo."""
         if value not in self._narrow:
-            self._narrow[value] = self.converted(self.blocked(value), self._new(value, BF16))
+            made = self._new(value, BF16)
+            turned = value in self._blocked or value in self.quantized
+            source = self.blocked(value) if turned else as_blocked(self.plain(value))
+            self._narrow[value] = (self._to_blocked(self.plain(value), made) if source is None
+                                   else self.converted(source, made))
         return self._narrow[value]
 
     def stored(self, value: Value) -> BlockedView:
@@ -484,8 +496,10 @@ class Lowering:
         if source.type.element.size != f32.size:
             self._move_blocks(source, destination, into=True)
             return destination
+        end = name_end(source, destination)
         for plain, blocked in images_4d(source, destination):
-            self.emit("to_blocked", layout_params(TO_BLOCKED, blocked, plain, blocked), input=plain, output=blocked)
+            params = layout_params(TO_BLOCKED[end], blocked, plain, blocked)
+            self.emit(f"to_blocked{end}", params, input=plain, output=blocked)
         return destination
 
     def _from_blocked(self, source: BlockedView) -> PlainView:

@@ -12,7 +12,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, at_hand, cached, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 from ngraph_mxnet.targets.cpu.lower import movement
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, name_end
 from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth, clamps
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
@@ -95,7 +95,7 @@ def _made_left(ctx: Lowering, a: Value, transpose: bool) -> Left:
     seen = view.seen(TensorType(f32, tuple(shape)), strides)
     if is_one(strides[-1]) and is_zero(shape[-1] % BLOCK) and not ctx.bf16:
         return Left(seen)
-    if not is_one(strides[-1]) and not ctx.bf16:
+    if not is_one(strides[-1]) and not (ctx.bf16 and ctx.settings.amx):  # a tile takes 32 steps of a row
         return _in_blocks(ctx, seen)
     rows = ctx.new_rows(TensorType(BF16 if ctx.bf16 else f32, seen.type.shape))
     ctx.fill_rest(rows)
@@ -106,18 +106,21 @@ def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
     """A copy as [.., blocks of 16 steps, rows, 16]: whole tiles are transposed, each into one piece of memory, and rows
     lie 64 bytes apart, where whole rows at a power of 2 would contend for the same sets of a cache."""
     *batch, rows, depth = seen.type.shape
+    element = BF16 if ctx.bf16 else f32
     blocks = -(-depth // BLOCK)
     matrix = blocks * rows * BLOCK
-    out = ctx.new_plain(TensorType(f32, (prod(batch) * matrix,)))
+    out = ctx.new_plain(TensorType(element, (prod(batch) * matrix,)))
+    end = name_end(seen, out)
     dims = merged_dims(batch, [seen.strides[:-2], contiguous_strides((*batch, matrix))[:-1]]) or [(1, (0, 0))]
     *outer, (count, (step, to)) = dims
     for index in product(*(range(size) for size, _ in outer)):
         at, target = (sum(i * steps[k] for i, (_, steps) in zip(index, outer, strict=True)) for k in (0, 1))
-        params = TO_BLOCKED(n=count, c=depth, h=1, w=rows, input=(step, seen.strides[-1], 0, seen.strides[-2]),
-                            output=(to, rows * BLOCK, 0, BLOCK))
-        ctx.emit("to_blocked", params, input=seen.moved(4 * at), output=out.moved(4 * target))
+        params = TO_BLOCKED[end](
+            n=count, c=depth, h=1, w=rows, input=(step, seen.strides[-1], 0, seen.strides[-2]),
+            output=(to, rows * BLOCK, 0, BLOCK))
+        ctx.emit(f"to_blocked{end}", params, input=seen.moved(4 * at), output=out.moved(element.size * target))
     strides = (*contiguous_strides((*batch, matrix))[:-1], BLOCK, 1)
-    return Left(out.seen(seen.type, strides), rows * BLOCK)
+    return Left(out.seen(TensorType(element, seen.type.shape), strides), rows * BLOCK)
 
 
 def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shape: Shape,

@@ -8,8 +8,8 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import greatest
 from ngraph_mxnet.ir.types import TensorType, f32, i64
 from ngraph_mxnet.targets.cpu.lower import movement
-from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean, name_end
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
+from ngraph_mxnet.targets.cpu.lower.blocked import global_max, global_mean
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, name_end, named_strides
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.params import reduction
 from ngraph_mxnet.targets.cpu.params.record import Kernels, Params, by_name

@@ -22,19 +22,25 @@ from ngraph_mxnet.targets.cpu.params.record import (
 _LAYOUT = "n c h w input(n c row column) output(n c row column)"
 
 
-def _layout_reach(plain: str, p: Any, size: int) -> list[Span]:
+def _layout_reach(plain: str, stored: int, p: Any, size: int) -> list[Span]:
+    """`stored`: the bytes of an element of the blocked operand."""
     blocked = "output" if plain == "input" else "input"
-    return [operand_span(p, plain, size, *p[:4]), image_span(p, blocked, size, p.n, -(-p.c // BLOCK), p.h, p.w)]
+    return [operand_span(p, plain, size, *p[:4]), image_span(p, blocked, stored, p.n, -(-p.c // BLOCK), p.h, p.w)]
 
 
 def _layout_tasks(p: Any) -> int:
     return p.n * -(-p.c // BLOCK) * p.h
 
 
-TO_BLOCKED = Kernels("to_blocked", tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
-                     reach=partial(_layout_reach, "input"), elements="input:f32 output:f32")
-FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
-                       reach=partial(_layout_reach, "output"), elements="input:f32 output:f32")
+def _layout(kernel: str, plain: str, stored: str = "f32") -> Kernels:
+    return Kernels(kernel, tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
+                   reach=partial(_layout_reach, plain, 4 if stored == "f32" else 2),
+                   elements=f"input:f32 output:{stored}")
+
+
+TO_BLOCKED = {"": _layout("to_blocked", "input"), "_f32_bf16": _layout("to_blocked_f32_bf16", "input", "bf16")}
+"""By the end of the kernel's name."""
+FROM_BLOCKED = _layout("from_blocked", "output")
 """The blocked side's `c` stride separates blocks."""
 
 SHUFFLE = Kernels(
