@@ -14,6 +14,7 @@ from kernel_library import NATIVE_AVX512_BF16
 from op_records import array_of
 from test_quantized_products import arrays_of as arrays_of_bytes
 from test_quantized_products import product_operands, quantized
+from tile_counts import Layer, count
 from tile_machine import configured_threads, emulated_tiles, runs_natively
 
 from ngraph_mxnet import _core, compile
@@ -49,14 +50,20 @@ def convolution(channels: int, size: int, outputs: int, kernel: int, **attrs: ob
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "product": lambda: product(40, 96, 80),
+    "product read in place": lambda: product(64, 96, 80),
+    "product of many steps": lambda: product(40, 9008, 80),
+    "product of many steps read in place": lambda: product(64, 9024, 40),
     "product of a row": lambda: product(1, 130, 1000),
     "product of one block": lambda: product(5, 16, 7),
     "1x1": lambda: convolution(64, 14, 256, 1),
     "3x3": lambda: convolution(64, 14, 64, 3),
     "3x3 of 7 pixels": lambda: convolution(160, 7, 80, 3),
+    "3x3 of many steps": lambda: convolution(560, 7, 40, 3),
+    "1x1 of a block": lambda: convolution(16, 20, 40, 1),
     "3x3 with strides": lambda: convolution(32, 15, 48, 3, strides=(2, 2)),
     "3x3 with gaps": lambda: convolution(32, 15, 16, 3, dilations=(2, 2)),
     "of few outputs": lambda: convolution(48, 20, 10, 5),
+    "of few outputs of many steps": lambda: convolution(240, 20, 10, 5),
     "in parts": lambda: convolution(128, 20, 80, 1),
 }
 
@@ -87,19 +94,20 @@ def test_graphs(name: str, threads: int) -> None:
 
 def of_bytes(kind: str) -> Graph:
     b = Builder()
-    if kind == "product":
-        x = b.parameter("x", (20, 200), "u8")
-        return b.results(b.quantized_matmul(x, *product_operands(b, (70, 200), 70), transpose_b=True))
-    channels, kernel = {"1x1": (64, 1), "3x3": (64, 3), "7x7 of three": (3, 7), "5x5": (40, 5)}[kind]
+    if kind.startswith("product"):
+        rows, depth = (32, 256) if kind.endswith("in place") else (20, 200)
+        x = b.parameter("x", (rows, depth), "u8")
+        return b.results(b.quantized_matmul(x, *product_operands(b, (70, depth), 70), transpose_b=True))
+    channels, kernel = {"1x1": (64, 1), "3x3": (64, 3), "7x7 of three": (3, 7), "5x5": (40, 5),
+                        "5x5 of many": (720, 5)}[kind]
     x = b.parameter("x", (1, channels, 15, 15))
     data = quantized(b, x)
     return b.results(b.quantized_convolution(data, *product_operands(b, (70, channels, kernel, kernel), 70),
                                              pads_begin=[kernel // 2] * 2, pads_end=[kernel // 2] * 2))
 
 
-@pytest.mark.parametrize("kind", ["product", "1x1", "3x3", "7x7 of three", "5x5"])
+@pytest.mark.parametrize("kind", ["product", "product in place", "1x1", "3x3", "7x7 of three", "5x5", "5x5 of many"])
 def test_products_of_bytes_are_exact(kind: str) -> None:
-    """One to four steps are one product."""
     graph = of_bytes(kind)
     arrays = arrays_of_bytes(graph, 5, 127)
     with emulated_tiles() as ran:
@@ -125,8 +133,22 @@ def test_the_loops_of_a_kernel_are_told() -> None:
     size = ContractionSize(1, 28, 28, 4, 36)
     choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
     text = loop_nest(choice.variant, "avx512", contraction_params(**choice.fields(), steps=36, output=(0, 64)).ints())
-    assert "sums[14][4] = 0  # 4 tiles" in text
-    assert "sums[pixels][block] += x * weights[step][block]  # a tile of weights" in text
+    assert "sums[2][2] = 0  # 4 tiles of 16 pixels and 16 outputs" in text
+    assert "for product in 18:  # of 2 steps" in text
+    assert "sums[part][block] += x * weights[product][block]  # a tile of weights" in text
+
+
+@pytest.mark.skipif(runs_natively(), reason="the CPU executes tiles itself, which nobody counts")
+@pytest.mark.parametrize(("layer", "precision", "batch", "most"), [
+    (Layer(64, 256, 1, 28), "bf16", 1, 1.0), (Layer(64, 256, 1, 28), "int8", 1, 1.0),
+    (Layer(256, 64, 1, 14), "bf16", 1, 1.07), (Layer(256, 64, 1, 14, 2), "bf16", 8, 1.07),
+    (Layer(64, 64, 3, 28), "bf16", 1, 1.03), (Layer(64, 64, 3, 7), "int8", 1, 1.31),
+    (Layer(768, 64, 0, 128), "bf16", 1, 1.0), (Layer(768, 64, 0, 128), "int8", 1, 1.0),
+], ids=str)
+def test_products_are_full(layer: Layer, precision: str, batch: int, most: float) -> None:
+    """Of 49 pixels there are four tiles for three."""
+    found = count(layer, precision, batch)
+    assert 1 <= found.products / found.ideal <= most
 
 
 def test_float32_takes_no_tiles() -> None:
@@ -165,10 +187,12 @@ def test_the_instruction_set_of_programs() -> None:
         assert available({**features, missing: False})[0] == "avx512"
 
 
-@pytest.mark.parametrize(("channels", "width"), [(10, 16), (24, 32), (48, 48), (64, 64), (80, 16), (256, 64)])
-def test_the_width_of_tiles(channels: int, width: int) -> None:
-    """Four tiles of sums; fewer outputs where the others would be zeros."""
-    size = ContractionSize(1, 1, 64, -(-channels // 16), 20, flat_input=True, channels=channels)
+@pytest.mark.parametrize(("channels", "steps", "width"), [
+    (10, 8, 16), (24, 8, 32), (48, 8, 48), (64, 8, 64), (80, 8, 16), (256, 8, 64), (256, 40, 32), (256, 20_000, 64)])
+def test_the_width_of_tiles(channels: int, steps: int, width: int) -> None:
+    """Four tiles of sums: of fewer outputs where the others would be zeros, and of more pixels where weights come from
+    L2; of more outputs where each copies the input."""
+    size = ContractionSize(1, 1, 64, -(-channels // 16), steps, flat_input=True, channels=channels)
     choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
     assert choice.variant.amx and choice.oc_tile == width
     assert not choose_tiles("avx512", "k16", size, bf16=True).variant.amx

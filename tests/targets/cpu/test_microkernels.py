@@ -309,7 +309,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
-        step_block=0 if case.residual == "in_place" or output_bf16 else case.step_block,
+        step_block=0 if case.residual == "in_place" or output_bf16 or variant.amx else case.step_block,
         pixel_stride=plane.pixel * case.stride[1], input=(plane.image, group_stride),
         weight_group_stride=constants[0][0].nbytes, channel_group_stride=constants[1].nbytes // supers,
         output=(output.plane.image, output.block_stride), residual=(residual.plane.image, residual.block_stride),

@@ -279,6 +279,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         out.images, out.height, out.width, group_blocks, steps=source.channels * geometry.taps, groups=source.groups,
         stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
         channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
+        joined=geometry.taps == 1 and are_same(source.channel_stride, BLOCK * source.view.type.element.size),
     )
     settings = ctx.settings
     kernels: dict[str, Any] = {"bf16": source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8),

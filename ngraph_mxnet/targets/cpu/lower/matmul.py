@@ -162,7 +162,8 @@ def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: 
     """`left`: the strides in bytes of rows and of 16 steps; `pitch`: of the result's rows."""
     size, blocks, plane = 2 if bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
     steps = step_table(plane, channels=blocks, channel_stride=left[1])
-    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
+    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size,
+                                         joined=are_same(left[1], BLOCK * size))
     choice = choose_tiles(isa, "k16", product, threads=threads, bf16=bf16, halves=halves, amx=amx)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, pitch))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size

@@ -1,9 +1,12 @@
-"""The inner loops of a contraction in the tiles of Intel's AMX: up to 16 pixels by 64 outputs.
+"""The inner loops of a contraction in the tiles of Intel's AMX.
 
-Four tiles hold sums of 16 outputs each. Where a kernel has fewer outputs, the steps take turns with them, so that four
-products are under way: one takes 52 cycles, and the next one that adds to another tile may begin after 16. A step has
-16 input channels: half of what a product of bf16 takes, and a quarter of one of bytes. Steps that lie one behind the
-other in the input (a matrix's columns, the taps of a row) are one product.
+Four tiles hold sums: of 16 pixels by 64 outputs, of 32 by 32, or of 64 by 16. So four products are under way: one takes
+52 cycles, and the next one that adds to another tile may begin after 16.
+
+A step has 16 input channels: half of what a product of bf16 takes, and a quarter of one of bytes. So the pixels' steps
+are copied into a panel first, where a tile of input is 16 rows of 64 bytes, one behind the other. The panel stays for
+all outputs of the same pixels that follow in a call. Where a tile of input can be read in place, as of most matrices,
+nothing is copied.
 
 The intrinsics are LLVM's direct ones, whose tiles are numbers: the managed ones are miscompiled, and configure the unit
 anew at each call.
@@ -11,25 +14,27 @@ anew at each call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I32, I64, PTR, WORDS, Emitter, integer
+from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I1, I32, I64, PTR, WORDS, Emitter, integer
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, finish, prefetch_weights, so_far
-from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, sets_of_tiles
+from ngraph_mxnet.targets.cpu.microkernels.variants import PANEL_TILES, TILE_PIXELS, Variant
 
 __all__ = ["Unit"]
 
-_SUMS, _INPUTS, _WEIGHTS = range(4), (4, 5), (6, 7)
-"""The numbers of tiles; of input and weights there is one for a step and one for several."""
+_TILES, _SUMS = 8, 4
+"""Tiles, of which the first ones are the sums."""
 _ROW = 64
 """Bytes of a tile's row."""
-_PIXELS = 16
+_TILE = TILE_PIXELS * _ROW
 _CHUNK = 4
-"""Pixels that are stored together."""
+"""Pixels that are copied, or stored, together."""
+_BLOCK = 16
+"""Products of a panel that does not stay."""
 _ROWS, _BYTES = 48, 16
 """Where the rows of tile 0, and the bytes of its rows, stand in a configuration."""
 
@@ -39,135 +44,252 @@ def _step_bytes(variant: Variant) -> int:
     return 4 * variant.lanes
 
 
-def _configuration(variant: Variant) -> bytes:
-    """The configuration but for the rows of sums and inputs, which are the tile's pixels, and for several steps."""
+def _configuration() -> bytes:
+    """All tiles are whole."""
     found = bytearray(64)
     found[0] = 1
-    for tile in (*_SUMS, *_WEIGHTS):
-        found[_BYTES + 2 * tile] = _ROW
-    found[_BYTES + 2 * _INPUTS[0]] = _step_bytes(variant)
-    found[_ROWS + _WEIGHTS[0]] = variant.lanes
+    for tile in range(_TILES):
+        found[_BYTES + 2 * tile], found[_ROWS + tile] = _ROW, TILE_PIXELS
     return bytes(found)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a call of a kernel keeps of the unit: the configuration, for how many pixels it is, and memory for sums."""
+    """What a call of a kernel keeps beside the unit's tiles."""
 
     variant: Variant
-    configuration: ir.Value
-    pixels: ir.Value
+    panel: ir.Value
+    """Tiles of input `[tile of pixels][product][16][64]`."""
+    content: ir.Value
+    """Where it stands of which chunk the panel holds all: its number, or -1."""
     sums: ir.Value
+    """The tiles of sums, as `[pixel][output]`."""
+    rest: ir.Value
+    """The weights of a last product of fewer steps, with zeros behind them."""
+    products: ir.Value
+    """How many products make all steps."""
+    rest_steps: ir.Value
+    """Steps of the last product, if those are fewer; else 0."""
     joined: ir.Value
-    """Steps of a product of several."""
+    """Each pixel's steps lie one behind the other, and are whole products."""
+    held: ir.Value
+    """Products of a tile that the panel holds at once."""
+    stays: ir.Value
+    """The panel holds a whole chunk."""
+    is_there: ir.Value
+    """It holds this one. It and what follows belong to a task."""
+    rest_place: ir.Value
+    """Where the weights of the last product of fewer steps stand; null if there is none."""
 
     @staticmethod
-    def of(e: Emitter, variant: Variant, table: ir.Value, steps: ir.Value) -> Unit:
-        """At the start of a function, whose stack holds them. The unit is not configured yet.
+    def of(e: Emitter, variant: Variant, table: ir.Value, steps: ir.Value, chunk_tiles: ir.Value) -> Unit:
+        """At the start of a function, whose stack holds them. The unit is configured.
 
         Args:
             table: where the input of each of the `steps` lies.
+            chunk_tiles: as in the kernel's parameters.
         """
         b = e.builder
 
-        def memory(kind: ir.Type) -> ir.Value:
-            found = b.alloca(kind)
+        def memory(kind: ir.Type, count: int = 1) -> ir.Value:
+            found = b.alloca(ir.ArrayType(kind, count))
             found.align, found.type = 64, PTR  # of bytes, as all pointers here
             return found
 
-        def offset(number: int) -> ir.Value:
-            return e.load_offset(table, e.least(integer(number), b.sub(steps, integer(1))))
+        configuration, content = memory(BYTE, 64), memory(I64)
+        b.store(ir.Constant(ir.ArrayType(BYTE, 64), bytearray(_configuration())), configuration, align=64)
+        _call(e, "ldtilecfg", configuration)
+        b.store(integer(-1), content, align=8)
+        rest = memory(WORDS, TILE_PIXELS * variant.blocks)
+        e.loop(integer(0), integer(TILE_PIXELS * variant.blocks),
+               lambda row: _ignored(b.store(ir.Constant(WORDS, None), e.at(rest, b.mul(row, integer(_ROW))), align=64)))
+        in_product = _ROW // _step_bytes(variant)
+        products, rest_steps = e.ceiling(steps, integer(in_product)), b.urem(steps, integer(in_product))
+        first = e.load_offset(table, integer(0))
 
-        content = ir.Constant(ir.ArrayType(BYTE, 64), bytearray(_configuration(variant)))
-        configuration, pixels = memory(content.type), memory(I64)
-        b.store(content, configuration, align=64)
-        b.store(integer(0), pixels, align=8)
-        joined: ir.Value = integer(2)
-        first = offset(0)
-        for count in range(3, _ROW // _step_bytes(variant) + 1):
-            # They are apart by whole steps, so the last of them says that all follow each other.
-            follows = e.equals(b.sub(offset(count - 1), first), _step_bytes(variant) * (count - 1))
-            joined = b.select(follows, integer(count), joined)
-        for place, each in ((_BYTES + 2 * _INPUTS[1], _step_bytes(variant)), (_ROWS + _WEIGHTS[1], variant.lanes)):
-            b.store(b.trunc(b.mul(joined, integer(each)), BYTE), e.at(configuration, place), align=1)
-        return Unit(variant, configuration, pixels, memory(ir.ArrayType(F32, len(_SUMS) * _PIXELS * _ROW // 4)), joined)
+        def follows(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
+            number, _ = carried
+            here = b.sub(e.load_offset(table, number), first)
+            is_next = b.icmp_signed("==", here, b.mul(number, integer(_step_bytes(variant))))
+            following = b.add(number, integer(1))
+            return b.and_(is_next, b.icmp_signed("<", following, steps)), [following, is_next]
+
+        _, joined = e.repeat("joined", [integer(0), ir.Constant(I1, 1)], follows)
+        most = b.udiv(integer(PANEL_TILES // variant.pixel_tiles), products)
+        stays = b.icmp_signed("<=", chunk_tiles, most)
+        return Unit(variant, memory(WORDS, PANEL_TILES * TILE_PIXELS), content,
+                    memory(F32, _SUMS * TILE_PIXELS * _ROW // 4), rest, products, rest_steps,
+                    b.and_(joined, e.equals(rest_steps, 0)),
+                    b.select(stays, products, e.least(products, integer(_BLOCK))), stays,
+                    ir.Constant(I1, 0), ir.Constant(PTR, None))
+
+    def for_task(self, e: Emitter, v: TileValues, chunk: ir.Value) -> Unit:
+        """That of a task, of the pixels of a chunk of this number. The chunk's tiles will all be emitted."""
+        b, variant = e.builder, self.variant
+        is_there = b.icmp_signed("==", e.load(self.content, I64, 8), chunk)
+        b.store(b.select(self.stays, chunk, integer(-1)), self.content, align=8)
+        place = e.at(v.weights, b.mul(b.sub(self.products, integer(1)), integer(self._weight_bytes)))
+        row_bytes = 4 * variant.lanes * variant.oc_tile
+
+        def copy(at: ir.Value) -> None:
+            moved = b.mul(at, integer(_ROW))
+            b.store(e.load(e.at(place, moved), WORDS, 64), e.at(self.rest, moved), align=64)
+
+        e.loop(integer(0), b.mul(self.rest_steps, integer(row_bytes // _ROW)), copy)
+        is_whole = e.equals(self.rest_steps, 0)
+        return replace(self, is_there=is_there, rest_place=b.select(is_whole, ir.Constant(PTR, None), place))
 
     def release(self, e: Emitter) -> None:
         """Leave the unit as it was found: what a thread keeps there makes each switch to another one slower."""
         _call(e, "tilerelease")
 
-    def emit(self, e: Emitter, v: TileValues, pixels: ir.Value) -> None:
-        """A tile of so many pixels, at most 16, at the builder's position."""
-        self._configure(e, pixels)
-        self._accumulate(e, v)
-        whole = e.builder.and_(pixels, integer(-_CHUNK))
+    @property
+    def _weight_bytes(self) -> int:
+        """Bytes of a product's weights."""
+        return _ROW * self.variant.oc_tile
+
+    def emit(self, e: Emitter, v: TileValues, pixels: ir.Value, number: ir.Value) -> None:
+        """The tile of this number in its chunk, of so many pixels, at the builder's position."""
+        b = e.builder
+        parts = e.ceiling(pixels, integer(TILE_PIXELS))
+        each = integer(self.variant.pixel_tiles * _TILE)
+        start = e.at(self.panel, b.select(self.stays, b.mul(number, b.mul(self.products, each)), integer(0)))
+        in_place, between = self._in_place(e, v, pixels)
+        source = _Source(start, pixels, b.not_(b.or_(in_place, self.is_there)), in_place, between)
+        e.switch(parts, {count: partial(self._accumulate, e, v, source, count)
+                         for count in range(1, self.variant.pixel_tiles + 1)}, "parts")
+        whole = b.and_(pixels, integer(-_CHUNK))
         e.loop(integer(0), whole, lambda first: self._finish(e, v, first, _CHUNK), step=_CHUNK)
         e.loop(whole, pixels, lambda first: self._finish(e, v, first, 1))
 
-    def _configure(self, e: Emitter, pixels: ir.Value) -> None:
-        """For so many pixels, if it is for others."""
+    def _in_place(self, e: Emitter, v: TileValues, pixels: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Whether whole tiles of pixels, at one stride, can be read where they lie; and the stride."""
         b = e.builder
+        is_whole = e.equals(b.and_(pixels, integer(TILE_PIXELS - 1)), 0)
 
-        def configure() -> list[ir.Value]:
-            rows = b.trunc(pixels, BYTE)
-            for tile in (*_SUMS, *_INPUTS):
-                b.store(rows, e.at(self.configuration, _ROWS + tile), align=1)
-            b.store(pixels, self.pixels, align=8)
-            _call(e, "ldtilecfg", self.configuration)
+        def look() -> list[ir.Value]:
+            first = e.load_offset(v.offsets, integer(0))
+            stride = b.sub(e.load_offset(v.offsets, integer(1)), first)
+
+            def compare(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
+                pixel, _ = carried
+                wanted = b.add(first, b.mul(pixel, stride))
+                alike = b.icmp_signed("==", e.load_offset(v.offsets, pixel), wanted)
+                following = b.add(pixel, integer(1))
+                return b.and_(alike, b.icmp_signed("<", following, pixels)), [following, alike]
+
+            _, alike = e.repeat("pixels", [integer(0), ir.Constant(I1, 1)], compare)
+            return [alike, stride]
+
+        found, stride = e.when(b.and_(self.joined, is_whole), [ir.Constant(I1, 0), integer(0)], look)
+        return found, stride
+
+    def _accumulate(self, e: Emitter, v: TileValues, source: _Source, parts: int) -> None:
+        """Add all products of `parts` tiles of pixels in the tiles, and store those."""
+        b, variant = e.builder, self.variant
+        blocks, row = variant.blocks, integer(4 * variant.oc_tile)
+        for tile in range(parts * blocks):
+            _call(e, "tilezero", tile)
+        pitch = b.mul(self.held, integer(_TILE))
+        origin = e.at(v.input, b.add(e.load_offset(v.offsets, integer(0)), e.load_offset(v.steps, integer(0))))
+        apart = b.select(source.in_place, source.between, integer(_ROW))
+        advance = b.select(source.in_place, integer(_ROW), integer(_TILE))
+        tile_pitch = b.select(source.in_place, b.mul(source.between, integer(TILE_PIXELS)), pitch)
+        step_bytes = integer(4 * _ROW // _step_bytes(variant))
+        times = b.mul(v.prefetches, integer(_ROW // _step_bytes(variant)))
+        fetch_bytes = b.mul(times, integer(variant.prefetch_bytes))
+
+        def multiply(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
+            left, data, weights, fetched = carried
+            here = b.select(b.icmp_unsigned("==", weights, self.rest_place), self.rest, weights)
+            for part in range(parts):
+                input_tile = _SUMS + part % max(1, 4 - blocks)
+                _call(e, "tileloadd64", input_tile, e.at(data, b.mul(tile_pitch, integer(part))), apart)
+                for block in range(blocks):
+                    packed = _TILES - 1 - block % min(blocks, 3)
+                    if not part:
+                        _call(e, "tileloadd64", packed, e.at(here, _ROW * block), row)
+                    _call(e, "tdpbusd" if variant.u8 else "tdpbf16ps", part * blocks + block, input_tile, packed)
+            prefetch_weights(e, fetched, variant.prefetch_bytes, times)
+            remaining = b.sub(left, integer(1))
+            return b.icmp_signed("!=", remaining, integer(0)), [
+                remaining, e.at(data, advance), e.at(weights, self._weight_bytes), e.at(fetched, fetch_bytes)]
+
+        def some(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
+            """Those that the panel holds at once."""
+            left, steps, data, weights, fetched = carried
+            count = e.least(left, self.held)
+            following = e.at(steps, b.mul(count, step_bytes))
+            is_last = b.icmp_signed("==", count, left)
+            end = b.select(is_last, v.steps_end, following)
+
+            def copy() -> list[ir.Value]:
+                for part in range(parts):
+                    self._copy(e, v, source, part, e.at(source.start, b.mul(pitch, integer(part))), steps, end)
+                return []
+
+            e.when(source.copies, [], copy)
+            _, _, weights, fetched = e.repeat("products", [count, data, weights, fetched], multiply)
+            # What is read in place is read on; the panel is filled anew.
+            behind = e.at(data, b.select(source.in_place, b.mul(count, integer(_ROW)), integer(0)))
+            return b.not_(is_last), [b.sub(left, count), following, behind, weights, fetched]
+
+        data = b.select(source.in_place, origin, source.start)
+        e.repeat("blocks", [self.products, v.steps, data, v.weights, v.ahead], some)
+        for tile in range(parts * blocks):
+            part, block = divmod(tile, blocks)
+            place = e.at(self.sums, 4 * variant.oc_tile * TILE_PIXELS * part + _ROW * block)
+            _call(e, "tilestored64", tile, place, row)
+
+    def _copy(self, e: Emitter, v: TileValues, source: _Source, part: int, target: ir.Value, steps: ir.Value,
+              end: ir.Value) -> None:
+        """The steps up to `end` of the pixels of a tile, with zeros behind those of the last product."""
+        b = e.builder
+        first = integer(TILE_PIXELS * part)
+        count = e.least(b.sub(source.pixels, first), integer(TILE_PIXELS))
+        behind = v.behind(e, first)
+        whole = b.and_(count, integer(-_CHUNK))
+
+        def copy(pixels: int, pixel: ir.Value) -> None:
+            self._copy_pixels(e, behind.behind(e, pixel), pixels, e.at(target, b.mul(pixel, integer(_ROW))), steps, end)
+
+        e.loop(integer(0), whole, partial(copy, _CHUNK), step=_CHUNK)
+        e.loop(whole, count, partial(copy, 1))
+
+    def _copy_pixels(self, e: Emitter, v: TileValues, pixels: int, target: ir.Value, steps: ir.Value,
+                     end: ir.Value) -> None:
+        """The same of a few pixels that follow each other in the pixel table."""
+        b, size = e.builder, _step_bytes(self.variant)
+        in_product = _ROW // size
+        starts = [e.at(v.input, e.load_offset(v.offsets, integer(m))) for m in range(pixels)]
+        count = b.lshr(b.sub(b.ptrtoint(end, I64), b.ptrtoint(steps, I64)), integer(2))
+        products = b.udiv(count, integer(in_product))
+
+        def move(offset: ir.Value, to: ir.Value, count: int = 1) -> list[ir.Value]:
+            kind = ir.VectorType(I32, count * size // 4)
+            for m, start in enumerate(starts):
+                b.store(e.load(e.at(start, offset), kind, 1), e.at(to, _ROW * m), align=size)
             return []
 
-        e.when(b.icmp_signed("!=", e.load(self.pixels, I64, 8), pixels), [], configure)
+        def product(number: ir.Value) -> None:
+            to, step = e.at(target, b.mul(number, integer(_TILE))), b.mul(number, integer(in_product))
+            for at in range(0, in_product, 2):
+                here = e.at(to, size * at)
+                first, second = (e.load_offset(steps, b.add(step, integer(n))) for n in (at, at + 1))
+                e.either(e.equals(b.sub(second, first), size), partial(move, first, here, 2),
+                         partial(_apart, move, (first, here), (second, e.at(here, size))))
 
-    def _accumulate(self, e: Emitter, v: TileValues) -> None:
-        """Add the products of a block of steps in the tiles, and store those."""
-        b, variant = e.builder, self.variant
-        blocks = variant.blocks
-        tiles = range(sets_of_tiles(variant) * blocks)
-        start, between = e.at(v.input, e.load_offset(v.offsets, integer(0))), integer(4 * variant.oc_tile)
-        for tile in tiles:
-            _call(e, "tilezero", tile)
-        ahead = b.sub(self.joined, integer(1))
-        apart = b.mul(ahead, integer(_step_bytes(variant)))
+        e.loop(integer(0), products, product)
+        done, last = b.mul(products, integer(in_product)), e.at(target, b.mul(products, integer(_TILE)))
 
-        def multiply(number: int, first: int, carried: Sequence[ir.Value], offset: ir.Value) -> list[ir.Value]:
-            step, weights, fetched = carried
-            steps = self.joined if number else integer(1)
-            data, packed = _INPUTS[number], _WEIGHTS[number]
-            _call(e, "tileloadd64", data, e.at(start, offset), v.pixel_stride)
-            for block in range(blocks):
-                _call(e, "tileloadd64", packed, e.at(weights, _ROW * block), between)
-                _call(e, "tdpbusd" if variant.u8 else "tdpbf16ps", first + block, data, packed)
-            fetched = prefetch_weights(e, fetched, variant.prefetch_bytes, b.mul(steps, v.prefetches))
-            return [e.at(step, b.mul(steps, integer(4))),
-                    e.at(weights, b.mul(steps, integer(4 * variant.lanes * variant.oc_tile))), fetched]
+        def rest() -> list[ir.Value]:
+            for m in range(pixels):
+                b.store(ir.Constant(WORDS, None), e.at(last, _ROW * m), align=64)
+            e.loop(done, count, lambda step: _ignored(move(
+                e.load_offset(steps, step), e.at(last, b.mul(b.sub(step, done), integer(size))))))
+            return []
 
-        def turn(first: int, carried: Sequence[ir.Value]) -> list[ir.Value]:
-            """One step or several."""
-            step = carried[0]
-            last = e.at(step, b.mul(ahead, integer(4)))
-            offset = b.sext(e.load(step, I32), I64)
-            there = b.select(b.icmp_unsigned("<", last, v.steps_end), last, step)
-            joins = b.icmp_signed("==", b.sub(b.sext(e.load(there, I32), I64), offset), apart)
-            return e.either(joins, lambda: multiply(1, first, carried, offset),
-                            lambda: multiply(0, first, carried, offset))
-
-        def body(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
-            values: Sequence[ir.Value] = carried
-            for first in range(0, len(tiles), blocks):
-                if first:
-                    left = b.icmp_unsigned("!=", values[0], v.steps_end)
-                    values = e.when(left, values, partial(turn, first, values))
-                else:
-                    values = turn(first, values)
-            return b.icmp_unsigned("!=", values[0], v.steps_end), values
-
-        e.repeat("steps", [v.steps, v.weights, v.ahead], body)
-        for tile in tiles:
-            _call(e, "tilestored64", tile, self._sums_of(e, tile // blocks, tile % blocks), between)
-
-    def _sums_of(self, e: Emitter, turn: int, block: int) -> ir.Value:
-        """Where the sums of a block of outputs are stored, of the steps of a turn: `[turn][pixel][output]`."""
-        return e.at(self.sums, 4 * self.variant.oc_tile * _PIXELS * turn + _ROW * block)
+        e.when(b.icmp_signed("!=", done, count), [], rest)
 
     def _finish(self, e: Emitter, v: TileValues, first: ir.Value, count: int) -> None:
         """Store the results of `count` pixels from `first` on."""
@@ -175,13 +297,34 @@ class Unit:
         row, here = b.mul(first, integer(4 * variant.oc_tile)), v.behind(e, first)
         sums = so_far(e, here, variant, count)
         for block in range(variant.blocks):
-            for turn in range(sets_of_tiles(variant)):
-                places = e.at(self._sums_of(e, turn, block), row)
-                for pixel in range(count):
-                    at = block * count + pixel
-                    added = e.load(e.at(places, 4 * variant.oc_tile * pixel), WORDS if variant.u8 else e.vector, 64)
-                    sums[at] = b.add(sums[at], added) if variant.u8 else b.fadd(sums[at], added)
+            places = e.at(e.at(self.sums, _ROW * block), row)
+            for pixel in range(count):
+                at = block * count + pixel
+                added = e.load(e.at(places, 4 * variant.oc_tile * pixel), WORDS if variant.u8 else e.vector, 64)
+                sums[at] = b.add(sums[at], added) if variant.u8 else b.fadd(sums[at], added)
         finish(e, here, variant, sums, count)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a tile's input comes from."""
+
+    start: ir.Value
+    """Its place in the panel."""
+    pixels: ir.Value
+    copies: ir.Value
+    """It is to be copied there."""
+    in_place: ir.Value
+    """It is read where it lies, at a stride of `between`."""
+    between: ir.Value
+
+
+def _ignored(_: object) -> None:
+    """For what has no value."""
+
+
+def _apart(move: Callable[[ir.Value, ir.Value], list[ir.Value]], *pieces: tuple[ir.Value, ir.Value]) -> list[ir.Value]:
+    return [value for piece in pieces for value in move(*piece)]
 
 
 def _call(e: Emitter, name: str, *operands: ir.Value | int) -> None:

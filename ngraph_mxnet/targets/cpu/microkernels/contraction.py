@@ -36,6 +36,7 @@ from ngraph_mxnet.targets.cpu.microkernels.tile import Stored, TileValues, emit_
 from ngraph_mxnet.targets.cpu.microkernels.variants import (
     KEPT_WEIGHTS,
     PREFETCH_TILES,
+    TILE_PIXELS,
     VECTORS,
     VNNI,
     Isa,
@@ -110,7 +111,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: I
     e = Emitter(function, MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
     begin, end = function.args[3:]
     p = _load_scalars(e, variant)
-    unit = Unit.of(e, variant, p.operands[Operand.STEPS], p.ints.steps) if variant.amx else None
+    unit = Unit.of(e, variant, p.operands[Operand.STEPS], p.ints.steps, p.ints.chunk_tiles) if variant.amx else None
 
     sizes = [Tile(variant, isa, pixels) for pixels in range(1, variant.tile + 1)]
     e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes, unit))
@@ -220,18 +221,27 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, sizes: Sequence[Tile], uni
     values = _tile_values(e, p, task, variant)
     first = b.mul(task.chunk, n.chunk_tiles)
     stop = e.least(b.add(first, n.chunk_tiles), p.tiles)
-    # A row is cut into `row_tiles` tiles of `size` or, for the first `larger`, one more pixels.
-    size, larger = b.udiv(n.row_pixels, n.row_tiles), b.urem(n.row_pixels, n.row_tiles)
+    # A row is cut into `row_tiles` tiles of `size` or, for the first `larger`, one more pixels: or tiles of AMX.
+    pieces = n.row_pixels if unit is None else e.ceiling(n.row_pixels, integer(TILE_PIXELS))
+    size, larger = b.udiv(pieces, n.row_tiles), b.urem(pieces, n.row_tiles)
     row, in_row = b.udiv(first, n.row_tiles), b.urem(first, n.row_tiles)
     extra = e.least(in_row, larger)
-    pixel = b.add(b.mul(row, n.row_pixels), b.add(b.mul(in_row, size), extra))
+    pixel, in_pieces = b.mul(row, n.row_pixels), b.add(b.mul(in_row, size), extra)
+    pixel = b.add(pixel, in_pieces if unit is None else b.mul(in_pieces, integer(TILE_PIXELS)))
 
     values = replace(values, prefetches=_prefetches(e, p, variant, b.sub(stop, first)))
+
+    if unit is not None:
+        pixels = b.add(b.mul(b.add(b.mul(task.image, n.groups), task.group), p.chunks), task.chunk)
+        unit = unit.for_task(e, values, pixels)
 
     def tiles(part: TileValues) -> None:
         _emit_tile_loop(e, p, part, sizes, _Range(first, stop, in_row, pixel, size, larger), unit)
 
-    _emit_step_blocks(e, p, values, variant, tiles)
+    if unit is not None:
+        tiles(values)  # steps are not split
+    else:
+        _emit_step_blocks(e, p, values, variant, tiles)
 
 
 def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Variant,
@@ -291,11 +301,14 @@ def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, sizes: Sequence
     def one(carried: list[ir.Value]) -> tuple[ir.Value, Sequence[ir.Value]]:
         tile, in_row, start = carried
         pixels = b.add(r.size, b.zext(b.icmp_signed("<", in_row, r.larger), I64))
+        if unit is not None:
+            before = b.mul(b.add(b.mul(in_row, r.size), e.least(in_row, r.larger)), integer(TILE_PIXELS))
+            pixels = e.least(b.mul(pixels, integer(TILE_PIXELS)), b.sub(p.ints.row_pixels, before))
         here = replace(values.behind(e, start), ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
         if unit is None:
             e.switch(pixels, {size.pixels: partial(emit_tile, e, here, size) for size in sizes}, "m")
         else:
-            unit.emit(e, here, pixels)
+            unit.emit(e, here, pixels, b.sub(tile, r.first))
         following, next_in_row = b.add(tile, integer(1)), b.add(in_row, integer(1))
         next_in_row = b.select(b.icmp_signed("==", next_in_row, p.ints.row_tiles), integer(0), next_in_row)
         return b.icmp_signed("<", following, r.stop), [following, next_in_row, b.add(start, pixels)]

@@ -41,7 +41,8 @@ activation or the second output reads it. Of a second output in u8 `lower2` and 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
 and written, at `block * output.block + pixel_out[p]` and alike. With an `oc_tile` of 8 weight tiles are half blocks;
 where a group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the
-steps are split into blocks, which a bf16 output and variants of u8 do not allow: it can't hold the sums so far.
+steps are split into blocks, which a bf16 output and variants of u8 do not allow: it can't hold the sums so far. Nor do
+variants ending in `_amx`, which have no need of it.
 
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
 32, is the variant's number of output channels per weight tile. Weights are packed
@@ -52,7 +53,8 @@ they may share weights or channel vectors.
 
 Tasks are numbered flat over `TASK_LOOPS`, last fastest. A chunk is `chunk_tiles` consecutive
 tiles of at most M pixels; a row of `row_pixels` pixels is cut into `row_tiles` tiles whose sizes differ by
-at most one, the larger first. Variants ending in `_rows` ask that the pixels of one row lie `pixel_stride`
+at most one, the larger first; for variants ending in `_amx` their numbers of 16 pixels do, and the last of these may be
+fewer pixels. Variants ending in `_rows` ask that the pixels of one row lie `pixel_stride`
 bytes apart in the input; for the others a row may be the whole image.
 """
 
@@ -66,7 +68,15 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import MOST, cached, is_symbolic, where
-from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, ISAS, Isa, Variant, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import (
+    ACTIVATIONS,
+    FIRST_CALLED,
+    ISAS,
+    TILE_PIXELS,
+    Isa,
+    Variant,
+    variants,
+)
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, PIXEL, Kernels, Params, Span, axes, span, whole
 
 __all__ = [
@@ -155,18 +165,20 @@ def _quantized_aligned(p: Any) -> tuple[str, ...]:
 def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
     variant, table = call
-    pixels, tile = n.rows * n.row_pixels, n.row_pixels // n.row_tiles
+    grain = TILE_PIXELS if variant.amx else 1
+    pixels, pieces = n.rows * n.row_pixels, -(-n.row_pixels // grain)
+    tile = pieces // n.row_tiles
     first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
     if is_symbolic(tile):
         pass  # as `choose_tiles` makes them
-    elif tile < 1 or -(-n.row_pixels // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
+    elif tile < 1 or grain * -(-pieces // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
         raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
                          f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
     if variant.bf16 and (n.flags & FLAG_OUTPUT_NARROW > 0) & (n.step_block < n.steps):
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
     if n.activation >= FIRST_CALLED and (variant.u8 or n.flags & (FLAG_OUTPUT_NARROW | FLAG_OUTPUT2)):
         raise ValueError(f"activation {n.activation} of an output that is no float32, or of two")
-    if variant.u8 and n.step_block < n.steps:
+    if (variant.u8 or variant.amx) and n.step_block < n.steps:
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps of {variant.name}, which are not split")
     if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
         raise ValueError(f"weights of groups {n.weight_group_stride} bytes apart are not aligned")

@@ -21,13 +21,14 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.variants import (
     ACTIVATIONS,
+    PANEL_TILES,
+    TILE_PIXELS,
     VECTORS,
     Isa,
     Kind,
     Tile,
     Variant,
     prefetches,
-    sets_of_tiles,
     symbol,
     variants,
 )
@@ -46,8 +47,14 @@ _WORTH_A_CALL = 8 * 1024
 """Multiply-adds of vectors that take longer than a call of its own for some of the output blocks: some 1.5 us."""
 _WORTH_PARTS = 0.03
 """The share of its time that a contraction must save by its parts: costs are not known more exactly."""
-_TILE_LOAD = 8
-"""Pixels whose products take as long as AMX's load of a tile: 8 cycles, and 16 for the products of 16 pixels."""
+_TILE_PRODUCT, _TILE_LOADS, _TILE_COPY, _TILE_L1_SHARE = 16, (8, 16), 16, 40 * 1024
+"""Cycles of AMX: of a product, of a load of a tile from L1 and from L2, and of the copy of a step of a tile's pixels.
+And the bytes of input and weights for the tiles of sums that stay in L1."""
+_COPIED_BYTES = 3
+"""So many bytes are copied from L2 in the time in which one comes from beyond it."""
+_TILE_BYTES = 1024
+_TILE_L2_SHARE = 1536 * 1024
+"""The same as `_L2_SHARE` on CPUs with AMX, whose L2 has 2 MiB."""
 _TASKS_PER_THREAD = 8
 _LEAST_PRODUCTS = 32 * 1024
 """Multiply-adds of a task, as far as each thread has one: about a microsecond."""
@@ -110,7 +117,7 @@ class ContractionSize(NamedTuple):
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
     convolution of stride 1 without halo). `channels` are those of a group, if its last block is not full.
     `pixel_bytes` of the input, those of a matrix's row if not given, and `stride` (both axes' product)
-    estimate the input's size.
+    estimate the input's size. `joined`: the steps of a pixel lie one behind the other.
     """
 
     images: int
@@ -123,6 +130,7 @@ class ContractionSize(NamedTuple):
     flat_input: bool = False
     channels: int | None = None
     pixel_bytes: int | None = None
+    joined: bool = False
 
     def at_hand(self) -> ContractionSize:
         """The size at hand, of one that is symbolic."""
@@ -132,10 +140,10 @@ class ContractionSize(NamedTuple):
             channels=None if self.channels is None else at_hand(self.channels))
 
     @staticmethod
-    def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1) -> ContractionSize:
+    def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1, *, joined: bool = False) -> ContractionSize:
         """That of a matrix product of so many rows, or of several that are alike."""
         return ContractionSize(images=1, out_h=1, out_w=rows, out_blocks=out_blocks, steps=steps, groups=groups,
-                               flat_input=True)
+                               flat_input=True, joined=joined)
 
 
 @cached(1024)  # chains of layers ask for the same again and again
@@ -151,7 +159,8 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
     _, variant = _best(isa, kind, size.at_hand(), bf16, u8, vnni, short, halves, amx)
     choice = _unscheduled(variant, isa, size)
     pixel_bytes = size.pixel_bytes or size.steps * variant.lanes * 4
-    return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+    return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits,
+                     joined=size.joined)
 
 
 def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnni: bool, short: bool,
@@ -163,7 +172,7 @@ def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnn
         fits = of_bytes(fits, vnni=vnni, short=short)
     if not fits:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ' of u8' if u8 else ''} for {isa}")
-    costs = [(_cost(_unscheduled(variant, isa, size), isa, halves), variant) for variant in fits]
+    costs = [(_cost(_unscheduled(variant, isa, size), isa, halves, size.joined), variant) for variant in fits]
     return min(costs, key=lambda cost: cost[0])
 
 
@@ -215,25 +224,43 @@ def _unscheduled(variant: Variant, isa: Isa, size: ContractionSize) -> TileChoic
                       order=ORDER_CHANNELS, steps=size.steps)
 
 
-def _cost(choice: TileChoice, isa: Isa, halves: bool) -> float:
+def _cost(choice: TileChoice, isa: Isa, halves: bool, joined: bool) -> float:
     """Relative time: multiply-adds issued, plus the loads that small tiles do not hide."""
     variant = choice.variant
+    if variant.amx:
+        return _tile_cost(choice, joined)
     width = variant.oc_tile * VECTORS[isa] / BLOCK
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
     products = pixels * width
     # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
-    loads = _TILE_LOAD * tiles * (1 + width) if variant.amx else tiles * width + pixels
+    loads = tiles * width + pixels
     cost = choice.oc_groups * max(products + 0.1 * loads, loads)
-    if variant.amx:
-        return cost / variant.lanes  # all at once
     if variant.oc_tile == _WIDE:
         cost *= _WIDE_COST_OF_FEW if pixels <= _FEW_PIXELS else _WIDE_COST
     return cost * _NARROW_COST if isa == "avx512" and not halves and variant.name in _NARROW else cost
 
 
-def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
-    """Adds task order and size; `pixel_bytes` are those of the input for an output pixel."""
+def _tile_cost(choice: TileChoice, joined: bool) -> float:
+    """The same for AMX: cycles for a row of weights, of which a product has 16. Intel's AVX512_BF16 takes one for a
+    multiply-add."""
+    variant, steps = choice.variant, choice.steps
+    inputs, weights = choice.rows * -(-choice.row_pixels // TILE_PIXELS), 4 * variant.oc_tile * variant.lanes * steps
+    loads = inputs + choice.rows * choice.row_tiles * variant.blocks
+    products = -(-steps * variant.lanes // BLOCK)
+    is_far = weights + variant.pixel_tiles * products * _TILE_BYTES > _TILE_L1_SHARE
+    cycles = max(_TILE_PRODUCT * inputs * variant.blocks, _TILE_LOADS[is_far] * loads)
+    most = inputs if choice.oc_groups * weights > _TILE_L2_SHARE else variant.pixel_tiles
+    copies = 0 if joined else _TILE_COPY * inputs * BLOCK // variant.lanes
+    if products * most <= PANEL_TILES:
+        return (choice.oc_groups * cycles + copies) / BLOCK
+    return choice.oc_groups * (cycles + copies) / BLOCK
+
+
+def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, splits: bool,
+              joined: bool) -> TileChoice:
+    """Adds task order and size; `pixel_bytes` are those of the input for an output pixel; `joined`: as in
+    `ContractionSize`."""
     variant = choice.variant
     tiles, steps = choice.rows * choice.row_tiles, choice.steps
     lanes = variant.lanes
@@ -251,16 +278,22 @@ def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, s
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes
     # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
-    split = both(splits and variant.kind == "k16" and panel >= _WHOLE_PANEL[isa], tiles > 2)
+    split = both(splits and variant.kind == "k16" and not variant.amx and panel >= _WHOLE_PANEL[isa], tiles > 2)
     block = _PANEL_BLOCK * variant.oc_tile // BLOCK
-    at_most = greatest(1, where(weights <= _L2_SHARE, _L1_SHARE, _L2_SHARE) // tile_bytes)
+    l2_share, kept_bytes = _L2_SHARE, tile_bytes
+    if variant.amx:  # what stays is the copy of whole products
+        l2_share, kept_bytes = _TILE_L2_SHARE, _TILE_BYTES * variant.pixel_tiles * -(-steps * lanes // BLOCK)
+    at_most = greatest(1, where(weights <= l2_share, _L1_SHARE, _L2_SHARE) // kept_bytes)
     # A thread that keeps to its pixels mostly reads what it wrote in the layer before: its own caches have it.
     keeps = both(threads > 1, weights <= inputs)
     wanted = -(-few // (choice.images * choice.groups))
     # Bytes that come from beyond L2 in either order; what fits L2 comes once.
-    channels_outer = weights + inputs * where(inputs > _L2_SHARE, choice.oc_groups, 1)
-    pixels_outer = inputs + weights * where(weights > _L2_SHARE, choice.images * -(-tiles // at_most), 1)
-    outer = pixels_outer < channels_outer
+    channels_outer = weights + inputs * where(inputs > l2_share, choice.oc_groups, 1)
+    pixels_outer = inputs + weights * where(weights > l2_share, choice.images * -(-tiles // at_most), 1)
+    if variant.amx and not joined:  # the order of channels copies for each of them what the panel can't hold
+        copied = choice.images * tiles * kept_bytes
+        channels_outer += where(copied > _L2_SHARE, copied * (choice.oc_groups - 1) // _COPIED_BYTES, 0)
+    outer = pixels_outer <= channels_outer if variant.amx else pixels_outer < channels_outer
     chunk = where(keeps, least(at_most, -(-tiles // wanted)), at_most)
     streams = inputs > 2 * _L2_SHARE
     by_pixels = either(both(split, streams), both(negated(split), either(keeps, outer)))
@@ -304,13 +337,15 @@ def loop_nest(variant: Variant, isa: Isa, ints: Sequence[int]) -> str:
 
     def in_tiles() -> None:
         nonlocal depth
-        sets = sets_of_tiles(variant)
-        add(f"sums{f'[{sets}]' * (sets > 1)}[{tile.pixels}][{blocks}] = 0", f"{sets * blocks} tiles")
-        add(f"for step in {n.step_block}", "those that lie one behind the other are one product", opens=True)
-        add("x = input[pixels][step]", "a tile")
+        parts, together = -(-n.row_pixels // TILE_PIXELS // n.row_tiles), BLOCK // lanes
+        add(f"panel[{parts}] = input[pixels][{n.steps}]", "copied, unless it is there, or can be read in place")
+        add(f"sums[{parts}][{blocks}] = 0", f"{parts * blocks} tiles of {TILE_PIXELS} pixels and {BLOCK} outputs")
+        add(f"for product in {-(-n.steps // together)}", f"of {together} steps", opens=True)
+        add(f"for part in {parts}", opens=True)
+        add("x = panel[part][product]", "a tile")
         add(f"for block in {blocks}", opens=True)
-        add(f"sums{'[turn % sets]' * (sets > 1)}[pixels][block] += x * weights[step][block]", "a tile of weights")
-        depth -= 2
+        add("sums[part][block] += x * weights[product][block]", "a tile of weights")
+        depth -= 3
         add(f"sums += {first}")
 
     def in_registers() -> None:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from llvmlite import ir
 
 __all__ = [
-    "ACTIVATIONS", "AMX", "FIRST_CALLED", "ISAS", "VECTORS", "VNNI", "Isa", "Kind", "Tile", "Variant",
-    "sets_of_tiles", "symbol", "variants",
+    "ACTIVATIONS", "AMX", "FIRST_CALLED", "ISAS", "PANEL_TILES", "TILE_PIXELS", "VECTORS", "VNNI", "Isa", "Kind",
+    "Tile", "Variant", "symbol", "variants",
 ]
 
 
@@ -102,16 +102,21 @@ class Variant:
         return self.u8 and self.kind != "depthwise"
 
     @property
+    def pixel_tiles(self) -> int:
+        """The tiles of AMX for the pixels of the largest tile: with the blocks of outputs they make four tiles of
+        sums."""
+        return self.tile // TILE_PIXELS
+
+    @property
     def prefetch_bytes(self) -> int:
         """The part of the next block's weights that a step of one of `PREFETCH_TILES` fetches."""
         return self.oc_tile * self.lanes * 4 // PREFETCH_TILES if self.kind == "k16" and self.oc_tile >= 16 else 0
 
 
-def sets_of_tiles(variant: Variant) -> int:
-    """Sets of sums, of four tiles together, among which the steps of a kernel for AMX take turns."""
-    return 4 // variant.blocks
-
-
+TILE_PIXELS = 16
+"""Pixels of a tile of AMX, which has a row for each."""
+PANEL_TILES = 256
+"""Tiles of input, of 1 KiB, for which a kernel for AMX has room: a part of L2."""
 PREFETCH_TILES = 8
 """Tiles that fetch the next block of weights, each an equal part at its steps. Where a task has fewer tiles, each
 fetches more; fetching all in fewer of many tiles costs more than it saves."""
@@ -190,9 +195,9 @@ _AVX512 = (
 _THREE_BLOCKS = Variant("k16", 48, 8)
 """24 accumulators, 3 weights, 2 broadcasts."""
 
-_AMX = tuple(Variant("k16", outputs, 16, rows=True, bf16=not u8, u8=u8, amx=True)
-             for u8 in (False, True) for outputs in (64, 48, 32, 16))
-"""Four tiles of sums, two of input and two of weights."""
+_AMX = tuple(Variant("k16", outputs, pixels, bf16=not u8, u8=u8, amx=True)
+             for u8 in (False, True) for outputs, pixels in ((64, 16), (48, 16), (32, 32), (16, 64)))
+"""Four tiles of sums; the others are of input and weights."""
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for VNNI.
