@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.base.installation import has_mxnet
+from ngraph_mxnet.base.installation import has_mxnet, require_main_interpreter
 
 if TYPE_CHECKING:
     from ngraph_mxnet.api import compile as compile
@@ -77,4 +77,5 @@ def _activate() -> None:
         ngraph_mxnet_autoload.activate()
 
 
+require_main_interpreter()
 _activate()

@@ -33,11 +33,13 @@ std::uint64_t saved_state() {
   return (std::uint64_t{high} << 32) | low;
 }
 
-// Asks the system for the tiles of AMX, once a process. It refuses if it is too old, and while a thread has an alternate
-// signal stack that has no room for them; children of a fork have what their parent has.
+// Asks the system for the tiles of AMX, once a process: all that asks, in whichever interpreter, gets the same answer. It
+// refuses if it is too old, and while a thread has an alternate signal stack that has no room for them; children of a
+// fork have what their parent has.
 bool may_use_tiles() {
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
-  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  static const bool allowed = syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return allowed;
 }
 
 }  // namespace

@@ -34,6 +34,21 @@ def has_mxnet() -> bool:
     return sys.modules.get("mxnet") is not None or importlib.util.find_spec("mxnet") is not None
 
 
+def require_main_interpreter() -> None:
+    """Raise ImportError in a subinterpreter, where the import of the C++ library would never end: pybind11 waits there
+    for the lock that its own thread holds."""
+    import ctypes
+
+    def state(name: str) -> int | None:
+        function = ctypes.pythonapi[name]
+        function.restype = ctypes.c_void_p
+        return function()
+
+    if state("PyInterpreterState_Get") != state("PyInterpreterState_Main"):
+        raise ImportError("ngraph_mxnet was imported in a subinterpreter; it runs in a process's main interpreter "
+                          "alone, as NumPy does. Under mod_wsgi set WSGIApplicationGroup %{GLOBAL}.")
+
+
 def version_of(distribution: str) -> str | None:
     """None if it is not installed."""
     from importlib import metadata  # takes longer than what starts most commands

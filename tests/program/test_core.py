@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -536,6 +538,28 @@ def test_cpu_features_agree_with_the_kernel():
         has = linux.get(name, name) in flags
         assert there == has or (name.startswith("amx") and not there)  # whose tiles the system may refuse
     assert set(NEEDS["avx512"]) <= set(features)
+
+
+IN_ANOTHER = """
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+other = interpreters.create()
+interpreters.run_string(other, '''
+try:
+    import ngraph_mxnet
+except ImportError as error:
+    print(error, flush=True)
+''')
+interpreters.destroy(other)
+"""
+
+
+def test_other_interpreters_are_refused():
+    """Where the library's import would not end."""
+    done = subprocess.run([sys.executable, "-c", IN_ANOTHER], capture_output=True, text=True, timeout=120, check=True)
+    assert "in a subinterpreter; it runs in a process's main interpreter alone" in done.stdout
 
 
 def test_kernel_address_of_an_unknown_kernel():

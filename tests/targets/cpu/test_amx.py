@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -176,6 +178,58 @@ def test_threads_and_children_of_a_fork() -> None:
     if not child:
         os._exit(0 if np.array_equal(executable(*arrays)[0], wanted) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+BESIDE = """
+import faulthandler, os, signal, threading
+import pytest
+from bf16_machine import amx
+from test_amx import GRAPHS, arrays_of
+from tile_machine import configured_threads, runs_natively
+from ngraph_mxnet import compile
+
+faulthandler.enable()
+with pytest.MonkeyPatch.context() as patch, amx(patch), open(os.devnull, "w") as nowhere:
+    graph = GRAPHS["3x3"]()
+    arrays, executable = arrays_of(graph), compile(graph, "CPU", threads=2, precision="bf16")
+    (wanted,) = executable(*arrays)
+    done, beside = threading.Event(), lambda: None
+    {beside}
+    thread = threading.Thread(target=beside)
+    thread.start()
+    for _ in range(20):
+        assert (executable(*arrays)[0] == wanted).all()
+    done.set()
+    thread.join()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert runs_natively() or not configured_threads()
+print("the same")
+"""
+"""A process that runs a graph in emulated tiles beside something else."""
+
+
+@pytest.mark.parametrize("beside", [
+    "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)",
+    "faulthandler.register(signal.SIGALRM, nowhere, chain=False); signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)",
+    "faulthandler.dump_traceback_later(1e-3, repeat=True, file=nowhere)",
+    "beside = lambda: [run_in_another_interpreter() for _ in iter(done.is_set, True)]",
+], ids=["signals", "signals on a stack of their own", "tracebacks", "interpreters"])
+def test_what_else_a_process_does(beside: str) -> None:
+    """Signal handlers, those of faulthandler on an alternate stack, and other interpreters leave the results alone."""
+    other = """
+def run_in_another_interpreter():
+    try:
+        import _xxsubinterpreters as interpreters
+    except ImportError:
+        import _interpreters as interpreters
+    other = interpreters.create()
+    interpreters.run_string(other, "sum(x * 0.5 for x in range(999))")
+    interpreters.destroy(other)
+"""
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run([sys.executable, "-c", other + BESIDE.replace("{beside}", beside)], check=False, timeout=300,
+                          env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "the same\n"), done.stderr
 
 
 def test_the_instruction_set_of_programs() -> None:
