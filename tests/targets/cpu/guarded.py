@@ -28,7 +28,7 @@ from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import Program as Plain
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import (
-    BF16_WEIGHT_GRADIENT,
+    BF16_WEIGHT_GRADIENTS,
     CONTRACTION,
     QUANTIZED_CONTRACTION,
     Offsets,
@@ -131,7 +131,7 @@ def _ints(record: Kernels, random: Random) -> list[int]:
         for at, name in enumerate(record.ints):
             if name.endswith("_stride") or "." in name:
                 ints[at] *= 64 if name.startswith("weight") else 4
-    if record is BF16_WEIGHT_GRADIENT:  # rows and columns of taps are whole lines and pairs
+    if record in BF16_WEIGHT_GRADIENTS.values():  # rows and columns of taps are whole lines and pairs
         numbers = dict(zip(record.ints, ints, strict=True))
         numbers |= {name: abs(numbers[name]) for name in ("shift", "lines.row", "lines.tap")}
         unit, step, phases = random.choice((4, 64, 64, 64)), numbers["lines.step"], random.randint(1, numbers["taps.w"])
@@ -191,7 +191,7 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
         met = set()
         for name, record in KERNELS.items():
             element = record.element_bytes[name]
-            if record is BF16_WEIGHT_GRADIENT and (isa != "avx512" or not features.get("avx512bf16")):
+            if record in BF16_WEIGHT_GRADIENTS.values() and (isa != "avx512" or not features.get("avx512bf16")):
                 continue
             if record not in _CONTRACTIONS and (id(record), element, name.rstrip("_0123456789fi")) not in met:
                 met.add((id(record), element, name.rstrip("_0123456789fi")))

@@ -14,6 +14,7 @@ from kernel_library import LIBRARY
 
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS, symbol
 from ngraph_mxnet.targets.cpu.microkernels.params import (
+    BF16_WEIGHT_GRADIENTS,
     DEPTHWISE_GRADIENTS,
     STRIDES,
     WEIGHT_GRADIENT,
@@ -29,7 +30,8 @@ DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|lo
           r"|sqrt|tgamma|trunc")
 LIBM = re.compile(f"({SINGLE}|{DOUBLE})$")  # float64 kernels are scalar loops over libm
 LIBC = {"memcpy", "memmove", "memset"}
-BF16_GRADIENT = gradient_symbol("weight_gradient_bf16", "avx512")
+BF16_GRADIENTS = {gradient_symbol(name, "avx512") for record in BF16_WEIGHT_GRADIENTS.values()
+                  for name in record.element_bytes}
 needs = {tool: pytest.mark.skipif(not shutil.which(tool), reason=f"no {tool}") for tool in ("nm", "objdump")}
 
 
@@ -54,7 +56,7 @@ def test_exports_every_kernel_and_nothing_else() -> None:
     wanted |= {depthwise_symbol(stride, isa) for isa in ISAS for stride in STRIDES}
     gradients = [name for record in (WEIGHT_GRADIENT, *DEPTHWISE_GRADIENTS.values()) for name in record.element_bytes]
     wanted |= {gradient_symbol(name, isa) for isa in ISAS for name in gradients}
-    wanted |= {BF16_GRADIENT}
+    wanted |= BF16_GRADIENTS
     assert _symbols("--defined-only") == wanted
 
 
@@ -78,7 +80,7 @@ def test_registers_fit_the_isa() -> None:
     assert not re.search(r"%zmm|%k[0-7]", avx2)
     assert "%zmm" in avx512
     bf16 = {name for name, body in _functions().items() if re.search(r"\tv(dpbf16ps|cvtne2?ps2bf16)", body)}
-    assert bf16 == {BF16_GRADIENT, *(microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16)}
+    assert bf16 == {*BF16_GRADIENTS, *(microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16)}
     vnni = {name: found for name, body in _functions().items()
             if (found := re.findall(r"\t((?:\{\w+\} )?)vpdp\w+\s.*%([xyz])mm", body))}
     assert vnni.keys() == {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa) if v.needs_vnni}

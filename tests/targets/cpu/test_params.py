@@ -22,7 +22,7 @@ from ngraph_mxnet.targets.cpu.params.strided import CHAIN_STEPS, ELEMENT_BYTES, 
 
 def test_every_kernel_is_declared() -> None:
     others = {*(f"depthwise3x3_s{stride}" for stride in STRIDES), "weight_gradient",
-              "weight_gradient_bf16",
+              "weight_gradient_bf16", "weight_gradient_bf16_amx",
               *(f"weight_gradient_depthwise_{side}" for side in DEPTHWISE_GRADIENTS)}
     assert set(KERNELS) == set(ALL_KERNELS) | set(CONTRACTIONS) | others
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from bf16_machine import address_in, allow_bf16, legalised
+from bf16_machine import address_in, allow_bf16, amx, legalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, images, library, run, widened
 from packing_references import round_bf16_reference
+from tile_machine import emulated_tiles
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENT, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENTS, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params.layout import GATHER_WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.planning.gradients import Pairing
 
@@ -109,12 +111,17 @@ def test_the_kernel(isa: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("isa", ["avx2", pytest.param("avx512", marks=pytest.mark.skipif(
-    not _core.cpu_features()["avx512bf16"], reason="the CPU has no AVX512_BF16"))])
-def test_the_kernel_of_bf16(isa: str) -> None:
+def has_bf16(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.skipif(
+        not _core.cpu_features()["avx512bf16"], reason="the CPU has no AVX512_BF16"))
+
+
+@pytest.mark.parametrize("isa", ["avx2", has_bf16("avx512"), has_bf16("amx")])
+def test_the_kernels_of_bf16(isa: str) -> None:
     """The exact sums of rounded operands, but for how sums are rounded; operands may be rounded before."""
-    name = "weight_gradient_bf16"
-    address = address_in(library() if isa == "avx512" else legalised(), f"ng_{name}__avx512")
+    tiled = isa == "amx"
+    name = "weight_gradient_bf16" + "_amx" * tiled
+    address = address_in(legalised() if isa == "avx2" else library(), f"ng_{name}__avx512")
     pairs, flags = st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(st.booleans(), st.booleans())
 
     @settings(max_examples=60, deadline=None)
@@ -124,6 +131,9 @@ def test_the_kernel_of_bf16(isa: str) -> None:
               strides: tuple[int, int], dilations: tuple[int, int], cut: tuple[int, ...], splits: list[int],
               by_batches: bool, narrow: tuple[bool, bool]) -> None:
         dilations = tuple(step if taps > 1 else 1 for step, taps in zip(dilations, kernel, strict=True))
+        pairing = Pairing(*size, kernel, strides, dilations, tiled)
+        if tiled and pairing.lines[0] > 1:
+            cut = cut[0], 1, *cut[2:]
         data, padded, head, values = operands(seed, n, c, o, size, kernel, strides, dilations)
         for each, is_narrow in zip((data, head), narrow, strict=True):
             if is_narrow:
@@ -132,17 +142,18 @@ def test_the_kernel_of_bf16(isa: str) -> None:
                 each.inner = each.whole[:, :, row : row + each.shape[2], column : column + each.shape[3]]
         numbers = {**cuts(n, size[0], 1, *cut[1:3]), "images": 1} if by_batches else cuts(n, size[0], *cut[:3])
         places, (row, pixel) = strides_of(data, head, strides), (data.inner.itemsize * at for at in data.strides[2:])
-        pairing = Pairing(*size, kernel, strides, dilations)
-        params = BF16_WEIGHT_GRADIENT(
+        params = BF16_WEIGHT_GRADIENTS[tiled](
             **numbers, **{**places, "tap": (dilations[0] * row, dilations[1] * pixel)}, width=size[1],
             blocks=(-(-c // 16), -(-o // 16)), group=cut[3:], taps=kernel, lanes=16, last_lanes=(c - 1) % 16 + 1,
             adds=0, batches=n if by_batches else 1, batch=(places["data"][0], places["head"][0]),
             phases=pairing.phases, shift=pairing.shift, lines=(*pairing.lines, pairing.step * row), narrow=narrow)
         shape = (numbers["copies"], -(-o // 16), -(-c // 16), kernel[0] * kernel[1], 16, 16)
         sums = aligned(np.full(shape, np.nan, np.float32))
-        run(isa, name, [data.inner, head.inner, sums], params, (), splits, address)
-        found = gathered(isa, sums, splits, copies=shape[0], head_blocks=shape[1], data_blocks=shape[2],
+        with emulated_tiles() if tiled else nullcontext():
+            run("avx512", name, [data.inner, head.inner, sums], params, (), splits, address)
+        found = gathered("avx2", sums, splits, copies=shape[0], head_blocks=shape[1], data_blocks=shape[2],
                          taps=shape[3], lanes=16, inner=16, outputs=o, channels=c)
+        assert not np.isnan(found).any()
         rounded = (widened(round_bf16_reference(value)) for value in (padded, values))
         close(found.reshape(o, c, *kernel), reference(*rounded, kernel, strides, dilations), relative=1e-5,
               absolute=1e-4)
@@ -260,27 +271,35 @@ SIZED = {
 }
 IN_FLOAT32 = ("a row too long", "stem", "one channel", "three axes, a stem", "transposed, three axes")
 """What the kernel of bf16 has no room for, or less than 16 channels. So is all that is depthwise."""
+TOO_FAR = ("3x3, stride 2", "7x7, stride 2", "transposed", "transposed, cut")
+"""Strides between rows, which AMX's kernel has not."""
 
 
-@pytest.mark.parametrize("layer", [*LAYERS, *SIZED])
-def test_layers_in_bf16(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("isa", "layer"), [each for layer in (*LAYERS, *SIZED)
+                                           for each in (("avx512", layer), has_bf16("amx", layer))])
+def test_layers_in_bf16(isa: str, layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of operands that are rounded; any number of threads gives the same bits."""
     if "avx2" not in supported(_core.cpu_features()):
         pytest.skip("the CPU has no AVX2")
     if not _core.cpu_features()["avx512bf16"]:
         allow_bf16(monkeypatch)
+    with amx(monkeypatch) if isa == "amx" else nullcontext():
+        _check_layer(isa, layer)
+
+
+def _check_layer(isa: str, layer: str) -> None:
     data, outputs, attrs = {**LAYERS, **SIZED}[layer]
     graph = gradient_graph(data, outputs, **attrs)
     arrays = [images(seed, 1, 1, 1, parameter.type.size).reshape(parameter.shape)
               for seed, parameter in enumerate(graph.parameters)]
-    in_float32 = layer in IN_FLOAT32 or "depthwise" in layer
+    in_float32 = layer in IN_FLOAT32 or "depthwise" in layer or (isa == "amx" and layer in TOO_FAR)
     rounded = arrays if in_float32 else [widened(round_bf16_reference(array)) for array in arrays]
     (wanted,) = compile(graph, "INTERPRETER")(*rounded)
     found = []
     for threads in (1, 2, 5):
         executable = compile(graph, "CPU", threads=threads, precision="bf16")
         kernels = {instruction.name for instruction in executable.main.instructions}
-        assert ("weight_gradient_bf16" in kernels) != in_float32, kernels
+        assert (f"weight_gradient_bf16{'_amx' * (isa == 'amx')}" in kernels) != in_float32, kernels
         found += executable(*arrays)
     np.testing.assert_allclose(found[0], wanted, rtol=0, atol=5e-6 * max(abs(wanted).max(), 1))
     for other in found[1:]:

@@ -183,7 +183,7 @@ class Lowering:
                                                       promises=Promises(prepare.builder.promises if prepare else None))
         self.bf16 = settings.bf16 and prepare is not None
         planned = settings.as_planned
-        self._stored_narrow = plan_narrow(graph) if self.bf16 and planned else frozenset()
+        self._stored_narrow = plan_narrow(graph, amx=settings.amx) if self.bf16 and planned else frozenset()
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow, in_place=planned)
         self.activations: dict[Node, Node] = plan_activations(graph, narrow=self.bf16) if planned else {}
         self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.activations) if planned else {}

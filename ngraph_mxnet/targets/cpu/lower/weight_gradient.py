@@ -15,7 +15,7 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, keep_zeros, lowers, require_border
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
-from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENT, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENTS, DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import GATHER, GATHER_WEIGHT_GRADIENT, INPUT
@@ -50,7 +50,7 @@ def choose_tile(ctx: Lowering, node: Node) -> int:
     """The tile of F(tile x tile, 3x3) that suits a weight gradient, 0 for none: of 3x3 without strides, dilations and
     groups, of 16 channels or more. The work is a convolution's whose weights change."""
     (data, head), attrs = node.inputs, node.attrs
-    if not ctx.settings.winograd or ctx.bf16 or attrs["groups"] != 1 or tuple(attrs["kernel"]) != (3, 3):
+    if not ctx.settings.winograd or _in_bf16(ctx, node) or attrs["groups"] != 1 or tuple(attrs["kernel"]) != (3, 3):
         return 0
     if any(step > 1 for step in (*attrs["strides"], *attrs["dilations"])) or min(data.shape[1], head.shape[1]) < BLOCK:
         return 0
@@ -126,8 +126,8 @@ def _even(count: int, most: int) -> int:
 
 _CHUNK_PIXELS = 96
 """Pixels of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
-_CHUNK_PAIRED = 128
-"""The same in bf16: 4 KB a block."""
+_CHUNK_PAIRED, _CHUNK_TILED = 128, 512
+"""The same in bf16: 4 KB a block. In AMX's tiles sums are read and written by each chunk, so that it is larger."""
 
 _LEAST_TASKS = 32
 """Below so many, the pixels are cut into copies: a number that does not depend on the threads, as the sums do not."""
@@ -178,7 +178,9 @@ class _Cut:
     def of(head: BlockedView, source: _Source, strides: tuple[int, int], size: int) -> _Cut:
         """`size`: bytes of both operands."""
         images, height, width = head.images, head.height, head.width
-        most_pixels, paired = (_CHUNK_PAIRED, source.paired) if source.paired else (_CHUNK_PIXELS, None)
+        paired, most_pixels = source.paired, _CHUNK_PIXELS
+        if paired:
+            most_pixels = _CHUNK_TILED if paired.tiled else _CHUNK_PAIRED
         gaps = head.row != width * BLOCK or strides[0] * source.plane.row != width * strides[1] * source.plane.pixel
         if not gaps and height * width <= most_pixels:
             merged = paired and paired.of_size(1, height * width)
@@ -215,7 +217,7 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
     if tile:
         winograd_weight_gradient(ctx, tile, node)
         return
-    in_bf16 = ctx.bf16 and in_pairs(node)
+    in_bf16 = _in_bf16(ctx, node)
     # The data gradient's convolution wants the head gradient in bf16, too.
     head, dilations = (ctx.narrow if in_bf16 else ctx.blocked)(head_value), _pair(node, "dilations")
     few = data.shape[1] < BLOCK and dilations[1] == 1 and node.attrs["groups"] == 1 and not ctx.has_blocked(data)
@@ -226,6 +228,10 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
     else:
         _each_depth_tap(ctx, node, source, head, out)
     ctx.set_plain(node.output, out)
+
+
+def _in_bf16(ctx: Lowering, node: Node) -> bool:
+    return ctx.bf16 and in_pairs(node, tiled=ctx.settings.amx)
 
 
 def _each_depth_tap(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: PlainView) -> None:
@@ -269,7 +275,8 @@ def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: 
         if cut.paired is None:
             kernel, params = "weight_gradient", WEIGHT_GRADIENT(**numbers)
         else:
-            kernel, params = "weight_gradient_bf16", BF16_WEIGHT_GRADIENT(
+            tiled = cut.paired.tiled
+            kernel, params = "weight_gradient_bf16" + "_amx" * tiled, BF16_WEIGHT_GRADIENTS[tiled](
                 **numbers, phases=cut.paired.phases, shift=cut.paired.shift,
                 lines=(*cut.paired.lines, cut.paired.step * source.plane.row),
                 narrow=[view.type.element is BF16 for view in (source.view, head)])
@@ -296,7 +303,7 @@ def _blocked_source(ctx: Lowering, node: Node, *, in_bf16: bool) -> _Source:
     plane = byte_plane(data)
     return _Source(data, plane, -(pads.top * plane.row + pads.left * plane.pixel), block_bytes(data), blocks, lanes,
                    channels - (blocks - 1) * lanes, lanes, _pair(node, "kernel"),
-                   paired=Pairing.of(node) if in_bf16 else None)
+                   paired=Pairing.of(node, tiled=ctx.settings.amx) if in_bf16 else None)
 
 
 def _packed_pixels(ctx: Lowering, node: Node) -> _Source:

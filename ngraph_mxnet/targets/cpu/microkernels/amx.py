@@ -24,7 +24,7 @@ from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I1, I32, I64, 
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, finish, prefetch_weights, so_far
 from ngraph_mxnet.targets.cpu.microkernels.variants import PANEL_TILES, TILE_PIXELS, Variant
 
-__all__ = ["Unit"]
+__all__ = ["Unit", "configure", "instruction", "memory_of", "release"]
 
 _TILES, _SUMS = 8, 4
 """Tiles, of which the first ones are the sums."""
@@ -91,14 +91,9 @@ class Unit:
         """
         b = e.builder
 
-        def memory(kind: ir.Type, count: int = 1) -> ir.Value:
-            found = b.alloca(ir.ArrayType(kind, count))
-            found.align, found.type = 64, PTR  # of bytes, as all pointers here
-            return found
-
-        configuration, content = memory(BYTE, 64), memory(I64)
-        b.store(ir.Constant(ir.ArrayType(BYTE, 64), bytearray(_configuration())), configuration, align=64)
-        _call(e, "ldtilecfg", configuration)
+        memory = partial(memory_of, e)
+        configure(e)
+        content = memory(I64)
         b.store(integer(-1), content, align=8)
         rest = memory(WORDS, TILE_PIXELS * variant.blocks)
         e.loop(integer(0), integer(TILE_PIXELS * variant.blocks),
@@ -138,10 +133,6 @@ class Unit:
         e.loop(integer(0), b.mul(self.rest_steps, integer(row_bytes // _ROW)), copy)
         is_whole = e.equals(self.rest_steps, 0)
         return replace(self, is_there=is_there, rest_place=b.select(is_whole, ir.Constant(PTR, None), place))
-
-    def release(self, e: Emitter) -> None:
-        """Leave the unit as it was found: what a thread keeps there makes each switch to another one slower."""
-        _call(e, "tilerelease")
 
     @property
     def _weight_bytes(self) -> int:
@@ -189,7 +180,7 @@ class Unit:
         b, variant = e.builder, self.variant
         blocks, row = variant.blocks, integer(4 * variant.oc_tile)
         for tile in range(parts * blocks):
-            _call(e, "tilezero", tile)
+            instruction(e, "tilezero", tile)
         pitch = b.mul(self.held, integer(_TILE))
         origin = e.at(v.input, b.add(e.load_offset(v.offsets, integer(0)), e.load_offset(v.steps, integer(0))))
         apart = b.select(source.in_place, source.between, integer(_ROW))
@@ -204,12 +195,12 @@ class Unit:
             here = b.select(b.icmp_unsigned("==", weights, self.rest_place), self.rest, weights)
             for part in range(parts):
                 input_tile = _SUMS + part % max(1, 4 - blocks)
-                _call(e, "tileloadd64", input_tile, e.at(data, b.mul(tile_pitch, integer(part))), apart)
+                instruction(e, "tileloadd64", input_tile, e.at(data, b.mul(tile_pitch, integer(part))), apart)
                 for block in range(blocks):
                     packed = _TILES - 1 - block % min(blocks, 3)
                     if not part:
-                        _call(e, "tileloadd64", packed, e.at(here, _ROW * block), row)
-                    _call(e, "tdpbusd" if variant.u8 else "tdpbf16ps", part * blocks + block, input_tile, packed)
+                        instruction(e, "tileloadd64", packed, e.at(here, _ROW * block), row)
+                    instruction(e, "tdpbusd" if variant.u8 else "tdpbf16ps", part * blocks + block, input_tile, packed)
             prefetch_weights(e, fetched, variant.prefetch_bytes, times)
             remaining = b.sub(left, integer(1))
             return b.icmp_signed("!=", remaining, integer(0)), [
@@ -239,7 +230,7 @@ class Unit:
         for tile in range(parts * blocks):
             part, block = divmod(tile, blocks)
             place = e.at(self.sums, 4 * variant.oc_tile * TILE_PIXELS * part + _ROW * block)
-            _call(e, "tilestored64", tile, place, row)
+            instruction(e, "tilestored64", tile, place, row)
 
     def _copy(self, e: Emitter, v: TileValues, source: _Source, part: int, target: ir.Value, steps: ir.Value,
               end: ir.Value) -> None:
@@ -327,7 +318,26 @@ def _apart(move: Callable[[ir.Value, ir.Value], list[ir.Value]], *pieces: tuple[
     return [value for piece in pieces for value in move(*piece)]
 
 
-def _call(e: Emitter, name: str, *operands: ir.Value | int) -> None:
+def memory_of(e: Emitter, kind: ir.Type, count: int = 1) -> ir.Value:
+    """Memory on the function's stack, at its start."""
+    found = e.builder.alloca(ir.ArrayType(kind, count))
+    found.align, found.type = 64, PTR  # of bytes, as all pointers here
+    return found
+
+
+def configure(e: Emitter) -> None:
+    """Configure the unit for whole tiles, at the start of a function."""
+    configuration = memory_of(e, BYTE, 64)
+    e.builder.store(ir.Constant(ir.ArrayType(BYTE, 64), bytearray(_configuration())), configuration, align=64)
+    instruction(e, "ldtilecfg", configuration)
+
+
+def release(e: Emitter) -> None:
+    """Leave the unit as it was found: what a thread keeps there makes each switch to another one slower."""
+    instruction(e, "tilerelease")
+
+
+def instruction(e: Emitter, name: str, *operands: ir.Value | int) -> None:
     """An instruction; an int is a tile."""
     given = [ir.Constant(BYTE, each) if isinstance(each, int) else each for each in operands]
     module = e.function.module

@@ -13,10 +13,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.amx import Unit
+from ngraph_mxnet.targets.cpu.microkernels.amx import Unit, release
 from ngraph_mxnet.targets.cpu.microkernels.depthwise import build_depthwise
-from ngraph_mxnet.targets.cpu.microkernels.emit import I1, I64, Emitter, integer, kernel_function
-from ngraph_mxnet.targets.cpu.microkernels.paired_gradient import build_paired_gradient
+from ngraph_mxnet.targets.cpu.microkernels.emit import I1, I64, Emitter, integer, kernel_function, require_features
+from ngraph_mxnet.targets.cpu.microkernels.paired_gradient import build_paired_gradients
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
     FLAG_OUTPUT2,
@@ -63,7 +63,7 @@ def build_module(isa: Isa, compiled_for: Isa, features: str) -> ir.Module:
     build_depthwise(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
     build_weight_gradients(module, isa, VECTORS[isa], MULTIPLY_ADD[isa])
     if isa == "avx512":
-        build_paired_gradient(module, isa, compiled_for, MULTIPLY_ADD[isa])
+        build_paired_gradients(module, isa, compiled_for, MULTIPLY_ADD[isa], features)
     build_peak(module, isa, MULTIPLY_ADD[isa])
     return module
 
@@ -90,24 +90,12 @@ class _Task:
     chunk: ir.Value
 
 
-class _Featured(ir.values.FunctionAttributes):
-    """With features of its own for the compiler, in place of the module's; llvmlite has no such attribute."""
-
-    def __init__(self, features: str) -> None:
-        super().__init__()
-        self._features = features
-
-    def _to_list(self, ret_type: ir.Type) -> list[str]:
-        return [*super()._to_list(ret_type), f'"target-features"="{self._features}"']
-
-
 def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa, features: str) -> None:
     function = kernel_function(module, symbol(variant, isa))
     # For the kernels that need it alone: of other products and sums LLVM would make its instructions, too.
     has_vnni = variant.needs_vnni and isa == compiled_for and isa in VNNI
     if has_vnni or variant.amx:
-        function.attributes = _Featured(",+".join((features, *variant.needs(isa))))
-        function.attributes.add("nounwind")
+        require_features(function, features, variant.needs(isa))
     e = Emitter(function, MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
     begin, end = function.args[3:]
     p = _load_scalars(e, variant)
@@ -116,7 +104,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: I
     sizes = [Tile(variant, isa, pixels) for pixels in range(1, variant.tile + 1)]
     e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes, unit))
     if unit is not None:
-        unit.release(e)
+        release(e)
     e.builder.ret_void()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BYTE", "EIGHT", "F32", "F64", "I1", "I32", "I64", "PTR", "VECTOR", "WORDS", "Emitter", "activate",
-    "activation_module", "call_activation", "integer", "kernel_function",
+    "activation_module", "call_activation", "integer", "kernel_function", "require_features",
 ]
 
 
@@ -59,6 +59,23 @@ def kernel_function(module: ir.Module, name: str) -> ir.Function:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64]), name=name)
     function.attributes.add("nounwind")
     return function
+
+
+class _Featured(ir.values.FunctionAttributes):
+    """With features of its own for the compiler, in place of the module's; llvmlite has no such attribute."""
+
+    def __init__(self, features: str) -> None:
+        super().__init__()
+        self._features = features
+
+    def _to_list(self, ret_type: ir.Type) -> list[str]:
+        return [*super()._to_list(ret_type), f'"target-features"="{self._features}"']
+
+
+def require_features(function: ir.Function, features: str, more: Sequence[str]) -> None:
+    """Compile the function for the module's features and more."""
+    function.attributes = _Featured(",+".join((features, *more)))
+    function.attributes.add("nounwind")
 
 
 class Emitter:
@@ -167,9 +184,9 @@ class Emitter:
         rounded = b.add(bits, b.add(odd, self._words(0x7FFF)))
         return b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, self._words(1 << 22)), rounded)
 
-    def store_pairs(self, low: ir.Value, high: ir.Value, pointer: ir.Value, *, narrow: bool) -> None:
-        """Store sixteen pairs of bf16, of the sixteen numbers at `low` and those at `high`: floats, rounded as by
-        `store_bf16`, or bf16 if `narrow`. `pointer` is aligned to 64 bytes."""
+    def load_pairs(self, low: ir.Value, high: ir.Value, *, narrow: bool) -> ir.Value:
+        """Sixteen pairs of bf16, as words, of the sixteen numbers at `low` and those at `high`: floats, rounded as by
+        `store_bf16`, or bf16 if `narrow`."""
         b = self.builder
         turned = ir.Constant(ir.VectorType(I32, 32), [at // 2 + 16 * (at % 2) for at in range(32)])
         if narrow:
@@ -181,7 +198,7 @@ class Emitter:
         else:
             low, high = (self._rounded(self.load(place, VECTOR)) for place in (low, high))
             pairs = b.or_(b.lshr(low, self._words(16)), b.and_(high, self._words(0xFFFF0000)))
-        b.store(pairs, pointer, align=64)
+        return b.bitcast(pairs, WORDS)
 
     def dot_bytes(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """c plus, lane by lane, the products of the four u8 of a and the four i8 of b."""

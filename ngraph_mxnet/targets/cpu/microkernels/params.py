@@ -80,8 +80,8 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import (
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, PIXEL, Kernels, Params, Span, axes, span, whole
 
 __all__ = [
-    "BF16_WEIGHT_GRADIENT", "DATA_ROOM", "DEPTHWISE", "DEPTHWISE_GRADIENTS", "HEAD_ROOM", "STRIDES", "WEIGHT_GRADIENT",
-    "depthwise_symbol", "gradient_symbol", "super_groups",
+    "BF16_WEIGHT_GRADIENTS", "DATA_ROOM", "DEPTHWISE", "DEPTHWISE_GRADIENTS", "HEAD_ROOM", "STRIDES", "TILED_HEAD_ROOM",
+    "WEIGHT_GRADIENT", "depthwise_symbol", "gradient_symbol", "paired_rooms", "super_groups",
 ]
 
 
@@ -407,11 +407,11 @@ DEPTHWISE_GRADIENTS = {
 """By rows and columns of taps, whose columns are neighbours; `sums` is `[copies][blocks][side][side][16]`, the other
 numbers are as those above. Tasks are numbered over (copy, block), last fastest."""
 
-HEAD_ROOM = DATA_ROOM = 64 * 1024
+HEAD_ROOM, TILED_HEAD_ROOM, DATA_ROOM = 64 * 1024, 256 * 1024, 64 * 1024
 """Bytes on a thread's stack for the pairs of a chunk: of a group of head blocks, and of a data block."""
 
 
-def _bf16_weight_gradient_reach(p: Any, _: int) -> list[Span]:
+def _bf16_weight_gradient_reach(tiled: bool, p: Any, _: int) -> list[Span]:
     _checked(p)
     if p.last_lanes > BLOCK or p.lanes != BLOCK:
         raise ValueError(f"{p.lanes} and {p.last_lanes} lanes of {BLOCK}")
@@ -419,13 +419,6 @@ def _bf16_weight_gradient_reach(p: Any, _: int) -> list[Span]:
         raise ValueError(f"{p.batches} batches of images")
     if p.narrow.data & 1 != p.narrow.data or p.narrow.head & 1 != p.narrow.head:
         raise ValueError(f"flags {p.narrow.data} and {p.narrow.head}")
-    pairs = -(-p.width // 2)
-    lines = (p.row_chunk - 1) * p.lines.row + (p.taps.h - 1) * p.lines.tap + 1
-    line = pairs + (-(-p.taps.w // p.phases) - 1) * p.shift
-    if p.group.head * p.image_chunk * p.row_chunk * pairs * PIXEL > HEAD_ROOM:
-        raise ValueError(f"{p.group.head} blocks of {p.image_chunk} * {p.row_chunk} * {pairs} pairs")
-    if p.phases * p.image_chunk * lines * line * PIXEL > DATA_ROOM:
-        raise ValueError(f"{p.phases} * {p.image_chunk} * {lines} * {line} pairs of data")
     if (p.row_chunk > 1 and p.data.row != p.lines.row * p.lines.step) or (
             p.taps.h > 1 and p.tap.row != p.lines.tap * p.lines.step) or p.lines.row < 0 or p.lines.tap < 0:
         raise ValueError(f"lines {p.lines.step} bytes apart, of rows {p.data.row} and taps {p.tap.row}")
@@ -433,6 +426,13 @@ def _bf16_weight_gradient_reach(p: Any, _: int) -> list[Span]:
         raise ValueError(f"{p.phases} phases of {p.taps.w} columns {p.tap.column} bytes apart, {p.shift} pairs")
     if p.taps.w > p.phases and p.phases * p.tap.column != 2 * p.shift * p.data.pixel:
         raise ValueError(f"{p.phases} columns of taps, {p.tap.column} bytes apart, are not {p.shift} pairs")
+    if tiled and p.row_chunk > 1 and p.lines.row != 1:
+        raise ValueError(f"{p.lines.row} lines from a row to the next")
+    heads, data = paired_rooms(tiled, p)
+    if p.group.head * heads > (TILED_HEAD_ROOM if tiled else HEAD_ROOM):
+        raise ValueError(f"{p.group.head} blocks of {heads} bytes")
+    if data > DATA_ROOM:
+        raise ValueError(f"{data} bytes of data")
     size, head_size = 4 - 2 * p.narrow.data, 4 - 2 * p.narrow.head
     operand, low, high = span(
         "data", 1, *axes((p.images, p.blocks.data, p.height, p.width), p.data), *axes(p.taps, p.tap),
@@ -443,25 +443,42 @@ def _bf16_weight_gradient_reach(p: Any, _: int) -> list[Span]:
             whole("sums", PIXEL, p.copies, *p.blocks, *p.taps, p.lanes)]
 
 
+def paired_rooms(tiled: bool, p: Any) -> tuple[int, int]:
+    """Return the bytes of a chunk's pairs: of a head block, and of a data block.
+
+    In tiles the pairs of a chunk's rows follow each other, with gaps of zeros as wide as the data's lines need, up to
+    whole tiles.
+    """
+    pairs = -(-p.width // 2)
+    line = pairs + (-(-p.taps.w // p.phases) - 1) * p.shift
+    if not tiled:
+        lines = (p.row_chunk - 1) * p.lines.row + (p.taps.h - 1) * p.lines.tap + 1
+        return p.image_chunk * p.row_chunk * pairs * PIXEL, p.phases * p.image_chunk * lines * line * PIXEL
+    together = -(-p.row_chunk * line // BLOCK) * BLOCK
+    behind = (p.taps.h - 1) * p.lines.tap * line + line - pairs
+    return p.image_chunk * together * PIXEL, p.phases * p.image_chunk * (together + -(-behind // BLOCK) * BLOCK) * PIXEL
+
+
 def _bf16_weight_gradient_elements(_: str, ints: Sequence[int]) -> str:
-    data, head = ("bf16" if flag else "f32" for flag in BF16_WEIGHT_GRADIENT.read(ints).narrow)
+    data, head = ("bf16" if flag else "f32" for flag in BF16_WEIGHT_GRADIENTS[False].read(ints).narrow)
     return f"data:{data} head:{head} sums:f32"
 
 
-BF16_WEIGHT_GRADIENT = Kernels(
-    "weight_gradient_bf16", tensors="data head >sums",
+BF16_WEIGHT_GRADIENTS = {tiled: Kernels(
+    "weight_gradient_bf16" + "_amx" * tiled, tensors="data head >sums",
     ints=f"{_CHUNKS} blocks(data head) group(data head) taps(h w) phases lanes last_lanes {_STRIDES} tap(row column) "
          "adds batches batch(data head) shift lines(row tap step) narrow(data head)",
-    sizes=16, reach=_bf16_weight_gradient_reach, elements=_bf16_weight_gradient_elements,
+    sizes=16, reach=partial(_bf16_weight_gradient_reach, tiled), elements=_bf16_weight_gradient_elements,
     tasks=lambda p: p.copies * -(-p.blocks.head // p.group.head) * -(-p.blocks.data // p.group.data),
-)
-"""The same with operands that are rounded to bf16, whose products are added in pairs of neighbouring pixels of a row.
-The kernel arranges the pairs of a chunk on its stack (`HEAD_ROOM`, `DATA_ROOM`).
+) for tiled in (False, True)}
+"""By whether they are AMX's tiles. The operands are rounded to bf16, and the products of neighbouring pixels of a row
+are added in pairs; else the kernels are as those above. They arrange the pairs of a chunk on their stack (`HEAD_ROOM`,
+`DATA_ROOM`). That of tiles also writes the sums of lanes that do not count.
 
 phases: copies of the data, whose pairs begin at the first, second ... column of taps.
 shift: pairs from a column of taps to that which is `phases` columns on.
 lines: rows of data that are arranged lie `step` bytes apart; so many from a row of the head gradient, and of taps, to
-    the next.
+    the next. In tiles a chunk of several rows has one line for each.
 narrow: 1 for an operand that is bf16 in memory, else 0.
 """
 

@@ -98,7 +98,11 @@ class _Kernel:
             self.chunks = b.mul(self.chunks, n.batches)
         begin, end = self.e.function.args[3:]
         self.e.loop(begin, end, self.task)
+        self.finish()
         b.ret_void()
+
+    def finish(self) -> None:
+        """What follows the last task of a call."""
 
     def task(self, number: ir.Value) -> None:
         """Everything that belongs to a task; `each_chunk` calls back for its chunks."""
@@ -245,12 +249,17 @@ class Dense(_Kernel):
         """
         n, b, tiles = self.n, self.e.builder, TILES[self.isa]
         lanes = b.select(b.icmp_signed("==", b.add(data, integer(1)), n.blocks.data), n.last_lanes, n.lanes)
-        sums = task.sums
-        for number, size in ((head, self.head_bytes), (data, self.block_bytes), (tap, self.tap_bytes)):
-            sums = self.e.at(sums, b.mul(number, size))
+        sums = self.sums_of(task, head, data, tap)
         self.e.switch(self.e.least(b.sub(task.heads[1], head), integer(len(tiles))), {
             present: partial(self.parts, chunk, before, lanes, most, present, sums)
             for present, most in enumerate(tiles, 1)}, "blocks")
+
+    def sums_of(self, task: Task, head: ir.Value, data: ir.Value, tap: ir.Value) -> ir.Value:
+        """Where those of a tap of a data block and a head block begin."""
+        b, place = self.e.builder, task.sums
+        for number, size in ((head, self.head_bytes), (data, self.block_bytes), (tap, self.tap_bytes)):
+            place = self.e.at(place, b.mul(number, size))
+        return place
 
     def parts(self, chunk: Callable[[ir.Value], Chunk], before: ir.Value, lanes: ir.Value, most: int, blocks: int,
               sums: ir.Value) -> None:

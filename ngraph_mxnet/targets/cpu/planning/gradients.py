@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, inf
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.contractions import dilated_size
 from ngraph_mxnet.passes.base import Answer, Rewrite, RewritePass, Rewriter
-from ngraph_mxnet.targets.cpu.microkernels.params import DATA_ROOM, DEPTHWISE_GRADIENTS, HEAD_ROOM
-from ngraph_mxnet.targets.cpu.params.record import PIXEL
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    DATA_ROOM,
+    DEPTHWISE_GRADIENTS,
+    HEAD_ROOM,
+    TILED_HEAD_ROOM,
+    paired_rooms,
+)
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, pair, spatial
 
 
@@ -64,7 +70,7 @@ def slices_met(node: Node) -> list[range]:
 @dataclass(frozen=True)
 class Pairing:
     """How the kernel of bf16 reads the data of a weight gradient, in pairs of pixels of a row; see the names in
-    `BF16_WEIGHT_GRADIENT`."""
+    `BF16_WEIGHT_GRADIENTS`."""
 
     height: int
     width: int
@@ -72,12 +78,14 @@ class Pairing:
     taps: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
+    tiled: bool = False
+    """In AMX's tiles."""
 
     @staticmethod
-    def of(node: Node) -> Pairing:
+    def of(node: Node, *, tiled: bool) -> Pairing:
         """Return that of each slice of a weight gradient."""
-        return Pairing(*spatial(node.inputs[1].shape),
-                       *(pair(node.attrs[name], 1) for name in ("kernel", "strides", "dilations")))
+        kernel, strides, dilations = (pair(node.attrs[name], 1) for name in ("kernel", "strides", "dilations"))
+        return Pairing(*spatial(node.inputs[1].shape), kernel, strides, dilations, tiled)
 
     def of_size(self, height: int, width: int) -> Pairing:
         """Return the same of other rows."""
@@ -108,25 +116,28 @@ class Pairing:
 
     def fits(self, images: int, rows: int) -> bool:
         """True if the kernel has room for a chunk of so many images and rows, of one head block."""
-        row, tap = self.lines
-        lines = (rows - 1) * row + (self.taps[0] - 1) * tap + 1
-        line = self._pairs + (-(-self.taps[1] // self.phases) - 1) * self.shift
-        return self.heads(images, rows) > 0 and self.phases * images * lines * line * PIXEL <= DATA_ROOM
+        if self.tiled and rows > 1 and self.lines[0] != 1:
+            return False
+        return self.heads(images, rows) > 0 and self._rooms(images, rows)[1] <= DATA_ROOM
 
     def heads(self, images: int, rows: int) -> int:
         """Return the head blocks of such a chunk for which the kernel has room."""
-        return HEAD_ROOM // (images * rows * self._pairs * PIXEL)
+        return (TILED_HEAD_ROOM if self.tiled else HEAD_ROOM) // self._rooms(images, rows)[0]
 
-    @property
-    def _pairs(self) -> int:
-        return -(-self.width // 2)
+    def _rooms(self, images: int, rows: int) -> tuple[int, int]:
+        (row, tap), (height, width) = self.lines, self.taps
+        return paired_rooms(self.tiled, SimpleNamespace(
+            width=self.width, taps=SimpleNamespace(h=height, w=width), phases=self.phases, shift=self.shift,
+            row_chunk=rows, image_chunk=images, lines=SimpleNamespace(row=row, tap=tap)))
 
 
-def in_pairs(node: Node) -> bool:
+def in_pairs(node: Node, *, tiled: bool) -> bool:
     """True if a weight gradient has a kernel that computes in bf16: one that is no depthwise convolution's, of 16
-    channels or more, whose rows are not too long."""
-    return (node.attrs["groups"] == 1 and node.inputs[0].shape[1] >= BLOCK and without_kernel(node) is None
-            and Pairing.of(node).fits(1, 1))
+    channels or more, whose rows are not too long. In AMX's tiles it has no strides between rows."""
+    if node.attrs["groups"] != 1 or node.inputs[0].shape[1] < BLOCK or without_kernel(node) is not None:
+        return False
+    pairing = Pairing.of(node, tiled=tiled)
+    return pairing.fits(1, 1) and not (tiled and pairing.lines[0] > 1)
 
 
 def _weight_gradient(node: Node, rw: Rewriter) -> Answer:

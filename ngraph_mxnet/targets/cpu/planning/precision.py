@@ -35,8 +35,8 @@ def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
     return None
 
 
-def plan_narrow(graph: Graph) -> frozenset[Value]:
-    """The values of `graph` that their producers store in bf16.
+def plan_narrow(graph: Graph, *, amx: bool = False) -> frozenset[Value]:
+    """The values of `graph` that their producers store in bf16. `amx`: products are in its tiles.
 
     Results of the graph are float32, and so is what a softmax, a reduction or any other op computes from.
     """
@@ -47,7 +47,8 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
             continue
         for value in node.outputs:
             found = readers[value]
-            if found and value not in results and all(_reads_narrow(reader, at, narrow) for reader, at in found):
+            if found and value not in results and all(
+                    _reads_narrow(reader, at, narrow, amx=amx) for reader, at in found):
                 narrow.add(value)
     for node in graph.nodes:  # a maximum of rounded values needs no rounding
         if node.op.name == "max_pool" and node.inputs[0] in narrow:
@@ -62,7 +63,7 @@ def _may_store(node: Node) -> bool:
     return node.op.kind == "convolution" or node.op.name in STORE_BF16 or is_blocked_concat(node)
 
 
-def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
+def _reads_narrow(node: Node, at: int, narrow: set[Value], *, amx: bool) -> bool:
     """True if `node` takes its operand `at` in bf16. `narrow` has all values behind the node that are stored in
     bf16."""
     if node.op.multiplies_bytes:
@@ -70,7 +71,7 @@ def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
     if node.op.kind == "convolution":
         return node.op.is_data(at)
     if node.op.name == "convolution_weight_gradient":
-        return in_pairs(node)
+        return in_pairs(node, tiled=amx)
     if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
     return is_global(node, "reduce_mean") or (is_blocked_concat(node) and node.output in narrow)
