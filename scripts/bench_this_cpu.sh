@@ -16,11 +16,12 @@ show_help "$@"
 (($# >= 1)) || fail "name the folder for the results: $0 FOLDER [PART...]"
 folder=$1
 shift
+usual=(kernels networks zoo bert quantized int8)
+known=" ${usual[*]} amx many "
 parts=("$@")
-((${#parts[@]} > 0)) || parts=(kernels networks zoo bert quantized int8)
+((${#parts[@]} > 0)) || parts=("${usual[@]}")
 for part in "${parts[@]}"; do
-    [[ $part =~ ^(kernels|networks|zoo|bert|quantized|int8|amx|many)$ ]] ||
-        fail "$part is none of kernels, networks, zoo, bert, quantized, int8, amx, many"
+    [[ $known == *" $part "* ]] || fail "$part is none of$known"
 done
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
