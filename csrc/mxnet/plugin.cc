@@ -32,7 +32,7 @@ py::object callback(const char* name) {
   return py::reinterpret_steal<py::object>(module).attr(name);
 }
 
-// Regions are found in Python (plugin/judging/partitioner.py), before libmxnet sees a graph: it needs to know
+// Regions are found in Python (plugin/binding/partitioner.py), before libmxnet sees a graph: it needs to know
 // the backend's name, and takes no node. To MXNet -1 would mean any region.
 MXReturnValue supported_ops(const mxnet::ext::Graph*, std::vector<int>* ids, const Attributes&) {
   constexpr int kUnsupported = -2;

@@ -28,8 +28,8 @@ from ngraph_mxnet.frontends.verdicts import Explanation, Partition, Verdict
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 from ngraph_mxnet.plugin.arrays import brief
+from ngraph_mxnet.plugin.binding.partitioner import NamelessGraph
 from ngraph_mxnet.plugin.inference import check_inputs, inferred_shapes
-from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph
 from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.ranges import (
     ChangingShapes,
@@ -44,7 +44,7 @@ from ngraph_mxnet.program.ranges import (
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
 
-    from ngraph_mxnet.plugin.judging.partitioner import Partitioned
+    from ngraph_mxnet.plugin.binding.partitioner import Partitioned
     from ngraph_mxnet.plugin.training.steps import Step
 
 
@@ -55,7 +55,7 @@ DTypes = Mapping[str, Any]
 def explain(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: str | None, *, kernels: bool,
             options: Mapping[str, Any]) -> Explanation:
     """Partition a symbol as a bind for inference would; see `ngraph_mxnet.explain`."""
-    from ngraph_mxnet.plugin.judging import partitioner
+    from ngraph_mxnet.plugin.binding import partitioner
 
     planner = get_backend(backend)
     check_inputs(symbol, shapes, dtypes)
@@ -88,8 +88,8 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
     """How `symbol` is partitioned for inputs of these shapes and dtypes, and the graph of each region, its weights
     unknown, with where its nodes are pinned, as an option. Raises UnsupportedError or MXNetError: the symbol has names,
     or shapes, that it can't have."""
-    from ngraph_mxnet.plugin.judging import partitioner
-    from ngraph_mxnet.plugin.judging.partitioner import partition
+    from ngraph_mxnet.plugin.binding import partitioner
+    from ngraph_mxnet.plugin.binding.partitioner import partition
 
     nameless = NamelessGraph(partitioner.json_of(symbol))
     found = partition(symbol, nameless, types, backend)
@@ -154,8 +154,8 @@ def buckets_of(step: Step) -> tuple[tuple[BucketTraining, ...], float]:
 def explain_shapes(symbol: Symbol, shapes: Shapes, axes: Mapping[str, Sequence[int]],
                    dtypes: DTypes, backend: str | None) -> RangeExplanation:
     """Explain what a bind of the symbol would compile for ranges of sizes; see `ngraph_mxnet.explain_shapes`."""
-    from ngraph_mxnet.plugin.judging import partitioner
-    from ngraph_mxnet.plugin.judging.partitioner import partition
+    from ngraph_mxnet.plugin.binding import partitioner
+    from ngraph_mxnet.plugin.binding.partitioner import partition
 
     planner = get_backend(backend)
     check_inputs(symbol, shapes, dtypes)
@@ -325,7 +325,7 @@ def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mappin
 
 def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:
     from ngraph_mxnet.ir import element_type
-    from ngraph_mxnet.plugin.judging import partitioner
+    from ngraph_mxnet.plugin.binding import partitioner
     from ngraph_mxnet.plugin.training.parts import PartedStep
     from ngraph_mxnet.plugin.training.steps import Step
     from ngraph_mxnet.plugin.training.updates import compiled_optimizers

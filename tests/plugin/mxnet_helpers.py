@@ -17,8 +17,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.plugin.binding import environment
-from ngraph_mxnet.plugin.judging import partitioner
+from ngraph_mxnet.plugin.binding import environment, partitioner
 from ngraph_mxnet.program import program_cache
 from ngraph_mxnet.program.backend import load, load_template
 from ngraph_mxnet.program.package import Package, unpack

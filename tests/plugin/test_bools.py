@@ -14,8 +14,7 @@ from mxnet.gluon import HybridBlock  # isort: skip  # the helpers make it import
 from ngraph_mxnet import _core
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.plugin import callbacks
-from ngraph_mxnet.plugin.binding import fallbacks
-from ngraph_mxnet.plugin.judging import partitioner
+from ngraph_mxnet.plugin.binding import fallbacks, partitioner
 
 pytestmark = needs_library
 

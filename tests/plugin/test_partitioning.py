@@ -22,9 +22,8 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import Rule, find_rule
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.plugin import regions
-from ngraph_mxnet.plugin.binding import fallbacks
-from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, Partitioned, partition
+from ngraph_mxnet.plugin.binding import fallbacks, partitioner
+from ngraph_mxnet.plugin.binding.partitioner import NamelessGraph, Partitioned, partition
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 

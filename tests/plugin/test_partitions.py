@@ -17,9 +17,8 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.frontends.verdicts import Partition, Region, Verdict
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Cost, Node
-from ngraph_mxnet.plugin.binding import fallbacks
-from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, name_of, place_in
+from ngraph_mxnet.plugin.binding import fallbacks, partitioner
+from ngraph_mxnet.plugin.binding.partitioner import NamelessGraph, name_of, place_in
 from ngraph_mxnet.plugin.regions import is_small
 from ngraph_mxnet.targets.interpreter import InterpreterBackend
 

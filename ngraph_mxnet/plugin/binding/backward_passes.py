@@ -27,10 +27,9 @@ from mxnet.gluon import Parameter
 from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
-from ngraph_mxnet.plugin.binding import environment, fallbacks
+from ngraph_mxnet.plugin.binding import environment, fallbacks, partitioner
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused
 from ngraph_mxnet.plugin.binding.gluon_blocks import Kinds, of_block
-from ngraph_mxnet.plugin.judging import partitioner
 
 _states: WeakSet[Parameter] = WeakSet()
 """Auxiliary states of all blocks whose backward passes write uncounted: MXNet has run such a pass, or may yet run

@@ -21,10 +21,9 @@ from mxnet.symbol import Symbol
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.forks import collector_paused
 from ngraph_mxnet.plugin.arrays import brief
-from ngraph_mxnet.plugin.binding import environment, interrupts
+from ngraph_mxnet.plugin.binding import environment, interrupts, partitioner
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
-from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.partitioner import SUBGRAPH_OP, json_of
+from ngraph_mxnet.plugin.binding.partitioner import SUBGRAPH_OP, json_of
 
 
 class Wiring(NamedTuple):

@@ -40,14 +40,13 @@ from mxnet.symbol import Symbol
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.frontends.mxnet.importer import why_not_dense
-from ngraph_mxnet.plugin.binding import backward_passes, compiled_bind, environment, fallbacks
+from ngraph_mxnet.plugin.binding import backward_passes, compiled_bind, environment, fallbacks, partitioner
 
 # `executor` by its module: where that imports mxnet, whose end activates us, it is only half there yet.
 from ngraph_mxnet.plugin.binding.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused
 from ngraph_mxnet.plugin.binding.gluon_blocks import Beside
 from ngraph_mxnet.plugin.inference import is_whole
-from ngraph_mxnet.plugin.judging import partitioner
 
 if TYPE_CHECKING:
     from ngraph_mxnet.plugin.training.parts import BoundParts

@@ -39,10 +39,10 @@ from ngraph_mxnet.plugin.binding import (
     gluon_blocks,
     gluon_training,
     interrupts,
+    partitioner,
 )
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.plugin.binding.gluon_blocks import HeldCachedOp, blocks, of_block
-from ngraph_mxnet.plugin.judging import partitioner
 from ngraph_mxnet.plugin.regions import DATA, PREFIX, check_options
 
 stock_hybridize = HybridBlock.hybridize

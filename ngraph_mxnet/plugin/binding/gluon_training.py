@@ -29,10 +29,9 @@ from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.importer import why_left
 from ngraph_mxnet.frontends.mxnet.symbol_json import parse_symbol
-from ngraph_mxnet.plugin.binding import environment, fallbacks, gluon_blocks
+from ngraph_mxnet.plugin.binding import environment, fallbacks, gluon_blocks, partitioner
 from ngraph_mxnet.plugin.binding.fallbacks import Refusal, made_or_refused, reason_of
 from ngraph_mxnet.plugin.binding.gluon_blocks import DENSE, Kinds, of_block
-from ngraph_mxnet.plugin.judging import partitioner
 
 if TYPE_CHECKING:
     from ngraph_mxnet.plugin.training.parts import PartedCalls

@@ -28,9 +28,8 @@ from ngraph_mxnet.frontends.verdicts import Partition, Region, Verdict
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.ir.graph import Cost, graph_cost
 from ngraph_mxnet.plugin.arrays import brief
-from ngraph_mxnet.plugin.binding import fallbacks
-from ngraph_mxnet.plugin.judging import partitioner
-from ngraph_mxnet.plugin.judging.partitioner import NamelessGraph, with_types
+from ngraph_mxnet.plugin.binding import fallbacks, partitioner
+from ngraph_mxnet.plugin.binding.partitioner import NamelessGraph, with_types
 from ngraph_mxnet.plugin.training.rules import find_training_rule
 from ngraph_mxnet.plugin.training.steps import Arrays, Calls, Step, Types, head_of
 from ngraph_mxnet.program.backend import get_backend
