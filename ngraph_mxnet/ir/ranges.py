@@ -218,7 +218,10 @@ def because(why: Any) -> AbstractContextManager[None]:
     """Within, what is asked of sizes becomes a guard with this reason; elsewhere a new question is an error. Without
     guards in force nothing happens."""
     guards = IN_FORCE.get()
-    return nullcontext() if guards is None else _reason(guards, why)
+    return _NO_REASON if guards is None else _reason(guards, why)
+
+
+_NO_REASON = nullcontext()
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,8 +48,7 @@ class Pass(Protocol):
         """Work on `graph` in place; whether that changed it."""
 
 
-@dataclass(frozen=True)
-class Miss:
+class Miss(NamedTuple):
     """A rewrite that nearly applied: which, at which node, and why not."""
 
     rewrite: str
@@ -59,8 +59,7 @@ class Miss:
         return f"{self.rewrite} at {self.node}: {self.reason}"
 
 
-@dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(NamedTuple):
     """Passes that enable one another: repeated until none changes the graph, at most `bound` times."""
 
     name: str
@@ -68,8 +67,7 @@ class FixedPoint:
     bound: int = 8
 
 
-@dataclass(frozen=True)
-class PassRecord:
+class PassRecord(NamedTuple):
     """One execution of one pass. `ms` leaves out verification and the callback."""
 
     name: str
@@ -258,21 +256,11 @@ class RewritePass:
 class Rewriter:
     """The questions that a rewrite may ask during one sweep, and the nodes that it may make.
 
-    Reader counts are taken once at the start and kept up to date with every replacement.
+    Reader counts are taken once, before anything is replaced, and kept up to date with every replacement.
     """
 
     def __init__(self, graph: Graph, table: Mapping[str, Sequence[Rewrite]]) -> None:
         self._graph, self._table = graph, table
-        self._readers: dict[Value, int] = dict.fromkeys(graph.parameters, 0)
-        self._position: dict[Node, int] = {}
-        for index, node in enumerate(graph.nodes):
-            self._position[node] = index
-            for output in node.outputs:
-                self._readers[output] = 0
-            for operand in node.inputs:
-                self._readers[operand] += 1
-        for result in graph.results:
-            self._readers[result] += 1
         self._derivation = Derivation()
         self._replaced: dict[Value, Value] = {}
         self._made: list[Node] = []
@@ -280,6 +268,23 @@ class Rewriter:
         self._dead: set[Node] = set()
         self._root: Node | None = None
         self._at = 0
+        self._places: dict[Node, int] = {}
+        self._reaches_back = False
+        """True once a rewrite has replaced values that nodes before it may read."""
+
+    @cached_property
+    def _readers(self) -> dict[Value, int]:
+        counts = dict.fromkeys(self._graph.values(), 0)
+        for node in self._graph.nodes:
+            for operand in node.inputs:
+                counts[operand] += 1
+        for result in self._graph.results:
+            counts[result] += 1
+        return counts
+
+    @cached_property
+    def _positions(self) -> dict[Node, int]:
+        return {node: index for index, node in enumerate(self._graph.nodes)}
 
     # Questions
 
@@ -298,7 +303,8 @@ class Rewriter:
 
     def position(self, node: Node) -> int:
         """Return the node's place in topological order. A new node has the place of the node that it replaces."""
-        return self._position[node]
+        place = self._places.get(node)
+        return self._positions[node] if place is None else place
 
     # Makers
 
@@ -334,60 +340,64 @@ class Rewriter:
     def sweep(self) -> list[Miss]:
         misses: list[Miss] = []
         for index, node in enumerate(self._graph.nodes):
-            if node.op.name in self._table:
-                self._at = index
-                self._visit(node, misses)
-            elif node not in self._dead:
-                if self._replaced:
-                    self._resolve_inputs(node)
-                self._done.append(node)
+            self._at = index
+            self._visit(node, 0, misses)
         if self._replaced:
-            self._graph.nodes = self._done
+            self._graph.nodes = [node for node in self._done if node not in self._dead]
+            self._graph.results = [self.resolve(result) for result in self._graph.results]
+        if self._reaches_back:
             self._graph.replace(self._replaced)
-            self._graph.nodes = [node for node in self._graph.nodes if node not in self._dead]
             if self._out_of_order():
                 self._graph.sort()
         return misses
 
-    def _visit(self, first: Node, misses: list[Miss]) -> None:
-        """Rewrite `first`, then what that makes, in order; emit what stays."""
-        stack = [(first, 0)]
-        while stack:
-            node, depth = stack.pop()
-            if node in self._dead:
-                continue
+    def _visit(self, node: Node, depth: int, misses: list[Miss]) -> None:
+        """Rewrite a node, then what that makes, in order; emit what stays."""
+        if node in self._dead:
+            return
+        if self._replaced:
             self._resolve_inputs(node)
-            made = self._rewrite(node, misses) if depth < _MAX_CHAIN else None
-            if made is None:
-                self._done.append(node)
-            else:
-                stack.extend((new, depth + 1) for new in reversed(made))
+        rewrites = self._table.get(node.op.name)
+        made = self._rewrite(node, rewrites, misses) if rewrites and depth < _MAX_CHAIN else None
+        if made is None:
+            self._done.append(node)
+        else:
+            for new in made:
+                self._visit(new, depth + 1, misses)
 
-    def _rewrite(self, node: Node, misses: list[Miss]) -> list[Node] | None:
+    def _rewrite(self, node: Node, rewrites: Sequence[Rewrite], misses: list[Miss]) -> list[Node] | None:
         """The nodes that take the place of `node` (with `node` itself, when it still has readers)."""
-        for rewrite in self._table.get(node.op.name, ()):
-            self._root, self._made = node, []
+        self._root = node
+        for rewrite in rewrites:
+            self._made = []
             answer = rewrite(node, self)
+            if answer is None:
+                continue
             if isinstance(answer, str):
                 misses.append(Miss(rewrite.__name__, str(node), answer))
-            elif answer is not None:
-                self._replace({node.output: answer} if isinstance(answer, Value) else answer)
+            else:
+                if isinstance(answer, Value):
+                    answer = {node.output: answer}
+                else:
+                    self._reaches_back = True
+                self._replace(answer)
                 return self._made if node in self._dead else [*self._made, node]
         return None
 
     def _replace(self, mapping: dict[Value, Value]) -> None:
+        readers = self._readers
         for new in self._made:
-            self._position[new] = self._at
+            self._places[new] = self._at
             for output in new.outputs:
-                self._readers[output] = 0
+                readers[output] = 0
             for operand in new.inputs:
-                self._readers[operand] += 1
+                readers[operand] += 1
         for old, new_value in mapping.items():
             new_value = self.resolve(new_value)
             if old.type != new_value.type:
                 raise AssertionError(f"a rewrite of {old.node} changes {old.type} to {new_value.type}")
-            self._readers[new_value] += self._readers[old]
-            self._readers[old] = 0
+            readers[new_value] += readers[old]
+            readers[old] = 0
             self._replaced[old] = new_value
         for value in [*mapping, *(output for new in self._made for output in new.outputs)]:
             self._bury(value)
@@ -412,7 +422,7 @@ class Rewriter:
         return value
 
     def _resolve_inputs(self, node: Node) -> None:
-        if self._replaced and not self._replaced.keys().isdisjoint(node.inputs):
+        if not self._replaced.keys().isdisjoint(node.inputs):
             node.inputs = [self.resolve(v) for v in node.inputs]
 
     def _out_of_order(self) -> bool:

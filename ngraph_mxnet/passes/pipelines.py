@@ -214,10 +214,12 @@ def multiply_add(node: Node, rw: Rewriter) -> Answer:
     pairs = [node.inputs, node.inputs[::-1]] if node.op.name == "add" else [node.inputs]
     for product, t in pairs:
         inner = rw.producer(product, "multiply")
-        if inner is None or not rw.static(t) or product.type.rank < 2 or not product.type.element.is_float:
+        if inner is None or product.type.rank < 2 or not product.type.element.is_float:
+            continue
+        if not varies_by_channel_only(t, product, 1) or not rw.static(t):
             continue
         for x, s in (inner.inputs, inner.inputs[::-1]):
-            fits = x.type == product.type and all(varies_by_channel_only(v, x, 1) for v in (s, t))
+            fits = x.type == product.type and varies_by_channel_only(s, x, 1)
             if not fits or not rw.static(s) or rw.static(x) or (is_one(s.type.size) and is_one(t.type.size)):
                 continue
             if not rw.single(product):
