@@ -52,6 +52,7 @@ def region_key(structure: str, types: Sequence[TensorType], data: Sequence[int])
 
 
 @interrupts.told_apart
+@collector_paused
 def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                      attrs: Mapping[str, str]) -> Any:
     """The `_core.Executable` (or `_core.PythonExecutable`) of a region.
@@ -150,18 +151,17 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,
              attrs: Mapping[str, str]) -> Executable:
-    from ngraph_mxnet.program.compile import compile as compile_graph
+    from ngraph_mxnet.program.compile import compile_own
 
     with span("import", "compile"):
         graph = region_graph(subgraph_json, in_shapes, in_types, attrs)
-    passed = backend_options(attrs)
-    devices = get_backend(backend).devices
-    if devices and "pins" not in passed:
-        passed["pins"] = pins_of(parse_symbol(subgraph_json), devices)
-    return compile_graph(graph, backend, **passed)
+    passed, chosen = backend_options(attrs), get_backend(backend)
+    if chosen.devices and "pins" not in passed:
+        passed["pins"] = pins_of(parse_symbol(subgraph_json), chosen.devices)
+    chosen.check_options(passed)
+    return compile_own(graph, chosen, passed)
 
 
-@collector_paused
 def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                   attrs: Mapping[str, str]) -> Graph:
     """The region's IR: the review's, if it was for these types, else lowered anew."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,26 +43,37 @@ def compile(
     """
     chosen = get_backend(backend)
     chosen.check_options(options)
+    verify(graph)
+    bound = bind_weights(graph, weights or {})
     if graph.symbols():
-        verify(graph)
-        bound = bind_weights(graph, weights or {})
         return RangeExecutable(bound, bound.clone, lambda made: _template(chosen, made, options),
                                lambda made: compile(made, backend, **options))
-    audit = active()
-    with span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
-        verify(graph)
-        bound = bind_weights(graph, weights or {})
-        watch = audit.watch(graph, weights or {}, chosen.name) if audit is not None else None
+    return compile_own(bound, chosen, options, (graph, weights or {}))
+
+
+def compile_own(graph: Graph, backend: Backend, options: Mapping[str, Any],
+                given: tuple[Graph, Mapping[str, Any]] | None = None) -> Executable:
+    """Compile a graph without symbols that its maker gives away: it is not verified, and the passes change it.
+
+    Args:
+        options: checked ones.
+        given: the graph, and the arrays of its weights, that it was made of, for audits.
+
+    Raises:
+        UnsupportedError: as for `compile`.
+    """
+    audit, watch, nodes = active(), None, len((given[0] if given else graph).nodes)
+    with span(f"compile {graph.name}", "compile", backend=backend.name, nodes=nodes):
+        if audit is not None:
+            watch = audit.watch(*(given or (graph.clone(), {})), backend.name)
         try:
-            executable = chosen.compile(bound, options)
+            executable = backend.compile(graph, options)
         except (MemoryError, OverflowError) as error:  # of tables that are as large as a tensor
-            raise UnsupportedError(f"backend {chosen.name} can't compile graph {graph.name} for tensors of these "
+            raise UnsupportedError(f"backend {backend.name} can't compile graph {graph.name} for tensors of these "
                                    f"sizes: {error}") from error
     if watch is not None:
         watch.attach(executable)
-    config.logger(__name__).info(
-        "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
-    )
+    config.logger(__name__).info("compiled graph %s of %d nodes for %s", graph.name, nodes, backend.name)
     return executable
 
 
@@ -71,8 +81,7 @@ Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
 """Makes the graph for a set of shapes, and its weights: when its turn comes, as they may be large."""
 
 
-@dataclass(frozen=True)
-class Ranged:
+class Ranged(NamedTuple):
     """A range of sizes. `make` gives the graph with symbols for sizes: it is called with guards in force, for each
     program that the range needs."""
 

@@ -30,7 +30,7 @@ from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.base.forks import Recent
+from ngraph_mxnet.base.forks import Recent, collector_paused
 from ngraph_mxnet.plugin.binding import (
     backward_passes,
     compiled_bind,
@@ -70,12 +70,12 @@ def install() -> None:
 class _Known:
     """A parameter for MXNet's `_build_cache`, without a call of a `data` of the program's own."""
 
-    def __init__(self, parameter: Parameter) -> None:
+    def __init__(self, parameter: Parameter, is_plain: bool) -> None:
         self.name, self._stype, self._parameter = parameter.name, parameter._stype, parameter
+        self._is_plain = is_plain
 
     def data(self) -> NDArray:
-        stock = gluon_blocks.are_plain([self._parameter])
-        return self._parameter.data() if stock else self._parameter._data[0]
+        return self._parameter.data() if self._is_plain else self._parameter._data[0]
 
 
 class _Partitioning:
@@ -87,7 +87,10 @@ class _Partitioning:
         # By the graph's names: `Block.load` renames neither `Parameter.name`, by which MXNet would look them up among
         # the arguments of an earlier cached op, nor those in a graph that it loads.
         arguments = zip(self.names, block._cached_op_args, strict=True)
-        self.parameters = {name: _Known(found) for name, (is_input, found) in arguments if not is_input}
+        parameters = {name: found for name, (is_input, found) in arguments if not is_input}
+        every = gluon_blocks.are_plain(parameters.values())
+        self.parameters = {name: _Known(found, every or gluon_blocks.are_plain([found]))
+                           for name, found in parameters.items()}
         self._cached_op_args: list[tuple[bool, Any]] = []
         self._cached_op: Any = None
         self._flags = block._flags
@@ -281,6 +284,11 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
         if explicit:
             raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
         return _as_built(self, args)
+    return (_first_called if self._cached_op is None else _called)(self, args)
+
+
+def _called(self: HybridBlock, args: tuple[Any, ...]) -> Any:
+    """A call that may be ours."""
     if self._cached_op is None:
         if type(self)._build_cache is _build_cache and "_build_cache" not in self.__dict__:
             _build_native(self, *args)
@@ -304,6 +312,9 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
     bodies.refuse(flat, found)
     fallbacks.log.add(found)
     return result
+
+
+_first_called = collector_paused(_called)
 
 
 def _as_built(block: HybridBlock, args: tuple[Any, ...]) -> Any:
