@@ -22,6 +22,7 @@ from ngraph_mxnet.base.rendered import Facts
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.ranges import Guard, Guards, assuming, axis_name
 from ngraph_mxnet.ir.sizes import MOST, Binding, symbol
+from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.program.audit import active
 from ngraph_mxnet.program.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
@@ -395,6 +396,25 @@ class RangeExplanation(Facts):
     def compiles(self) -> bool:
         """True if no set of shapes has to be compiled for itself."""
         return all(verdict.reason is None for verdict in self.verdicts)
+
+    @staticmethod
+    def of_whole(name: str, types: Mapping[str, TensorType], changing: ChangingShapes,
+                 make: Callable[[dict[str, Shape]], Template | None]) -> RangeExplanation:
+        """Explain a model that is compiled as a whole, by compiling it for a range.
+
+        Args:
+            name: of the model in the verdict.
+            types: of the inputs, with the sizes now.
+            changing: which of these sizes change.
+            make: compiles for inputs of these shapes, in which such sizes are symbols.
+        """
+        found = changing.symbolic(tuple(type_.shape for type_ in types.values()))
+        if found is None:
+            return RangeExplanation((), 1)
+        shapes = dict(zip(types, found[0], strict=True))
+        changed = {each: types[each].with_shape(shape) for each, shape in shapes.items()}
+        inputs = [f"{each}: {type_}" for each, type_ in changed.items() if type_.is_symbolic]
+        return RangeExplanation((RangeVerdict.of(name, inputs, attempt(found[1], lambda: make(shapes))),))
 
 
 def check_axes(axes: Mapping[str, Sequence[int]], shapes: Mapping[str, Sequence[int]]) -> None:

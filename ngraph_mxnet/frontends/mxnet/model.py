@@ -41,9 +41,7 @@ from ngraph_mxnet.program.feeds import Draw, draws_of, named_arrays, named_dtype
 from ngraph_mxnet.program.ranges import (
     ChangingShapes,
     RangeExplanation,
-    RangeVerdict,
     Template,
-    attempt,
     check_axes,
     require_fixed_weights,
     told_by_place,
@@ -228,23 +226,17 @@ class SymbolModel(Model):
         planner = get_backend(backend)
         self.check_inputs(sizes)
         check_axes(axes, sizes)
-        changing = ChangingShapes(told_by_place(axes, [(name, (None,) * len(shape)) for name, shape in sizes.items()]),
-                                  at_once=True)
-        symbolic = changing.symbolic(tuple(map(tuple, sizes.values())))
-        if symbolic is None:
-            return RangeExplanation((), 1)
-        shapes = dict(zip(sizes, symbolic[0], strict=True))
-        types = {name: TensorType(element_type(self.dtypes.get(name, "float32")), shape)
-                 for name, shape in shapes.items()}
+        types = {name: TensorType(element_type(self.dtypes.get(name, "float32")), tuple(shape))
+                 for name, shape in sizes.items()}
+        told = told_by_place(axes, [(name, (None,) * len(shape)) for name, shape in sizes.items()])
 
-        def template() -> Template | None:
+        def make(shapes: Shapes) -> Template | None:
             graph = self._imported(shapes, self.weights(sizes))
             require_fixed_weights(graph)
             return planner.template(graph, {})
 
-        inputs = [f"{name}: {type_}" for name, type_ in types.items() if type_.is_symbolic]
         last = self.graph_of_symbol.nodes[self.graph_of_symbol.heads[0].node]
-        return RangeExplanation((RangeVerdict.of(last.name, inputs, attempt(symbolic[1], template)),))
+        return RangeExplanation.of_whole(last.name, types, ChangingShapes(told, at_once=True), make)
 
     def training_verdicts(self, sizes: Shapes) -> Any:
         return self.in_mxnet(_needs("trains models")).training_verdicts(sizes)

@@ -20,15 +20,7 @@ from ngraph_mxnet.ir.graph import graph_cost
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import bind_weights
-from ngraph_mxnet.program.ranges import (
-    ChangingShapes,
-    RangeExplanation,
-    RangeVerdict,
-    Template,
-    attempt,
-    check_axes,
-    told_by_place,
-)
+from ngraph_mxnet.program.ranges import ChangingShapes, RangeExplanation, check_axes, told_by_place
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,17 +129,6 @@ def explain_onnx_shapes(model: Model, shapes: Mapping[str, Sequence[int]], axes:
     # Fixed sizes are told as well, so that there is a reason.
     told = told_by_place(axes, [(name, tuple(dim if isinstance(dim, str) else None for dim in shape))
                                 for name, shape in dims.items()])
-    changing = ChangingShapes({**named_axes(dims), **told}, at_once=bool(told))
-    symbolic = changing.symbolic(tuple(type_.shape for type_ in given.values()))
-    if symbolic is None:
-        return RangeExplanation((), 1)
-    changed = {name: TensorType(type_.element, shape)
-               for (name, type_), shape in zip(given.items(), symbolic[0], strict=True)}
-
-    def template() -> Template | None:
-        shaped = {name: type_.shape for name, type_ in changed.items()}
-        return template_of(import_model(model, shaped, between=Between()), chosen, {})
-
-    inputs = [f"{name}: {type_}" for name, type_ in changed.items() if type_.is_symbolic]
-    made = attempt(symbolic[1], template)
-    return RangeExplanation((RangeVerdict.of(model.proto.graph.output[0].name, inputs, made),))
+    return RangeExplanation.of_whole(
+        model.proto.graph.output[0].name, given, ChangingShapes({**named_axes(dims), **told}, at_once=bool(told)),
+        lambda shaped: template_of(import_model(model, shaped, between=Between()), chosen, {}))
