@@ -17,7 +17,7 @@ from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.base.rendered import progress, view
 from ngraph_mxnet.frontends import SYMBOL_FILE
-from ngraph_mxnet.frontends.model import model_of
+from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.frontends.onnx.writer import DEFAULT_OPSET, OPSETS
 from ngraph_mxnet.program.artefact import ISAS, Summary
 from ngraph_mxnet.program.export import default_isas
@@ -72,8 +72,8 @@ def _isas(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--with-references", "--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
-def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
-            results: tuple[str, ...], settings: dict[str, Any], isas: list[str], with_references: bool, as_json: bool,
+@options.one_model
+def compile(model: Model, output: Path, sets: _Sets, settings: dict[str, Any], isas: list[str], as_json: bool,
             **given: Any) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
@@ -82,8 +82,7 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     wanted = settings.get("precision") or config.get("NGRAPH_PRECISION")
     try:
         with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
-            summary = export_sets(model_of(model, params, dtypes, results), output, sets, isas=isas,
-                                  options=settings, with_references=with_references, on_program=advance, **given)
+            summary = export_sets(model, output, sets, isas=isas, options=settings, on_program=advance, **given)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names
         raise options.file_error(error) from None
@@ -191,8 +190,8 @@ def verify(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any], 
 @click.option("--meta", "metadata", multiple=True, callback=options.pairs("KEY=VALUE", "version=3"),
               metavar="KEY=VALUE", help="A text that the file carries; once for each.")
 @options.json_option
-def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str],
-            results: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@options.one_model
+def to_onnx(model: Model, output: Path, sets: _Sets, as_json: bool, **given: Any) -> None:
     """Write a model as ONNX, which needs neither MXNet nor this package.
 
     The file is there only once ONNX's checker took it and its outputs were right: read back by this package, and by
@@ -204,7 +203,7 @@ def to_onnx(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
         raise click.BadParameter("an input is named twice; a file of ONNX has one set of shapes", param_hint="--shape")
     try:
         with progress("writing", STEPS) as advance:
-            found = write_file(model_of(model, params, dtypes, results), output, sets[0], advance=advance, **given)
+            found = write_file(model, output, sets[0], advance=advance, **given)
     except OSError as error:
         raise options.file_error(error) from None
     options.tell(as_json, found)

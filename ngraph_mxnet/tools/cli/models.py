@@ -20,7 +20,7 @@ from ngraph_mxnet.api import explain_shapes, explain_training
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.base.rendered import numbered, view
 from ngraph_mxnet.frontends import IR_FILE
-from ngraph_mxnet.frontends.model import Model, model_of
+from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.ir.graph import Graph, print_graph
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.program.backend import Backend, get_backend
@@ -53,29 +53,29 @@ def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: 
               help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=options.NEW_FILE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
-def explain(model: str, shapes: Shapes, dtypes: dict[str, str], params: str | None, results: Sequence[str],
-            backend: str | None, kernels: bool, simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None,
-            settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
+@options.one_model
+def explain(model: Model, shapes: Shapes, backend: str | None, kernels: bool, simulate: bool, train: bool,
+            axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str], svg: Path | None, timeline: Path | None,
+            as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
     says where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
-    found = model_of(model, params, dtypes, results)
     options.set_variables(settings)
     if simulate:
         settings["simulate"] = "1"
     if train:
         if backend or kernels or settings or svg or timeline:
             raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
-        explanation = explain_training(found, shapes)
+        explanation = explain_training(model, shapes)
     elif axes is not None:
         if kernels or settings or svg or timeline:
             raise click.UsageError("--shapes goes with --shape, --dtype, --backend and --json only")
-        explanation = explain_shapes(found, shapes, axes, backend=backend)
+        explanation = explain_shapes(model, shapes, axes, backend=backend)
     else:
-        explanation = explain_model(found, shapes, backend=backend, kernels=kernels, options=settings)
+        explanation = explain_model(model, shapes, backend=backend, kernels=kernels, options=settings)
         _draw(explanation.plans, svg, "svg")
         _draw(explanation.plans, timeline, "timeline_svg")
     options.tell(as_json, explanation)
@@ -100,16 +100,17 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 @options.takes("input", *options.OF_A_MODEL[1:])
 @click.option("--output", type=options.NEW_FILE, metavar="FILE.npz", help="Write the results there, by name.")
 @options.json_option
-def run(model: str, arrays: dict[str, np.ndarray], dtypes: dict[str, str], params: str | None, results: Sequence[str],
-        backend: str | None, settings: dict[str, Any], output: Path | None, as_json: bool) -> None:
+@options.one_model
+def run(model: Model, arrays: dict[str, np.ndarray], backend: str | None, settings: dict[str, Any],
+        output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures.
 
     A file MODEL.ngraph is a compiled one, or holds a graph's text.
     """
-    found, shapes = model_of(model, params, dtypes, results).fed(arrays), named_shapes(arrays)
-    found.require_sizes(shapes, "--input data=FILE.npy")
-    found.require_weights()
-    exe = compiled_model(found, shapes, backend, settings)
+    model, shapes = model.fed(arrays), named_shapes(arrays)
+    model.require_sizes(shapes, "--input data=FILE.npy")
+    model.require_weights()
+    exe = compiled_model(model, shapes, backend, settings)
     outputs = exe(fitting_inputs(exe.inputs, arrays, None))
     named = dict(zip((port.name for port in exe.outputs), outputs, strict=True))
     if output is not None:
@@ -137,16 +138,16 @@ def _figures_of(name: str, array: np.ndarray) -> dict[str, Any]:
 @options.takes("input", "model")
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
 @options.json_option
-def profile(model: str, arrays: dict[str, np.ndarray], shapes: Shapes, dtypes: dict[str, str], params: str | None,
-            results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int, as_json: bool) -> None:
+@options.one_model
+def profile(model: Model, arrays: dict[str, np.ndarray], shapes: Shapes, backend: str | None,
+            settings: dict[str, Any], rounds: int, as_json: bool) -> None:
     """Run a model, and show where its time goes and how near each kernel comes to this machine's peak.
 
     A symbol runs in MXNet, with random weights without --params.
     """
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     options.set_variables(settings)
-    found = model_of(model, params, dtypes, results).fed(arrays).profile(shapes, arrays, rounds, backend, settings)
-    options.tell(as_json, found)
+    options.tell(as_json, model.fed(arrays).profile(shapes, arrays, rounds, backend, settings))
 
 
 STAGES = {
@@ -177,25 +178,26 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
               help="Of what is lowered for a simulated device: write a call there as a Chrome trace.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
               help="Write the IR after each pass that changed it there, with a FILE.dot each.")
-def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtypes: dict[str, str], params: str | None,
-         results: Sequence[str], backend: str | None, settings: dict[str, Any], text: bool, constants: bool,
-         svg: Path | None, trace: Path | None, dump: Path | None) -> None:
+@options.one_model
+def show(model: Model, stage: str | None, after: str | None, shapes: Shapes, backend: str | None,
+         settings: dict[str, Any], text: bool, constants: bool, svg: Path | None, trace: Path | None,
+         dump: Path | None) -> None:
     for option, given in (("--after asks for the IR after a pass", after), ("--dump writes what passes make", dump)):
         if given is not None and stage not in (None, "optimised"):
             raise click.UsageError(f"{option}, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
-    found = model_of(model, params, dtypes, results)
-    summary = found.summary()
+    summary = model.summary()
     if summary is not None:
-        show_artefact(summary, Path(model), Path(model).stat().st_size, as_json=False)
+        file = Path(str(model.path))
+        show_artefact(summary, file, file.stat().st_size, as_json=False)
         return
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
     chosen = get_backend(backend or _USUAL_BACKEND.get(stage))
     passes = _wanted_passes(chosen, after)
-    graph, weights, ends_before = found.first_part(shapes)
+    graph, weights, ends_before = model.first_part(shapes)
     if ends_before:
         click.echo(f"the graph ends before {ends_before}", err=True)
     if stage in ("imported", "optimised"):
@@ -265,9 +267,9 @@ def _optimised(graph: Graph, backend: Backend, passes: list[Pass | FixedPoint], 
               help="Calls to measure; with 0 nothing runs.")
 @click.option("--verify", "verified", is_flag=True,
               help="Compare the results with the definitions of the ops, which takes long.")
-def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
-           params: str | None, results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int,
-           verified: bool) -> None:
+@options.one_model
+def report(model: Model, output: Path, shapes: Shapes, arrays: dict[str, np.ndarray], backend: str | None,
+           settings: dict[str, Any], rounds: int, verified: bool) -> None:
     """Write one HTML page about a model: its graph, where each node runs and why, what each pass changed, kernels and
     their time, memory, and a timeline.
 
@@ -278,12 +280,12 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
 
     chosen = get_backend(backend)
     chosen.check_options(settings)
-    graph, weights, ends_before = model_of(model, params, dtypes, results).first_part(shapes)
+    graph, weights, ends_before = model.first_part(shapes)
     notes = [f"This is the first part of the model, which ends before {ends_before}."] if ends_before else []
     missing = _random_weights(graph, weights)
     if missing:
         notes.append("The weights are random: the times are real, the results are not. --params gives the model's own.")
-    subject = Subject(Path(model).name, graph, {**weights, **missing}, notes=notes)
+    subject = Subject(model.title, graph, {**weights, **missing}, notes=notes)
     draws = draws_of(graph, weights)
     write_whole(output, page(collect(
         subject, chosen, settings, lambda made: fitting_inputs(made.inputs, arrays, shapes, draws=draws),

@@ -7,7 +7,7 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,19 @@ def set_variables(settings: dict[str, Any]) -> None:
     for name, variable in _OF_BACKENDS.items():
         if name in settings:
             os.environ[variable] = str(settings.pop(name))
+
+
+def one_model(command: Callable[..., Any]) -> Any:
+    """A command gets the Model, in place of the file and the options that belong to it. Raises NGraphError: as
+    `model_of`."""
+    @wraps(command)
+    def called(*arguments: Any, model: str, params: str | None = None, dtypes: Mapping[str, str] | None = None,
+               results: Sequence[str] = (), **given: Any) -> Any:
+        from ngraph_mxnet.frontends.model import model_of
+
+        return command(*arguments, model=model_of(model, params, dtypes, results), **given)
+
+    return called
 
 
 def takes(*names: str) -> Callable[[Any], Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.base.rendered import facts_table, numbered, progress, table, view
-from ngraph_mxnet.frontends.model import model_of
+from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.tools.cli import options
@@ -264,11 +264,10 @@ _WARM_UP = 5
 @click.option(SAMPLES, "samples_only", is_flag=True, hidden=True)
 @options.json_option
 @click.pass_context
-def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, str], arrays: dict[str, np.ndarray],
-          params: str | None, results: Sequence[str], backend: str | None, settings: dict[str, Any], rounds: int,
-          callers: int, pause: float,
-          busy: int, processes: int | None, record: bool | None, against: str | None, samples_only: bool,
-          as_json: bool) -> None:
+@options.one_model
+def bench(context: click.Context, model: Model, shapes: Shapes, arrays: dict[str, np.ndarray], backend: str | None,
+          settings: dict[str, Any], rounds: int, callers: int, pause: float, busy: int, processes: int | None,
+          record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
     tables, lengths, masks), else normal ones, or integers 0 and 1.
 
@@ -282,16 +281,16 @@ def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, 
     if not samples_only and (store is not None or (processes or 1) > 1):
         asked = plain({name: context.params[name] for name in (
             "model", "shapes", "dtypes", "params", "backend", "threads", "precision", "recipe", *_LOAD)})
-        wanted = Run("bench", Path(model).name, settings=asked, facts={
+        wanted = Run("bench", model.title, settings=asked, facts={
             **collect(own_command(context)), "threads": threads})
         base = repeatable(store.find(against)) if store is not None and against is not None else None
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
     sizes = {**named_shapes(arrays), **shapes}
-    found = model_of(model, params, dtypes, results).fed(arrays)
-    draws = found.draws(sizes)
+    model = model.fed(arrays)
+    draws = model.draws(sizes)
     start = time.perf_counter()
-    exe = compiled_model(found, sizes, backend, settings)
+    exe = compiled_model(model, sizes, backend, settings)
     inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
     precision = exe.precision if isinstance(exe, Executable) else precision
     exe(inputs)
@@ -301,7 +300,7 @@ def bench(context: click.Context, model: str, shapes: Shapes, dtypes: dict[str, 
     if samples_only:
         click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
         return
-    _show({"model": Path(model).name, "inputs": _types(inputs), "precision": precision, "threads": threads,
+    _show({"model": model.title, "inputs": _types(inputs), "precision": precision, "threads": threads,
            "rounds": rounds, "callers": callers, "pause_ms": pause, "busy": busy, "first_result_ms": compiled,
            **_summary(samples), "per_second": per_second}, as_json)
 
