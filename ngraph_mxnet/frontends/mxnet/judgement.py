@@ -32,7 +32,7 @@ from ngraph_mxnet.frontends.verdicts import (
     too_small_alone,
 )
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.graph import Cost, Node, copied, extract, graph_cost
+from ngraph_mxnet.ir.graph import Cost, Node, extract, graph_cost
 from ngraph_mxnet.ir.types import boolean, i8, u8
 from ngraph_mxnet.program.backend import Backend
 
@@ -173,7 +173,8 @@ class WholeGraph:
         return self._alone(node, nodes, outputs)
 
     def region(self, cut: Cut, data: Collection[int] = ()) -> Graph | None:
-        """The graph of a region, with `data` as in `lower_graph`; None if it is no part of this graph as it is."""
+        """The graph of a region, with `data` as in `lower_graph`; None if it is no part of this graph as it is. The
+        region's nodes move there."""
         sources = [self._values[edge] for edge in cut.sources]
         if self._halves.used or len(set(sources)) < len(sources):
             return None
@@ -192,8 +193,9 @@ class WholeGraph:
             table[value] = b.parameter(name, value.shape, value.type.element, roles[variable.index])
         for node in self._builder.graph.nodes:
             if node in own:
-                b.graph.nodes.append(copied(node, table, dict(node.attrs)))
-        return b.results(*own_results(b, [table[value] for value in results]))
+                node.inputs = [table.get(value, value) for value in node.inputs]
+                b.graph.nodes.append(node)
+        return b.results(*own_results(b, [table.get(value, value) for value in results]))
 
 
 def judge_graph(whole: WholeGraph, left: Mapping[int, str] | None = None) -> tuple[list[str | None], list[int]]:

@@ -24,16 +24,20 @@ VARIABLE = "null"
 _ELEMENTS = ("f32", "f64", "f16", "u8", "i32", "i8", "i64", "bool")
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Edge:
-    """Output `output` of node number `node`; `version` counts how often operators before wrote to a variable."""
+    """Output `output` of node number `node`; `version` counts how often operators before wrote to a variable.
+
+    Nobody changes an edge or a node. That is not enforced, because a graph is made anew several times on its way, and
+    frozen ones take three times as long to make.
+    """
 
     node: int
     output: int
     version: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SymbolNode:
     """A variable (`op == "null"`) or one application of an MXNet operator; attribute values are text.
 
@@ -211,7 +215,8 @@ def graph_of(root: Any) -> SymbolGraph:
     for index, record in enumerate(_list(root, "nodes", "symbol JSON")):
         nodes.append(_node(index, record))
         for edge in nodes[-1].inputs:
-            _require_output(nodes[edge.node], edge, f"nodes[{index}]")
+            if edge.output:
+                _require_output(nodes[edge.node], edge, f"nodes[{index}]")
     default_args = [node.index for node in nodes if node.is_variable]
     arg_nodes = _list(root, "arg_nodes", "symbol JSON") if "arg_nodes" in root else default_args
     for position, index in enumerate(arg_nodes):
@@ -248,7 +253,9 @@ _MOST_LEVELS = 16
 
 
 def _bodies(record: Mapping[str, Any], where: str) -> tuple[Any, ...]:
-    bodies = record.get("subgraphs") or []
+    bodies = record.get("subgraphs")
+    if not bodies:
+        return ()
     if not isinstance(bodies, list):
         raise ModelError(f"symbol JSON: {where}.subgraphs is {type(bodies).__name__}, expected a list")
     level = bodies
@@ -280,18 +287,19 @@ def _attributes(record: Mapping[str, Any], where: str) -> dict[str, str]:
     """All generations' keys together; the newest wins."""
     merged: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
-        part = record.get(key, {})
-        if not isinstance(part, dict):
-            raise ModelError(f"symbol JSON: {where}.{key} is {type(part).__name__}, expected an object")
-        merged.update((str(k), v if isinstance(v, str) else str(v)) for k, v in part.items())
+        if key in record:
+            part = record[key]
+            if not isinstance(part, dict):
+                raise ModelError(f"symbol JSON: {where}.{key} is {type(part).__name__}, expected an object")
+            merged.update([(str(k), v if isinstance(v, str) else str(v)) for k, v in part.items()])
     return merged
 
 
 def _edge(edge: Any, limit: int, where: str, position: int) -> Edge:
     """The edge at `where[position]`. `limit`: edges may point at nodes before it only, which keeps the order
     topological and acyclic."""
-    if (not isinstance(edge, list) or len(edge) not in (2, 3) or not _is_index(edge[0], limit)
-            or not all(_is_index(number, 1 << 20) for number in edge[1:])):
+    if (not isinstance(edge, list) or len(edge) not in (2, 3) or {*map(type, edge)} != {int}
+            or not 0 <= edge[0] < limit or min(edge) < 0 or max(edge[1:]) >= 1 << 20):
         raise ModelError(f"symbol JSON: {where}[{position}] is {edge!r}, "
                          f"expected [node, output] with node below {limit}")
     return Edge(*edge)

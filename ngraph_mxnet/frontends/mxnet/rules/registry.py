@@ -23,8 +23,9 @@ from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import TypeRuleError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import REQUIRED, Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.ir import Builder, ElementType, TensorType, Value
+from ngraph_mxnet.ir import Builder, ElementType, Value
 from ngraph_mxnet.ir.ranges import because
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import element_type, f16, f32
 from ngraph_mxnet.ops.compositions import iota
 
@@ -375,8 +376,7 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves
 
 def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, rule: Rule) -> list[Value]:
     require_count(inputs, *rule.operands)
-    for position, value in enumerate(inputs):
-        _check_type(f"input {position}", value.type, rule.types.elements, halves.scalars)
+    _check_types("input", inputs, rule.types.elements, halves.scalars)
     attrs = Call(node)
     attrs.ignore(*rule.ignored)
     named = attrs.element(rule.result, None) if rule.result else None
@@ -389,8 +389,7 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
         outputs = [_stored(b, rule, inputs, value, halves) for value in outputs]
     else:
         outputs = [_as_named(b, value, named, halves) for value in outputs]
-    for position, value in enumerate(outputs):
-        _check_type(f"output {position}", value.type, EXACT.elements, halves.scalars)
+    _check_types("output", outputs, EXACT.elements, halves.scalars)
     return outputs
 
 
@@ -434,15 +433,21 @@ def _rule(node: SymbolNode, rules: FindRule) -> Rule:
     return rule
 
 
-def _check_type(what: str, type_: TensorType, elements: tuple[str, ...], scalars: bool) -> None:
-    if type_.element.name not in elements:
-        raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(elements)}")
-    if not type_.rank and not scalars:
-        raise UnsupportedError(f"{what} has rank 0, which MXNet takes for an unknown shape")
-    if not type_.size:
-        raise UnsupportedError(f"{what} is {type_}, which has no elements")
-    if not type_.is_symbolic and type_.bytes > _MOST_TENSOR_BYTES:
-        raise UnsupportedError(f"{what} is {type_}, larger than {_MOST_TENSOR_BYTES} bytes")
+def _check_types(what: str, values: Sequence[Value], elements: tuple[str, ...], scalars: bool) -> None:
+    """Raises UnsupportedError: a type is none that rules know. `what`: input or output."""
+    for position, type_ in enumerate([value.type for value in values]):
+        size = type_.size
+        if type_.element.name not in elements:
+            reason = f"is {type_}; supported element types: {', '.join(elements)}"
+        elif not type_.shape and not scalars:
+            reason = "has rank 0, which MXNet takes for an unknown shape"
+        elif not size:
+            reason = f"is {type_}, which has no elements"
+        elif not is_symbolic(size) and size * type_.element.size > _MOST_TENSOR_BYTES:
+            reason = f"is {type_}, larger than {_MOST_TENSOR_BYTES} bytes"
+        else:
+            continue
+        raise UnsupportedError(f"{what} {position} {reason}")
 
 
 def read(symbol: SymbolGraph, values: Mapping[Edge, Value], edge: Edge) -> Value:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,8 +33,7 @@ def align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-@dataclass(frozen=True)
-class MemoryUse:
+class MemoryUse(NamedTuple):
     """Bytes that a compiled graph uses beside its inputs and outputs. A Program alone knows the first three."""
 
     planned: int = 0
@@ -224,6 +223,9 @@ class Slots:
 
     def of(self, size: int) -> int:
         """The slot of a size; where there are no symbols its value is asked for."""
+        known = self._numbers.get(size) if type(size) is int else None
+        if known is not None:
+            return known
         if not isinstance(size, Dim) or not self.symbols:
             return self._number(int(size))
         total: int | None = None
