@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -404,8 +403,7 @@ MOST_KEYS = 2048
 """With more keys the scores of a few queries fill a cache, and separate products are as good."""
 
 
-@dataclass(frozen=True)
-class _Scores:
+class _Scores(NamedTuple):
     """The input of a softmax: `scale` times `queries` by `keys`, masked."""
 
     product: Node
@@ -449,7 +447,7 @@ def fuse_attention(node: Node, rw: Rewriter) -> Answer:
     if not all(are_same_shape(each.shape[:-2], queries.shape[:-2]) for each in (keys, values)):
         return "the batches broadcast"
     queries, factor = _unscaled(queries, rw)
-    return _make(node, [queries, keys, values], replace(scores, scale=scores.scale * factor), cleared is not None, rw)
+    return _make(node, [queries, keys, values], scores._replace(scale=scores.scale * factor), cleared is not None, rw)
 
 
 def _make(node: Node, operands: list[Value], scores: _Scores, zeroed: bool, rw: Rewriter) -> Value:
@@ -497,16 +495,16 @@ def _scores(value: Value, rw: Rewriter) -> _Scores | None:
         for x, other in (inputs, inputs[::-1]) if name == "multiply" else (inputs,):
             factor, inner = uniform(other), _scores(x, rw)
             if factor and inner is not None and inner.mask is None and x.type == value.type:
-                return replace(inner, scale=inner.scale * factor if name == "multiply" else inner.scale / factor)
+                return inner._replace(scale=inner.scale * factor if name == "multiply" else inner.scale / factor)
     if name == "add":
         for x, other in (inputs, inputs[::-1]):
             inner = _scores(x, rw)
             if inner is not None and inner.mask is None and x.type == value.type:
-                return replace(inner, mask=other)
+                return inner._replace(mask=other)
     if name == "select" and inputs[1].type == value.type:
         inner, fill = _scores(inputs[1], rw), _one_number(inputs[2], rw)
         if inner is not None and inner.mask is None and fill is not None:
-            return replace(inner, mask=inputs[0], fill=fill)
+            return inner._replace(mask=inputs[0], fill=fill)
     return None
 
 

@@ -17,7 +17,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,7 @@ Numbers = tuple[float, ...]
 """Numbers of float32, one for each input channel of a product."""
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """A scale of u8: a real number is (q - zero point) * scale."""
 
     scale: float
@@ -480,8 +479,7 @@ def outline_of(graph: Graph) -> Outline:
     return outline(graph, {node: name for name, node in products(graph).items()})
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """
     Attributes:
         graph: its name.

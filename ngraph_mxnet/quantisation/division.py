@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -92,8 +91,7 @@ def is_private(value: Value, host: Host, data_of: set[Node], readers: Readers, r
     return True
 
 
-@dataclass(frozen=True)
-class _Division:
+class _Division(NamedTuple):
     """A division of a value that products read, along an axis. `host`: what it goes into, or None for a node of its
     own."""
 

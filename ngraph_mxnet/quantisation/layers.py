@@ -98,8 +98,7 @@ class Read(NamedTuple):
     source: int
 
 
-@dataclass(frozen=True)
-class Vertex:
+class Vertex(NamedTuple):
     """A layer, or a join of several values. `name`: of a layer, in the graph's framework; empty of a join."""
 
     name: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +108,7 @@ class CPUExecutable(NativeExecutable):
         main = self.module.graphs[MAIN]
         intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
                             if node.op.name != "constant" and value not in main.results)
-        return replace(self.main.memory, intermediates=intermediates, prepared=self._prepare.prepared_bytes)
+        return self.main.memory._replace(intermediates=intermediates, prepared=self._prepare.prepared_bytes)
 
     def in_the_way(self, over: Mapping[int, int]) -> str | None:
         """Why some results can't be written over inputs; None if they can.

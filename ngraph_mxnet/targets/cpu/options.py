@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import CalibrationError, ConfigError
@@ -35,8 +34,7 @@ NO_RECIPE = ("option precision: found int8 without a recipe of quantisation, whi
 MOST_THREADS = 4096
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """All of them, as the caller or the environment says."""
 
     threads: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.opdef import OpDef
@@ -14,8 +15,7 @@ from ngraph_mxnet.targets.cpu.params.strided import EXPRESSIONS
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """Operand `parameter` of the node, seen as `shape`: aligned with the space to the right, as NumPy does."""
 
     parameter: int

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
@@ -21,8 +20,7 @@ _MOST_MODULES = 64
 """Modules that stay in memory although no Program uses them any more."""
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """Kernels in this process. `owner` keeps them there."""
 
     owner: Any

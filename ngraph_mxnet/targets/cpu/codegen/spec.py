@@ -6,8 +6,8 @@ The text of a description (`repr`) identifies the kernel in the cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, prod
+from typing import NamedTuple
 
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
@@ -16,16 +16,14 @@ SCRATCH_BYTES = 64 * 1024
 """The most that a row's intermediate values may take on the stack."""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """`element` is `f32` or `bool`; a stride, in elements, for each of the kernel's dimensions."""
 
     element: str
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One value, of type `element`, of one element or (a reduction) one row; `args` number earlier steps.
 
     `op` is an elementwise kernel's name (its expression is what is computed), `convert` between f32 and bool,
@@ -42,8 +40,7 @@ REDUCTIONS = {"reduce_sum": ("f64", 0.0), "reduce_mean": ("f64", 0.0), "reduce_m
 """The reductions over all elements of a row: the accumulator's element type and its initial value."""
 
 
-@dataclass(frozen=True)
-class LoopKernel:
+class LoopKernel(NamedTuple):
     """Loops over `sizes`, at least two dimensions.
 
     A task is a tile of `tile[0]` by `tile[1]` elements of the last two; with a reduction step, the last dimension is

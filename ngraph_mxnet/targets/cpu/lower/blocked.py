@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ def pool(ctx: Lowering, node: Node) -> None:
     ctx.set_blocked(value, out)
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
     """A pool's; three numbers each, for D, H and W."""
 
     kernel: Sequence[int]

@@ -4,9 +4,9 @@ images."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
         symbol: of the kernel `zero_halo`.
         sizes: its planes, height, width and words.
     """
-    params = ZERO_HALO(**sizes, halo=vars(halo).values())
+    params = ZERO_HALO(**sizes, halo=halo)
     images.buffer.zeroing = Instruction(symbol, [(images.buffer, 0)], params.ints(), [], params.tasks, [],
                                         bytes=images.buffer.bytes)
 
@@ -66,7 +66,7 @@ def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
 def write_fill(emit: Callable[..., None], images: View, halo: Halo, fill: int, **sizes: int) -> None:
     """In each run the u8 `fill` around the images; nothing else is written: readers wait for both writers."""
     word = int.from_bytes(bytes([fill]) * 4, "little", signed=True)
-    emit("fill_halo", FILL_HALO(**sizes, halo=vars(halo).values(), word=word), images=replace(images, offset=0),
+    emit("fill_halo", FILL_HALO(**sizes, halo=halo, word=word), images=replace(images, offset=0),
          around=("images",))
 
 
@@ -133,8 +133,7 @@ def block_parts(plain: PlainView, blocked: BlockedView) -> list[Part]:
     return found
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The settings that a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
 
     isa: Isa
@@ -540,8 +539,7 @@ Rule = Callable[[Lowering, Node], None]
 Check = Callable[[Node], "str | None"]
 
 
-@dataclass(frozen=True)
-class LoweringRule:
+class LoweringRule(NamedTuple):
     """How an op is lowered; `check` gives the reason why a node can't be, or None."""
 
     lower: Rule

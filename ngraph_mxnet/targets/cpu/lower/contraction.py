@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,7 @@ Gate = tuple[float, float, float, float]
 """Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
 
 
-@dataclass(frozen=True)
-class Activation:
+class Activation(NamedTuple):
     """The activation that follows the clamp. `op` is one of `microkernels.variants.ACTIVATIONS`."""
 
     op: str = "none"
@@ -60,8 +59,7 @@ class Activation:
 NO_ACTIVATION = Activation()
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(NamedTuple):
     """The linear map of a vector of the graph: times a number, plus a number."""
 
     times: float = 1.0
@@ -121,8 +119,7 @@ def _within(lower: float, upper: float, affine: Affine | None) -> tuple[float, f
     return min(max(lower, least), most), max(min(upper, most), least)
 
 
-@dataclass(frozen=True)
-class Geometry:
+class Geometry(NamedTuple):
     """A convolution's shape parameters in two spatial dimensions."""
 
     kernel: tuple[int, int] = (1, 1)
@@ -151,8 +148,7 @@ class Geometry:
         return self.slices * prod(self.kernel)
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(NamedTuple):
     """The input of a contraction: a view, its geometry in bytes, and how its channels are walked."""
 
     kind: Kind
@@ -196,8 +192,7 @@ def block_bytes(view: BlockedView) -> int:
     return view.block * view.type.element.size
 
 
-@dataclass(frozen=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """The operations on the sums before they are stored."""
 
     bias: Value | None = None
@@ -291,7 +286,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         for band in bands:
             parts = [band.of(view) for view in outputs]
             contract(ctx, band.input(source), band.weights(weights), geometry, parts,
-                     replace(epilogue, first=epilogue.first + band.first * BLOCK),
+                     epilogue._replace(first=epilogue.first + band.first * BLOCK),
                      None if residual is None else band.of(residual))
         return
     storing = Storing()
@@ -476,8 +471,7 @@ _SPARSE = 0.75
 """Share of the products of blocks at or below which bands pay for calls of their own."""
 
 
-@dataclass(frozen=True)
-class _Band:
+class _Band(NamedTuple):
     """Blocks [first, stop) of output channels whose groups lie within blocks [low, high) of input channels."""
 
     first: int
@@ -496,7 +490,7 @@ class _Band:
         return replace(view, type=view.type.with_shape(shape)).moved(self.first * block_bytes(view))
 
     def input(self, source: Input) -> Input:
-        return replace(source, view=source.view.moved(self.low * source.channel_stride), channels=self.high - self.low)
+        return source._replace(view=source.view.moved(self.low * source.channel_stride), channels=self.high - self.low)
 
     def weights(self, whole: Packing) -> Packing:
         if whole.groups > 1:
@@ -519,7 +513,7 @@ def _bands(source: Input, weights: Packing) -> list[_Band]:
         low = first * BLOCK // group * of_group // BLOCK
         high = -(-((min(stop * BLOCK, outputs) - 1) // group + 1) * of_group // BLOCK)
         if bands and (bands[-1].low, bands[-1].high) == (low, high):
-            bands[-1] = replace(bands[-1], stop=stop)
+            bands[-1] = bands[-1]._replace(stop=stop)
         else:
             bands.append(_Band(first, stop, low, high))
     return bands if sum(band.products for band in bands) <= _SPARSE * blocks * source.channels else []

@@ -79,8 +79,8 @@ def phased_convolution(ctx: Lowering, phases: Phases, source: Input, packing: Pa
         if not rows.taps * columns.taps:
             nothing(ctx, source, packing, outs, epilogue, kept)
             continue
-        part = replace(geometry, kernel=(rows.taps, columns.taps), strides=(1, 1),
-                       dilations=(rows.dilation, columns.dilation), halo=Halo(rows.pad, 0, columns.pad, 0))
+        part = geometry._replace(kernel=(rows.taps, columns.taps), strides=(1, 1),
+                                 dilations=(rows.dilation, columns.dilation), halo=Halo(rows.pad, 0, columns.pad, 0))
         contract(ctx, source, packing.of_taps(rows, columns), part, outs, epilogue, kept)
 
 
@@ -187,11 +187,11 @@ def volume_convolution(ctx: Lowering, node: Node, source: Input, packing: Packin
         run = replace(run, count=elements * run.count)
         for n in range(0, batch, elements):
             offset = source.view.offset + n * batch_bytes + run.front * slice_bytes
-            data = replace(source, view=replace(source.view, offset=offset),
-                           plane=source.plane._replace(image=stride * slice_bytes))
+            data = source._replace(view=replace(source.view, offset=offset),
+                                   plane=source.plane._replace(image=stride * slice_bytes))
             outs = [_slices(out, n * places, run) for out in outputs]
             kept = _slices(residual, n * places, run) if residual is not None else None
-            part = replace(geometry, slices=run.taps, slice_stride=run.dilation * slice_bytes)
+            part = geometry._replace(slices=run.taps, slice_stride=run.dilation * slice_bytes)
             if not run.taps:  # all padding
                 nothing(ctx, source, packing, outs, epilogue, kept)
             elif phases:

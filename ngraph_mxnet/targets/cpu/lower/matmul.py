@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -66,8 +65,7 @@ def matmul(ctx: Lowering, node: Node) -> None:
         ctx.set_blocked(node.output, out.in_blocks())
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """Operand a, not transposed: the elements of 16 steps of a row are neighbours, and finite up to whole blocks.
 
     `view` has the strides of batch and rows; `block` is the one of 16 steps.

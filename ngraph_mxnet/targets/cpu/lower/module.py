@@ -3,7 +3,6 @@ the caller's memory where that is possible, else copied."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ngraph_mxnet.base import config
@@ -46,7 +45,7 @@ def lower_module(module: Module, settings: Settings) -> tuple[Lowering, Lowering
         if not settings.as_planned:
             raise
         tell_once(f"graph {module.name} is compiled another way, which is slower: {error}")
-        return lower_module(module, replace(settings, as_planned=False))
+        return lower_module(module, settings._replace(as_planned=False))
 
 
 def _lowered(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:

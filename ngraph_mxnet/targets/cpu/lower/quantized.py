@@ -267,8 +267,8 @@ def _convolution_of_fours(ctx: Lowering, node: Node, geometry: Geometry) -> tupl
     packing = _Columns(weights, (outputs, BLOCK, geometry.kernel[0], columns),
                        (BLOCK * geometry.kernel[0] * columns, geometry.kernel[0] * columns, columns, 1), 1)
     source = Input("k16", view, Plane(row, pixel, image), 1, 0, 0, 1, node.attrs["short_sums"])
-    return source, packing, replace(geometry, kernel=(geometry.kernel[0], columns),
-                                    dilations=(geometry.dilations[0], FOUR))
+    return source, packing, geometry._replace(kernel=(geometry.kernel[0], columns),
+                                              dilations=(geometry.dilations[0], FOUR))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic, least
@@ -228,8 +228,7 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
     ctx.set_views(node.outputs, [of_x, arriving, *([before] if rest else []), *([other] if other is not of_x else [])])
 
 
-@dataclass(frozen=True)
-class _Product:
+class _Product(NamedTuple):
     """left weights^T + bias for `rows` rows, weights [channels][depth] and bias packed once for all steps."""
 
     choice: TileChoice

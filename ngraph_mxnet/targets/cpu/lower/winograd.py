@@ -8,8 +8,6 @@ with a channel group for each matrix.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -52,7 +50,7 @@ def tiles(ctx: Lowering, node: Node, geometry: Geometry) -> dict[int, int]:
     machine = ctx.settings.isa, ctx.settings.threads if prepared else 1, ctx.settings.halves
     if not is_symbolic(phases * height * width):
         return {algorithm.choose_tile(layer, *machine): True}
-    at_them = replace(layer, images=at_hand(phases), height=at_hand(height), width=at_hand(width))
+    at_them = layer._replace(images=at_hand(phases), height=at_hand(height), width=at_hand(width))
     if not all(ctx.is_prepared(value) for value in node.inputs[1:] if value.type.rank < 4) or node in ctx.activations:
         return {algorithm.choose_tile(at_them, *machine): True}
     # Each tile has weights of its own, of which the larger one is nearly always the better.

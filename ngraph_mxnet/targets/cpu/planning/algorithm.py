@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ ALGORITHMS = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
 """By the size of the output tile."""
 
 
-@dataclass(frozen=True)
-class _Rates:
+class _Rates(NamedTuple):
     """The rates of one core, in a microsecond."""
 
     multiply_adds: float
@@ -52,8 +52,7 @@ _MARGIN_PERCENT = 95
 """A faster algorithm must win by so much: estimates err, and its weights take more memory."""
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """A 3x3 convolution of stride 1 without groups; sizes are the output's. Of a dilated one a phase is an image."""
 
     images: int
@@ -74,8 +73,7 @@ class Layer:
         return self.images * -(-self.height // tile) * -(-self.width // tile)
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """Picoseconds: so many for each pixel (or, of Winograd's algorithm, each tile) of the output, and so many at all.
     They are integers, for sizes that are symbols."""
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +46,7 @@ class AxisPhase:
         return self.count + (self.taps - 1) * self.dilation - self.pad
 
 
-@dataclass(frozen=True)
-class Phases:
+class Phases(NamedTuple):
     """All phases in two dimensions, the zero border of the data that serves them all, and the data's dilations."""
 
     pairs: tuple[tuple[AxisPhase, AxisPhase], ...]
@@ -79,8 +79,7 @@ def cut(size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], di
     return Phases(tuple(product(rows, columns)), Halo(before[0], after[0], before[1], after[1]), steps)
 
 
-@dataclass(frozen=True)
-class LayoutPlan:
+class LayoutPlan(NamedTuple):
     """`halo`: the border each blocked value needs, of zeros or what `fill` says; a reader that wants another `fill`
     makes a copy. `placement`: value -> (concat output, first block)."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,7 @@ BF16 = ElementType("bf16", np.dtype(np.uint16))
 """How a float32 value of the graph may be stored: the upper half of its bits. No value in the IR has this type."""
 
 
-@dataclass(frozen=True)
-class Halo:
+class Halo(NamedTuple):
     """Zero pixels around a blocked image, in pixels."""
 
     top: int = 0
@@ -110,7 +109,7 @@ class BlockedView(View):
     image: int = 0
     block: int = 0
     row: int = 0
-    halo: Halo = Halo()
+    halo: Halo = NO_HALO
     pixel: int = BLOCK
     fill: int = 0
     """The number in the halo: 0, or a u8."""
