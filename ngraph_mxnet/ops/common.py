@@ -179,11 +179,15 @@ def clamp_array(array: np.ndarray, lower: float, upper: float) -> np.ndarray:
     if (lower, upper) == (-math.inf, math.inf):
         return array
     if array.dtype.kind != "f":
-        info = np.iinfo(array.dtype)
-        low = info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower)
-        high = info.max if upper >= info.max else info.min if upper <= info.min else math.floor(upper)
-        return np.minimum(np.maximum(array, array.dtype.type(low)), array.dtype.type(high))
+        lower, upper = whole_bounds(array.dtype, lower, upper)
     return np.minimum(np.maximum(array, array.dtype.type(lower)), array.dtype.type(upper))
+
+
+def whole_bounds(dtype: np.dtype, lower: float, upper: float) -> tuple[int, int]:
+    """The bounds of a clamp of this integer type: rounded inwards, and within what the type holds."""
+    info = np.iinfo(dtype)
+    return (info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower),
+            info.max if upper >= info.max else info.min if upper <= info.min else math.floor(upper))
 
 
 def along_axis(vector: np.ndarray, axis: int, rank: int) -> np.ndarray:

@@ -173,10 +173,7 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
 def subtract_bias(node: Node, rw: Rewriter) -> Answer:
     """subtract(contraction, b[C]) -> contraction with bias -b. Not b - contraction."""
     found = _host_and_vector(node.inputs[0], node.inputs[1], rw)
-    if found is None:
-        return None
-    host, vector = found
-    return fold_affine(host, None, rw.make("negative", vector), node, rw)
+    return None if found is None else fold_affine(found[0], None, rw.make("negative", found[1]), node, rw)
 
 
 def multiply_weights(node: Node, rw: Rewriter) -> Answer:
@@ -191,10 +188,7 @@ def multiply_weights(node: Node, rw: Rewriter) -> Answer:
 def divide_weights(node: Node, rw: Rewriter) -> Answer:
     """divide(contraction, s[C]) -> contraction with weights and bias times 1/s, which rounds once more."""
     found = _host_and_vector(node.inputs[0], node.inputs[1], rw)
-    if found is None:
-        return None
-    host, vector = found
-    return fold_affine(host, rw.make("reciprocal", vector), None, node, rw)
+    return None if found is None else fold_affine(found[0], rw.make("reciprocal", found[1]), None, node, rw)
 
 
 def _host_and_vector(x: Value, other: Value, rw: Rewriter) -> tuple[Node, Value] | None:

@@ -80,19 +80,12 @@ def _inside(d: Document, indices: str, value: Value, size: Any, mode: str) -> st
     return str(d.add("Max", d.add("Min", whole, d.add("Sub", count, one)), lowest))
 
 
-@writes("gather")
+@writes("gather", "gather_elements")
 def gather(d: Document, node: Node, x: str, indices: str) -> str:
-    axis = node.attrs["axis"]
-    places = _inside(d, indices, node.inputs[1], node.inputs[0].shape[axis], node.attrs["mode"])
-    return str(d.add("Gather", x, places, axis=axis))
-
-
-@writes("gather_elements")
-def gather_elements(d: Document, node: Node, x: str, indices: str) -> str:
     """GatherElements takes indices of the data's sizes at most on other axes, as the IR's are."""
     axis = node.attrs["axis"]
     places = _inside(d, indices, node.inputs[1], node.inputs[0].shape[axis], node.attrs["mode"])
-    return str(d.add("GatherElements", x, places, axis=axis))
+    return str(d.add("Gather" if node.op.name == "gather" else "GatherElements", x, places, axis=axis))
 
 
 def _coordinates(d: Document, node: Node, indices: str) -> str:

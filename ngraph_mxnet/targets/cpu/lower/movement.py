@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -15,6 +14,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, boolean, f16, f32, f64, i16, i32, i64, u16, u32, u64
+from ngraph_mxnet.ops.common import whole_bounds
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.params.layout import PRODUCT
@@ -311,9 +311,7 @@ def _clamp(ctx: Lowering, node: Node, view: PlainView) -> PlainView:
     lower, upper, own = node.attrs["lower"], node.attrs["upper"], node.inputs[0].type.element
     bounds: list[tuple[str, float]] = [("maximum", lower), ("minimum", upper)]
     if view.type.element is i64:
-        info = np.iinfo(own.numpy)
-        low = info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower)
-        high = info.max if upper >= info.max else info.min if upper <= info.min else math.floor(upper)
+        low, high = whole_bounds(own.numpy, lower, upper)
         half = 1 << 63 if own is u64 else 0
         bounds = [("maximum", low - half), ("minimum", high - half)]
     for name, bound in bounds:
