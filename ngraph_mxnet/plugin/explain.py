@@ -93,7 +93,9 @@ def region_graphs(symbol: Symbol, types: Mapping[str, Any],
 
     nameless = NamelessGraph(partitioner.json_of(symbol))
     found = partition(symbol, nameless, types, backend)
-    regions = [(graph, _pins(nameless, cut, backend)) for graph, cut in zip(found.graphs, found.cuts, strict=True)]
+    # A compilation takes the graphs themselves, and its passes change them.
+    graphs = [graph.clone() for graph in found.graphs]
+    regions = [(graph, _pins(nameless, cut, backend)) for graph, cut in zip(graphs, found.cuts, strict=True)]
     return partitioner.with_names(found.partition, nameless), regions
 
 
