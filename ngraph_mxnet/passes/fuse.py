@@ -341,8 +341,8 @@ def _scalar(node: Node, rw: Rewriter) -> tuple[float | None, Value]:
     return None, node.inputs[0]
 
 
-def scaled(node: Node, rw: Rewriter) -> Answer:
-    """hard_swish(x) * c and hard_swish(x) / c -> hard_swish(x) with that scale and shift."""
+def behind_swish(node: Node, rw: Rewriter) -> Answer:
+    """hard_swish(x) * c, hard_swish(x) / c and hard_swish(x) + c -> hard_swish(x) with that scale and shift."""
     number, host = _scalar(node, rw)
     inner = rw.producer(host, "hard_swish")
     if number is None or inner is None:
@@ -353,26 +353,17 @@ def scaled(node: Node, rw: Rewriter) -> Answer:
         number = 1 / number
     if not rw.single(inner.output):
         return f"{inner} has other readers"
-    attrs = inner.attrs
-    return rw.make("hard_swish", inner.inputs[0], origin=(inner, node),
-                   **{**attrs, "scale": attrs["scale"] * number, "shift": attrs["shift"] * number})
-
-
-def shifted(node: Node, rw: Rewriter) -> Answer:
-    """hard_swish(x) + c -> hard_swish(x) with that shift."""
-    number, host = _scalar(node, rw)
-    inner = rw.producer(host, "hard_swish")
-    if number is None or inner is None:
-        return None
-    if not rw.single(inner.output):
-        return f"{inner} has other readers"
-    return rw.make("hard_swish", inner.inputs[0], origin=(inner, node),
-                   **{**inner.attrs, "shift": inner.attrs["shift"] + number})
+    attrs = dict(inner.attrs)
+    if node.op.name == "add":
+        attrs["shift"] += number
+    else:
+        attrs |= {"scale": attrs["scale"] * number, "shift": attrs["shift"] * number}
+    return rw.make("hard_swish", inner.inputs[0], origin=(inner, node), **attrs)
 
 
 def swish_fusion() -> RewritePass:
-    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, scaled], "divide": [gelu, scaled],
-                                        "add": [shifted]})
+    return RewritePass("swish_fusion", {"multiply": [silu, gelu, gate, behind_swish],
+                                        "divide": [gelu, behind_swish], "add": [behind_swish]})
 
 
 def scale_shift_of_sum(node: Node, rw: Rewriter, name: str = "convolution") -> Answer:
