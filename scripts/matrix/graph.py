@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,14 +45,15 @@ def digest(symbol: Symbol, inputs: Mapping[str, np.ndarray], constants: Mapping[
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
-def _last_contractions(nodes: list[Json]) -> set[int]:
+def _last_contractions(nodes: list[Json], ends: Collection[str] = ()) -> set[int]:
+    """Those from which no other contraction is reached, but through an operator of `ends`."""
     leads_on: set[int] = set()  # to a contraction
     last = set()
     for index in reversed(range(len(nodes))):
         contracts = nodes[index]["op"] in _CONTRACTIONS
         if contracts and index not in leads_on:
             last.add(index)
-        if contracts or index in leads_on:
+        if contracts or (index in leads_on and nodes[index]["op"] not in ends):
             leads_on.update(edge[0] for edge in nodes[index]["inputs"])
     return last
 
@@ -76,10 +77,13 @@ def with_statistics(symbol: Symbol) -> tuple[Symbol, list[tuple[str, str, float]
 
 
 def of_last_contractions(symbol: Symbol) -> tuple[Symbol, list[list[str]]]:
-    """A graph that gives the last contractions' results; and of each the names of its weights and bias."""
+    """A graph that gives the last contractions' results; and of each the names of its weights and bias.
+
+    The last before an operator that orders its input count, too: an R-CNN's regions are chosen by scores.
+    """
     graph = json.loads(symbol.tojson())
     nodes = graph["nodes"]
-    last = sorted(_last_contractions(nodes))
+    last = sorted(_last_contractions(nodes, _ORDERING))
     graph["heads"] = [[index, 0, 0] for index in last]
     names = [[nodes[edge[0]]["name"] for edge in nodes[index]["inputs"][1:]] for index in last]
     return _load(graph), names

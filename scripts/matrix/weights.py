@@ -76,7 +76,8 @@ def _normalize(symbol: Symbol, executor: Any) -> None:
 
 
 def _scale_heads(symbol: Symbol, executor: Any) -> None:
-    """Scale what the last contractions give to a deviation of 1: of large scores all would be 1, and boxes infinite."""
+    """Scale what the last contractions give to a deviation of 1: of large scores all would be 1 and tie, and boxes
+    infinite."""
     heads, names = of_last_contractions(symbol)
     seen: set[str] = set()  # levels of a pyramid may share a head
     for result, parameters in zip(_run(heads, executor, is_train=False), names, strict=True):

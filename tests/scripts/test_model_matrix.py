@@ -212,6 +212,16 @@ def test_heads_give_numbers_of_deviation_one() -> None:
     assert worker.outputs(weights.bind(net(), model, "NONE"))[0].std() == pytest.approx(1, rel=1e-3)
 
 
+def test_scores_that_order_what_another_contraction_reads_have_deviation_one() -> None:
+    import mxnet as mx
+
+    scores = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=20, name="scores")
+    chosen = mx.sym.topk(mx.sym.sigmoid(scores), k=3, ret_typ="value")
+    symbol = mx.sym.Group([mx.sym.FullyConnected(chosen, num_hidden=4, name="last"), scores])
+    executor = weights.bind(symbol, Model(Net(), {"data": DATA["data"] * 1e4}, "boxes"), "NONE")  # type: ignore[arg-type]
+    assert worker.outputs(executor)[1].std() == pytest.approx(1, rel=1e-3)
+
+
 def test_stages_are_compared_on_the_same_data() -> None:
     import mxnet as mx
 
