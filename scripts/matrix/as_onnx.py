@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matrix.compare import error
+from matrix.stages import stages
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -25,7 +26,8 @@ def facts(symbol: Symbol, model: Model, ours: Any, expected: Sequence[np.ndarray
     """What becomes of the model as ONNX.
 
     `onnx`, `onnx_openvino`, `mxnet_onnx`: the error of ONNX Runtime's and OpenVINO's outputs of our file, and of ONNX
-    Runtime's of MXNet's exporter's; or the text of what they raise.
+    Runtime's of MXNet's exporter's; or the text of what they raise. Where a detector's boxes differ, also the figures
+    of `stages`, as `onnx_stage_error`.
 
     Args:
         ours: an executor of our backend, which has the weights, and the inputs as MXNet takes them.
@@ -34,17 +36,23 @@ def facts(symbol: Symbol, model: Model, ours: Any, expected: Sequence[np.ndarray
     arrays = {name: array.asnumpy() for name, array in {**ours.arg_dict, **ours.aux_dict}.items()}
     inputs = {name: arrays.pop(name) for name in model.inputs if name in arrays}
 
-    def compared(run: Callable[..., list[np.ndarray]], path: Path) -> float:
-        return error(run(path, inputs), expected, model.kind)
+    def outputs_by(key: str, graph: Symbol) -> list[np.ndarray]:
+        write, run = _PEERS[key]
+        write(graph, arrays, inputs, path)
+        return run(path, inputs)
 
+    def compared(key: str) -> float:
+        return error(outputs_by(key, symbol), expected, model.kind)
+
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path, theirs = Path(folder) / "ours.onnx", Path(folder) / "theirs.onnx"
-        found = {"onnx": _tried(lambda: _write(symbol, arrays, inputs, path))}
-        if found["onnx"] is None:
-            runs: Mapping[str, Callable[..., Any]] = {"onnx": _by_onnx_runtime, "onnx_openvino": _by_openvino}
-            found = {key: _tried(partial(compared, run, path)) for key, run in runs.items()}
-        failed = _tried(lambda: _write_by_mxnet(symbol, arrays, inputs, theirs))
-        found["mxnet_onnx"] = failed or _tried(partial(compared, _by_onnx_runtime, theirs))
+        path = Path(folder) / "model.onnx"
+        for key in _PEERS:
+            found[key] = _tried(partial(compared, key))
+            if model.kind == "boxes" and isinstance(found[key], float) and found[key] > RIGHT:
+                figures = _tried(partial(stages, symbol, model, ours, partial(outputs_by, key)))
+                if not isinstance(figures, str):
+                    found |= {f"{key}_{name}": figure for name, figure in figures.items()}
     return found
 
 
@@ -92,3 +100,9 @@ def _by_openvino(path: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     read = {name for port in compiled.inputs for name in port.get_names()}
     results = compiled({name: array for name, array in inputs.items() if name in read})
     return [np.asarray(results[port]) for port in compiled.outputs]
+
+
+_PEERS: Mapping[str, tuple[Callable[..., None], Callable[..., list[np.ndarray]]]] = {
+    "onnx": (_write, _by_onnx_runtime), "onnx_openvino": (_write, _by_openvino),
+    "mxnet_onnx": (_write_by_mxnet, _by_onnx_runtime)}
+"""How each writes a file of a graph, arrays and inputs, and runs it."""

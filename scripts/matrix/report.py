@@ -23,14 +23,18 @@ def is_whole(result: Result) -> bool:
 def is_right(result: Result) -> bool:
     """Ours ran, and gave MXNet's outputs by both ways, as far as the model was run.
 
-    A detector whose boxes differ is right where each of its stages is, given the same data (`worker.stages`), for then
+    A detector whose boxes differ is right where each of its stages is, given the same data (`stages.stages`), for then
     the scores that ordered the boxes differ in their last bits.
     """
     if result.get("fallbacks"):
         return False
     if max(result["error"], result.get("block_error", 0.0)) <= TOLERANCE[result["kind"]]:
         return True
-    return result.get("stage_error", 1.0) <= SAME and result["stage_boxes"] <= TOLERANCE["boxes"]
+    return _is_right_by_stages(result)
+
+
+def _is_right_by_stages(result: Result, of: str = "") -> bool:
+    return result.get(f"{of}stage_error", 1.0) <= SAME and result[f"{of}stage_boxes"] <= TOLERANCE["boxes"]
 
 
 def is_slow(result: Result) -> bool:
@@ -166,9 +170,9 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
 
 
 def is_right_as_onnx(result: Result, key: str = "onnx") -> bool:
-    """Its file of this kind (`as_onnx.facts`) ran, and gave our outputs."""
+    """Its file of this kind (`as_onnx.facts`) ran, and gave our outputs, a detector's as in `is_right`."""
     found = result.get(key)
-    return isinstance(found, float) and found <= as_onnx.RIGHT
+    return isinstance(found, float) and (found <= as_onnx.RIGHT or _is_right_by_stages(result, f"{key}_"))
 
 
 _ONNX = {"onnx": "ours in ONNX Runtime", "onnx_openvino": "ours in OpenVINO", "mxnet_onnx": "MXNet's in ONNX Runtime"}

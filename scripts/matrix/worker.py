@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from workers import requests
 
+from matrix.stages import outputs, stages
+
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
 
@@ -32,9 +34,6 @@ STEPS = ("regions", "run", "block", "file", "onnx", "time")
 ROUND_SECONDS, PAUSE_SECONDS = 0.05, 0.02
 #: Rounds of timing; of nets whose rounds take longer than this, fewer.
 ROUNDS, FEWER_ROUNDS, LONG_ROUND_SECONDS = 5, 3, 2.0
-
-#: Relative, of each element at random: about two and a half times float32's rounding.
-PERTURBATION = 3e-7
 
 Send = Callable[..., None]
 
@@ -104,7 +103,7 @@ def run(symbol: Symbol, model: Model, native: Any, steps: list[str], send: Send)
          finite=bool(all(np.isfinite(array).all() for array in expected)))
     if model.kind == "boxes" and far > TOLERANCE["boxes"]:
         send(step="stages")
-        send(**stages(symbol, model, native))
+        send(**stages(symbol, model, native, lambda whole: outputs(bind(whole, model, "NGRAPH", native))))
     if "block" in steps:
         send(step="block")
         send(block_error=error(as_block(symbol, model, native), expected, model.kind))
@@ -122,49 +121,6 @@ def fallbacks() -> list[str]:
     import ngraph_mxnet
 
     return [each.reason for each in ngraph_mxnet.report().fallbacks]
-
-
-def outputs(executor: Any) -> list[np.ndarray]:
-    """Those of a forward pass; random numbers are alike each time."""
-    import mxnet as mx
-
-    mx.random.seed(5)
-    return [array.asnumpy() for array in executor.forward(is_train=False)]
-
-
-def stages(symbol: Symbol, model: Model, native: Any) -> dict[str, float]:
-    """Errors where each stage of the graph between ordering operators is given the same data in either backend.
-
-    `stage_error`: the largest of what ordering operators read; `stage_boxes`: that of the boxes, from the same scores.
-    `native_change`: the same of MXNet alone, when the data changes by PERTURBATION: hundreds of layers of random
-    weights magnify rounding.
-    """
-    from dataclasses import replace
-
-    from matrix.compare import error
-    from matrix.graph import in_stages
-    from matrix.weights import bind
-
-    whole, staged, names = in_stages(symbol)
-    found = outputs(bind(whole, model, "NGRAPH", native))
-    count = len(names)
-    given = {**model.inputs, **dict(zip(names, found[:count], strict=True))}
-    expected = outputs(bind(staged, replace(model, inputs=given), "NONE", native))
-    nudged = outputs(bind(staged, replace(model, inputs=_perturbed(given)), "NONE", native))
-    return {"stage_error": error(found[:count], expected[:count], "values"),
-            "stage_boxes": error(found[count:], expected[count:], "boxes"),
-            "native_change": error(nudged[:count], expected[:count], "values")}
-
-
-def _perturbed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """But for whole numbers, which may be classes and places."""
-    random = np.random.default_rng(0)
-
-    def perturbed(array: np.ndarray) -> np.ndarray:
-        changed = array * (1 + PERTURBATION * random.standard_normal(array.shape))
-        return np.where(array == np.rint(array), array, changed).astype(array.dtype)
-
-    return {name: perturbed(array) for name, array in inputs.items()}
 
 
 def as_block(symbol: Symbol, model: Model, weights_of: Any) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from matrix import as_file, weights, worker
+from matrix import as_file, stages, weights, worker
 from matrix.model import Model
 
 import ngraph_mxnet
@@ -49,7 +49,7 @@ def facts(monkeypatch: pytest.MonkeyPatch, symbol: Any, **more: float) -> dict[s
     """`more`: what is added to weights of the file alone."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     ours = weights.bind(symbol, MODEL, "NGRAPH")
-    expected = [np.array(each) for each in worker.outputs(ours)]
+    expected = [np.array(each) for each in stages.outputs(ours)]
     for name, number in more.items():
         ours.arg_dict[name][:] += number
     return as_file.facts(symbol, MODEL, ours, expected)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matrix import compare, driver, graph, report, weights, worker
+from matrix import as_onnx, compare, driver, graph, report, stages, weights, worker
 from matrix.model import Model
 
 import ngraph_mxnet  # noqa: F401  # lets MXNet 1.9.1 import on NumPy >= 1.24
@@ -200,7 +200,7 @@ def test_batch_norms_get_the_statistics_of_their_data() -> None:
     np.testing.assert_allclose(executor.aux_dict["norm_moving_mean"].asnumpy(), data.mean((0, 2, 3)), atol=1e-5)
     np.testing.assert_allclose(executor.aux_dict["norm_moving_var"].asnumpy(), data.var((0, 2, 3)), rtol=1e-3)
     again = weights.bind(symbol, model, "NONE", executor)
-    np.testing.assert_array_equal(worker.outputs(again)[0], worker.outputs(executor)[0])
+    np.testing.assert_array_equal(stages.outputs(again)[0], stages.outputs(executor)[0])
 
 
 def test_heads_give_numbers_of_deviation_one() -> None:
@@ -208,8 +208,8 @@ def test_heads_give_numbers_of_deviation_one() -> None:
 
     model = Model(Net(), {"data": DATA["data"] * 1e4}, "boxes")  # type: ignore[arg-type]
     given = replace(model, kind="values")
-    assert worker.outputs(weights.bind(net(), given, "NONE"))[0].std() != pytest.approx(1, rel=0.1)
-    assert worker.outputs(weights.bind(net(), model, "NONE"))[0].std() == pytest.approx(1, rel=1e-3)
+    assert stages.outputs(weights.bind(net(), given, "NONE"))[0].std() != pytest.approx(1, rel=0.1)
+    assert stages.outputs(weights.bind(net(), model, "NONE"))[0].std() == pytest.approx(1, rel=1e-3)
 
 
 def test_scores_that_order_what_another_contraction_reads_have_deviation_one() -> None:
@@ -219,10 +219,11 @@ def test_scores_that_order_what_another_contraction_reads_have_deviation_one() -
     chosen = mx.sym.topk(mx.sym.sigmoid(scores), k=3, ret_typ="value")
     symbol = mx.sym.Group([mx.sym.FullyConnected(chosen, num_hidden=4, name="last"), scores])
     executor = weights.bind(symbol, Model(Net(), {"data": DATA["data"] * 1e4}, "boxes"), "NONE")  # type: ignore[arg-type]
-    assert worker.outputs(executor)[1].std() == pytest.approx(1, rel=1e-3)
+    assert stages.outputs(executor)[1].std() == pytest.approx(1, rel=1e-3)
 
 
-def test_stages_are_compared_on_the_same_data() -> None:
+def detector() -> tuple[Any, Model]:
+    """A suppression of 20 boxes whose scores tie, and its data."""
     import mxnet as mx
 
     data = mx.sym.Variable("data") * 1.0
@@ -232,12 +233,31 @@ def test_stages_are_compared_on_the_same_data() -> None:
     rows[..., 0] = np.arange(20) % 3
     rows[..., 1] = 0.5  # all tie
     model = Model(Net(), {"data": rows}, "boxes")  # type: ignore[arg-type]
-    symbol = mx.sym.Group(parts)
+    return mx.sym.Group(parts), model
+
+
+def test_stages_are_compared_on_the_same_data() -> None:
+    symbol, model = detector()
     assert graph.in_stages(symbol)[2] == ["stage0"]
     native = weights.bind(symbol, model, "NONE")
-    found = worker.stages(symbol, model, native)
+    found = stages.stages(symbol, model, native,
+                          lambda whole: stages.outputs(weights.bind(whole, model, "NGRAPH", native)))
     assert 0 < found.pop("native_change") < 1e-5
     assert found == {"stage_error": 0.0, "stage_boxes": 0.0}
+
+
+def test_where_boxes_differ_an_onnx_file_is_compared_by_stages() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
+    symbol, model = detector()
+    ours = weights.bind(symbol, model, "NGRAPH")
+    kinds, scores, corners = stages.outputs(ours)
+    found = as_onnx.facts(symbol, model, ours, [kinds, scores, corners])
+    assert found["onnx"] == 0.0 and "onnx_stage_error" not in found
+    kept = int((kinds >= 0).sum())
+    corners[0, 0] += 0.1  # as if rounding had chosen another
+    found = as_onnx.facts(symbol, model, ours, [kinds, scores, corners])
+    assert found["onnx"] == pytest.approx(1 / kept)
+    assert found["onnx_stage_error"] == found["onnx_stage_boxes"] == 0.0
 
 
 def test_a_block_that_mxnet_runs_is_told() -> None:
@@ -268,7 +288,7 @@ def test_a_peer_whose_second_call_fails_is_told() -> None:
 
 def test_classes_and_places_are_not_perturbed() -> None:
     rows = np.stack([np.arange(-1, 79), np.linspace(0.1, 0.9, 80)], 1).astype(np.float32)
-    found = worker._perturbed({"rows": rows})["rows"]
+    found = stages.perturbed({"rows": rows})["rows"]
     assert found[:, 0].tolist() == rows[:, 0].tolist()
     assert 0 < abs(found[:, 1] - rows[:, 1]).max() < 1e-5
 
@@ -321,12 +341,15 @@ def test_the_page_says_what_is_right_as_onnx() -> None:
     results = [
         result("good", onnx=1e-6, onnx_openvino=2e-5, mxnet_onnx="it | refuses"),
         result("far", onnx=1e-6, onnx_openvino=2e-3, mxnet_onnx=1e-6),
+        result("tied", onnx=0.01, onnx_stage_error=1e-6, onnx_stage_boxes=0.0, onnx_openvino=0.01,
+               onnx_openvino_stage_error=1e-6, onnx_openvino_stage_boxes=0.01),
         result("random", regions=2, left=[["sort", "no rule", 1]], onnx="refused", mxnet_onnx="refused"),
         result("untried"),
     ]
     page = report.write_page(results, "header")
-    assert "| toys | 2 | 2 | 1 | 1 |" in page and "| **all** | 2 | 2 | 1 | 1 |" in page
+    assert "| toys | 3 | 3 | 1 | 1 |" in page and "| **all** | 3 | 3 | 1 | 1 |" in page
     assert "* far, ours in OpenVINO: differs by 2e-03" in page and "* good" not in page
+    assert "* tied, ours in OpenVINO: differs by 1e-02" in page and "* tied, ours in ONNX Runtime" not in page
 
 
 def test_the_page_says_what_runs_from_a_file() -> None:
