@@ -32,15 +32,15 @@ def _layout_tasks(p: Any) -> int:
     return p.n * -(-p.c // BLOCK) * p.h
 
 
-def _layout(kernel: str, plain: str, stored: str = "f32") -> Kernels:
+def _moves(kernel: str, plain: str, stored: str = "f32") -> Kernels:
     return Kernels(kernel, tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
                    reach=partial(_layout_reach, plain, 4 if stored == "f32" else 2),
                    elements=f"input:f32 output:{stored}")
 
 
-TO_BLOCKED = {"": _layout("to_blocked", "input"), "_f32_bf16": _layout("to_blocked_f32_bf16", "input", "bf16")}
+TO_BLOCKED = {"": _moves("to_blocked", "input"), "_f32_bf16": _moves("to_blocked_f32_bf16", "input", "bf16")}
 """By the end of the kernel's name."""
-FROM_BLOCKED = _layout("from_blocked", "output")
+FROM_BLOCKED = _moves("from_blocked", "output")
 """The blocked side's `c` stride separates blocks."""
 
 SHUFFLE = Kernels(
