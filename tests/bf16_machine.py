@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ngraph_mxnet import _core
+from ngraph_mxnet.targets.cpu.lower import module
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 from ngraph_mxnet.targets.cpu.microkernels import target, tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, variants
@@ -57,7 +58,8 @@ def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx2")
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")  # other processes know no such kernels
     monkeypatch.setattr(precision, "bf16_missing", lambda isa, features: None)
-    monkeypatch.setattr(tiles, "variants", with_bf16)
+    for user in (tiles, module):
+        monkeypatch.setattr(user, "variants", with_bf16)
     monkeypatch.setattr(_core, "kernel_address", kernel_address)
 
 
