@@ -14,7 +14,7 @@ from test_quantized_products import product_operands, quantized
 from ngraph_mxnet import compile
 from ngraph_mxnet.base.errors import BrokenPromiseError
 from ngraph_mxnet.ir import Builder, Graph
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.lower import context
@@ -235,8 +235,11 @@ def test_a_broken_plan_is_told_once_and_compiled_another_way(
 def test_bytes_that_were_planned_as_bf16(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     allow_bf16(monkeypatch)
     plan = precision.plan_narrow
-    monkeypatch.setattr(context, "plan_narrow",
-                        lambda graph: plan(graph) | {node.output for node in graph.nodes if node.op.name == "concat"})
+
+    def with_concats(graph: Graph, **options: bool) -> frozenset[Value]:
+        return plan(graph, **options) | {node.output for node in graph.nodes if node.op.name == "concat"}
+
+    monkeypatch.setattr(context, "plan_narrow", with_concats)
     b = Builder()
     x, y = (quantized(b, b.parameter(name, (1, 16, 6, 6))) for name in "xy")
     graph = b.results(b.max_pool(b.concat(x, y, axis=1), kernel=(2, 2)))
