@@ -180,6 +180,14 @@ def failure(found: dict[str, dict[str, Any]]) -> str:
     return f"{100 * lost:.1f} points below float32" if lost > WORST else ""
 
 
+def _table(name: str, steps: int, found: dict[str, dict[str, Any]]) -> Table:
+    table = Table("to step", *(str(steps * part // PARTS) for part in range(1, PARTS + 1)), "right", "", title=name)
+    for precision, own in found.items():
+        table.add_row(precision, *(f"{loss:.3f}" for loss in means(own["losses"])), f"{own['right']:.2%}",
+                      failure(found) if precision == "bf16" else "")
+    return table
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
 @click.option("--models", default=",".join(NETS), show_default=True)
 @click.option("--steps", type=click.IntRange(PARTS), default=1000, show_default=True)
@@ -201,14 +209,9 @@ def main(models: str, steps: int, path: Path | None, only: str | None) -> None:
             results[name] = {precision: curve(name, precision, steps, lambda task=task: progress.advance(task))
                              for precision in ("f32", "bf16")}
             progress.remove_task(task)
-    table = Table("net", "precision", *(str(steps * part // PARTS) for part in range(1, PARTS + 1)), "right", "")
-    for name, found in results.items():
-        for precision, own in found.items():
-            table.add_row(name, precision, *(f"{loss:.3f}" for loss in means(own["losses"])), f"{own['right']:.2%}",
-                          failure(found) if precision == "bf16" else "")
-    console.print(table)
-    if path is not None:
-        path.write_text(json.dumps(results))
+            console.print(_table(name, steps, results[name]))
+            if path is not None:
+                path.write_text(json.dumps(results))
     sys.exit(any(failure(found) for found in results.values()))
 
 
