@@ -32,6 +32,7 @@ SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 LEGITIMATE_SKIPS = {
     # What the CPU or the system has, which no installation changes.
     "the CPU has no AVX2": "kernels of AVX2, and what is chosen where there is more than the baseline",
+    "the CPU has no AVX512_BF16": "kernels of bf16 as they are, and AMX's by emulated tiles",
     "the CPU has no AVX-VNNI": "which program of a file such a CPU takes",
     "the CPU has AVX-512": "the message where there is none",
     "the CPU has no VNNI": "int8 to the bit: sums of MXNet's saturate without it",
