@@ -34,8 +34,8 @@ __all__ = ["build_paired_gradients"]
 
 _ROWS = 16
 """Of a tile: channels, or pairs."""
-_HEADS = 4
-"""Tiles of sums, each of a head block."""
+_HEADS = len(TILES["avx512"])
+"""Head blocks of a tile of sums; of AMX's each is a tile."""
 
 
 def build_paired_gradients(module: ir.Module, isa: Isa, compiled_for: Isa, multiply_add: str, features: str) -> None:
@@ -48,7 +48,8 @@ def build_paired_gradients(module: ir.Module, isa: Isa, compiled_for: Isa, multi
 class _Paired(Dense):
     """All pairs of an input channel and an output channel, over pairs of pixels."""
 
-    tiled = False
+    tiled, pair_bytes = False, PIXEL
+    """In AMX's tiles; from a pair of the arranged data to the next."""
 
     def __init__(self, module: ir.Module, isa: Isa, compiled_for: Isa, multiply_add: str) -> None:
         super().__init__(module, isa, BF16_WEIGHT_GRADIENTS[self.tiled], multiply_add, 16, compiled_for)
@@ -103,17 +104,20 @@ class _Paired(Dense):
         """Those of a data block, which is arranged, with all head blocks."""
         e, n, b = self.e, self.n, self.e.builder
 
-        def tiles(head: ir.Value, tap: ir.Value) -> None:
+        def product(head: ir.Value, tap: ir.Value) -> None:
             row, column = b.udiv(tap, n.taps.w), b.urem(tap, n.taps.w)
-            place = b.add(b.mul(b.urem(column, n.phases), self.phase),
-                          b.mul(b.mul(b.udiv(column, n.phases), n.shift), integer(PIXEL)))
-            place = b.add(place, b.mul(b.mul(row, n.lines.tap), self.line))
+            pairs = b.add(b.mul(b.mul(row, n.lines.tap), self.line_pairs), b.mul(b.udiv(column, n.phases), n.shift))
+            place = b.add(b.mul(b.urem(column, n.phases), self.phase), b.mul(pairs, integer(self.pair_bytes)))
             here = replace(part, data=e.at(self.pairs, place),
                            head=e.at(self.heads, b.mul(b.sub(head, task.heads[0]), self.head_block())))
-            self.tiles(lambda visit: here, integer(0), task, head, block, tap)
+            self.product(here, task, head, block, tap)
 
         taps = b.mul(n.taps.h, n.taps.w)
-        e.loop(*task.heads, lambda head: e.loop(integer(0), taps, lambda tap: tiles(head, tap)), len(TILES[self.isa]))
+        e.loop(*task.heads, lambda head: e.loop(integer(0), taps, lambda tap: product(head, tap)), _HEADS)
+
+    def product(self, part: Chunk, task: Task, head: ir.Value, block: ir.Value, tap: ir.Value) -> None:
+        """That of a data block with up to `_HEADS` head blocks, of a tap. `part` points at the arranged pairs."""
+        self.tiles(lambda visit: part, integer(0), task, head, block, tap)
 
     # ---- arranging ----------------------------------------------------------------------------------------
 
@@ -144,8 +148,12 @@ class _Paired(Dense):
         def line(image: ir.Value, number: ir.Value) -> None:
             begin = e.at(start, b.add(b.mul(image, image_step), b.mul(number, line_step)))
             place = e.at(out, b.add(b.mul(image, out_steps[0]), b.mul(number, out_steps[1])))
-            e.loop(integer(0), pairs, lambda pair: _ignored(b.store(
-                self.pair(begin, pair, pixel, last, size), e.at(place, b.mul(pair, integer(PIXEL))), align=PIXEL)))
+
+            def store(pair: ir.Value) -> None:
+                found = self.pair(begin, pair, pixel, last, size)
+                b.store(found, e.at(place, b.mul(pair, integer(PIXEL))), align=PIXEL)
+
+            e.loop(integer(0), pairs, store)
 
         e.loop(integer(0), images, lambda image: e.loop(integer(0), lines, lambda number: line(image, number)))
 
@@ -178,7 +186,7 @@ class _Paired(Dense):
 class _Tiled(_Paired):
     """The same in AMX's tiles."""
 
-    tiled = True
+    tiled, pair_bytes = True, 4
 
     def __init__(self, module: ir.Module, isa: Isa, compiled_for: Isa, multiply_add: str, features: str) -> None:
         super().__init__(module, isa, compiled_for, multiply_add)
@@ -198,23 +206,13 @@ class _Tiled(_Paired):
     def finish(self) -> None:
         amx.release(self.e)
 
-    def products(self, part: Chunk, task: Task, block: ir.Value) -> None:
-        e, n, b = self.e, self.n, self.e.builder
+    def product(self, part: Chunk, task: Task, head: ir.Value, block: ir.Value, tap: ir.Value) -> None:
+        e, b = self.e, self.e.builder
+        sums = self.sums_of(task, head, block, tap)
+        e.switch(e.least(b.sub(task.heads[1], head), integer(_HEADS)), {
+            count: partial(self.multiply_tiles, part, sums, count) for count in range(1, _HEADS + 1)}, "heads")
 
-        def tiles(head: ir.Value, tap: ir.Value) -> None:
-            row, column = b.udiv(tap, n.taps.w), b.urem(tap, n.taps.w)
-            moved = b.add(b.mul(b.mul(row, n.lines.tap), self.line_pairs), b.mul(b.udiv(column, n.phases), n.shift))
-            data = e.at(e.at(self.pairs, b.mul(b.urem(column, n.phases), self.phase)), b.mul(moved, integer(4)))
-            heads = e.at(self.heads, b.mul(b.sub(head, task.heads[0]), self.head_block()))
-            sums = self.sums_of(task, head, block, tap)
-            e.switch(e.least(b.sub(task.heads[1], head), integer(_HEADS)), {
-                count: partial(self.multiply_tiles, part, data, heads, sums, count)
-                for count in range(1, _HEADS + 1)}, "heads")
-
-        taps = b.mul(n.taps.h, n.taps.w)
-        e.loop(*task.heads, lambda head: e.loop(integer(0), taps, lambda tap: tiles(head, tap)), _HEADS)
-
-    def multiply_tiles(self, part: Chunk, data: ir.Value, heads: ir.Value, sums: ir.Value, count: int) -> None:
+    def multiply_tiles(self, part: Chunk, sums: ir.Value, count: int) -> None:
         """A tap of a data block, by `count` head blocks."""
         e, b, size = self.e, self.e.builder, integer(PIXEL)
         targets = [e.at(sums, distance) for distance in self.multiples(self.head_bytes, count)]
@@ -224,9 +222,9 @@ class _Tiled(_Paired):
                 amx.instruction(e, *(("tilezero", number) if first else ("tileloadd64", number, target, size)))
 
         def step(image: ir.Value, number: ir.Value) -> None:
-            own = e.at(data, b.add(b.mul(image, self.walk.data[0]), b.mul(number, size)))
+            own = e.at(part.data, b.add(b.mul(image, self.walk.data[0]), b.mul(number, size)))
             amx.instruction(e, "tileloadd64", _HEADS, own, b.mul(self.data_pairs, integer(4)))
-            of_head = e.at(heads, b.add(b.mul(image, self.walk.head[0]), b.mul(number, integer(_ROWS * PIXEL))))
+            of_head = e.at(part.head, b.add(b.mul(image, self.walk.head[0]), b.mul(number, integer(_ROWS * PIXEL))))
             for at, distance in enumerate(self.multiples(self.head_block(), count)):
                 tile = _HEADS + 1 + at % (_HEADS - 1)
                 amx.instruction(e, "tileloadd64", tile, e.at(of_head, distance), size)
@@ -301,7 +299,3 @@ class _Tiled(_Paired):
                     found[at], found[at + half] = (
                         b.shuffle_vector(*pair, ir.Constant(WORDS, mask)) for mask in (low, high))
         return found
-
-
-def _ignored(_: ir.Value) -> None:
-    """For what gives a value where none is wanted."""
