@@ -519,6 +519,51 @@ def _fused(draw: Draw) -> Case:
     return [p.type for p in body.parameters], {"body": body}
 
 
+_STEPS = ("tanh", "sigmoid", "negative", "abs")
+
+
+def _sums(draw: Draw, types: list[TensorType], count: int) -> Any:
+    """A body of results of one shape, each a function of the sum of its parameters."""
+    from ngraph_mxnet.ir import Builder
+
+    b = Builder(name="body")
+    values = [b.parameter(f"x{place}", type_.shape, type_.element) for place, type_ in enumerate(types)]
+    total = sum(values[1:], values[0]) * 0.5
+    steps = draw(st.lists(st.sampled_from(_STEPS), min_size=count, max_size=count))
+    return b.results(*(b.apply(step, total) + values[place % len(values)] for place, step in enumerate(steps)))
+
+
+def _foreach(draw: Draw) -> Case:
+    element, shape = _element(draw, ("f32", "f16")), _dims(draw, most=2)
+    data, states, captured = draw(st.integers(1, 2)), draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    rows = draw(st.integers(0 if states else 1, 2))
+    one, trips = _type(element, shape), draw(st.integers(1, 4))
+    body = _sums(draw, [one] * (data + states + captured), states + rows)
+    types = [_type(element, (trips, *shape))] * data + [one] * (states + captured)
+    return types, {"body": body, "data": data, "states": states}
+
+
+def _while_loop(draw: Draw) -> Case:
+    """As long as the mean of the first variable is below a number."""
+    from ngraph_mxnet.ir import Builder
+
+    element, shape = _element(draw, ("f32", "f16")), _dims(draw, least=1, most=2)
+    variables, captured, rows = draw(st.integers(1, 2)), draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    types = [_type(element, shape)] * (variables + captured)
+    b = Builder(name="condition")
+    values = [b.parameter(f"x{place}", type_.shape, type_.element) for place, type_ in enumerate(types)]
+    mean = b.reduce_mean(values[0], axes=list(range(len(shape))), keep_dims=False)
+    condition = b.results(mean < _pick(draw, -9.0, 0.5, 9.0))
+    body = _sums(draw, types, variables + rows)
+    return types, {"condition": condition, "body": body, "variables": variables, "trips": draw(st.integers(1, 4))}
+
+
+def _cond(draw: Draw) -> Case:
+    element, shape = _element(draw, ("f32", "f16")), _dims(draw, most=2)
+    types, results = [_type(element, shape)] * draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    return [_type("bool", ()), *types], {name: _sums(draw, types, results) for name in ("then", "otherwise")}
+
+
 # ---- recurrent ------------------------------------------------------------------------------------------
 
 
@@ -709,6 +754,9 @@ _RECORDS = [
     Record("rnn_training", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
     Record("rnn_gradient", _rnn_gradient, low=-0.6, high=0.6, tolerance=1e-4),
     Record("fused", _fused),
+    Record("foreach", _foreach),
+    Record("while_loop", _while_loop),
+    Record("cond", _cond),
     Record("random_mask", _random_mask),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]

@@ -114,6 +114,7 @@ def _(at: Reverse) -> Gradients:
 
 no_derivative("its result is no float", "random_mask")
 refuse(MADE_BY_PASSES, "scale_shift", "fused", "quantized_convolution", "quantized_matmul")
+refuse("the nodes that stand for it have one: `inline_bodies` puts them in its place", "foreach", "while_loop", "cond")
 refuse("no adjoint is written for it yet", "integer_convolution", "integer_matmul", "roi_align", "roi_max_pool",
        "gru_reset_first")
 refuse("boxes are chosen by order; it has none in MXNet either", "box_nms")

@@ -138,12 +138,13 @@ class Model(ABC):
         return {}
 
     @abstractmethod
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         """Return what makes the graph of the whole model and its weights for these shapes, when its turn comes.
 
         Args:
             sizes: a shape for each input that the model leaves open, by name.
             backend: whose reasons an error lists; by default the one of NGRAPH_BACKEND.
+            keep_loops: make one node of each loop and choice of a symbol, in place of the nodes that stand for it.
 
         Raises, now or when the graph is made:
             ModelError: the model is damaged, or a shape or a weight is missing or does not fit.
@@ -250,7 +251,7 @@ class GraphModel(Model):
         named = loaded(READ_PARAMS)(given) if isinstance(given, (str, os.PathLike)) else given
         return {name: as_array(array, f"weight {name!r}") for name, array in named.items()}
 
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         """`sizes` are not read."""
         symbols, weights = self.source.symbols(), self.weights(sizes)
         return Ranged(lambda: (self.source.clone(), weights), symbols) if symbols else lambda: (self.source, weights)
@@ -278,7 +279,7 @@ class CompiledModel(Model):
     def inputs(self) -> Mapping[str, Sequence[Any]]:
         return {port.name: () for port in self.executable({}, None, {}).inputs}
 
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         self.require_source()
 
 

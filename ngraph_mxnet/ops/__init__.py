@@ -1,6 +1,7 @@
 """The ops, one family a module; importing this registers them all."""
 
 from ngraph_mxnet.ops import (  # noqa: F401
+    bodies,
     boxes,
     contractions,
     elementwise,

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 
-from ngraph_mxnet.ir.graph import Graph, Node, Value, extract, make_node
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, Value, extract, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
 from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ops.bodies import bodies_of, expanded, has_bodies
 from ngraph_mxnet.passes.base import join_origins
 
 
@@ -198,29 +199,31 @@ def _body(nodes: list[Node], results: list[Value]) -> tuple[Graph, list[Value]]:
 
 
 class InlineBodies:
-    """A pass: `inline_bodies`, for a graph that was given with `fused` nodes of another's making."""
+    """A pass: `inline_bodies`, for a graph that was given with nodes that run graphs."""
 
     name = "inline_bodies"
 
     def run(self, graph: Graph) -> bool:
-        has_any = any(node.op.name == "fused" for node in graph.nodes)
+        has_any = any(has_bodies(node.op.name) for node in graph.nodes)
         inline_bodies(graph)
         return has_any
 
 
 def inline_bodies(graph: Graph) -> None:
-    """Put the nodes of its body in the place of every `fused` node."""
+    """Put what computes the same in the place of every node that runs graphs: clusters, loops and choices."""
     replaced: dict[Value, Value] = {}
-    nodes: list[Node] = []
+    b = Builder(Graph())
+    nodes = b.graph.nodes
     for node in graph.nodes:
-        if node.op.name != "fused":
+        if not has_bodies(node.op.name):
             nodes.append(node)
             continue
-        body = node.attrs["body"].clone()
-        inline_bodies(body)
-        nodes.extend(body.nodes)
-        replaced.update(zip(body.parameters, node.inputs, strict=True))
-        replaced.update(zip(node.outputs, body.results, strict=True))
+        bodies = {name: body.clone() for name, body in bodies_of(node).items()}
+        for body in bodies.values():
+            inline_bodies(body)
+        b.origin = node.origin
+        results = expanded(b, node.op.name, node.inputs, {**node.attrs, **bodies})
+        replaced.update(zip(node.outputs, results, strict=True))
     if replaced:
         graph.nodes = nodes
         graph.replace(replaced)

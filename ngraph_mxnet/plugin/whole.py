@@ -186,9 +186,9 @@ class BlockModel(LiveSymbolModel):
     def _symbol(self) -> Symbol:
         return self.symbol({})
 
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         self.symbol(sizes)
-        return super().graph(sizes, backend)
+        return super().graph(sizes, backend, keep_loops=keep_loops)
 
     def inputs(self) -> Mapping[str, Sequence[Any]]:
         return {}

@@ -21,7 +21,8 @@ from typing import Any
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, listed, no_result
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
-from ngraph_mxnet.frontends.mxnet.inlining import FOREACH, Foreach, inline, inlined, is_open
+from ngraph_mxnet.frontends.mxnet.inlining import bodies_of, inline, inlined, is_open
+from ngraph_mxnet.frontends.mxnet.rules.control_flow import keeping
 from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
 from ngraph_mxnet.frontends.mxnet.rules.signatures import (
     EQUAL,
@@ -187,7 +188,7 @@ _REARRANGING = frozenset({
 
 
 def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]],
-                  dtypes: Mapping[str, str] | None = None, *, name: str = "main") -> Graph:
+                  dtypes: Mapping[str, str] | None = None, *, name: str = "main", keep_loops: bool = False) -> Graph:
     """The graph of a whole symbol: parameters in the order of its arguments, results by MXNet's names.
 
     Args:
@@ -196,6 +197,7 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
             tell them.
         dtypes: by name, as NumPy calls them. Where not given, it is the variable's own, a weight's that of its data, or
             float32.
+        keep_loops: make one node of each loop and choice, in place of the nodes that stand for it.
 
     Raises:
         ModelError: the JSON is corrupt, or a shape is missing, or a weight's does not fit its operator.
@@ -203,9 +205,9 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
     """
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    closed = _with_one_variable_each(inlined(symbol))
+    closed = _with_one_variable_each(symbol if keep_loops else inlined(symbol))
     types = [_told(node, shapes, dtypes or {}) for node in closed.arguments()]
-    graph, outputs = _lowered(closed, types, name, ())
+    graph, outputs = _lowered(closed, types, name, (), keeping if keep_loops else find_rule)
     for value, head, lowered in zip(graph.results, symbol.heads, closed.heads, strict=True):
         node = symbol.nodes[head.node]
         count = next(number for number in itertools.count() if Edge(lowered.node, number) not in outputs)
@@ -350,11 +352,11 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType | ElementType | 
 
 
 def _lowered(symbol: SymbolGraph, types: Sequence[TensorType | ElementType | None], name: str,
-             data: Collection[int]) -> tuple[Graph, Collection[Edge]]:
+             data: Collection[int], rules: FindRule = find_rule) -> tuple[Graph, Collection[Edge]]:
     """The graph, and the outputs of operators that were lowered."""
     config.logger(__name__).debug("lowered a graph of %d nodes", len(symbol.nodes))
     b, halves = Builder(name=name), Halves()
-    values = lower_values(b, symbol, types, halves, data=data)
+    values = lower_values(b, symbol, types, halves, data=data, rules=rules)
     graph = b.results(*own_results(b, [read(symbol, values, head) for head in symbol.heads]))
     if halves.used:
         graph.remove_dead()
@@ -504,11 +506,13 @@ def data_variables(symbol: SymbolGraph) -> list[str]:
 
 def _parameter_slots(node: SymbolNode) -> Collection[int]:
     """The inputs that an operator reads as weights."""
-    if node.op == FOREACH:
-        loop = Foreach.of(node)
-        inner, captured = weights_of(loop.body.graph), loop.data + loop.states
-        arguments = zip(loop.body.graph.arg_nodes, loop.body.sources, strict=True)
-        return {source for index, source in arguments if source >= captured and index in inner}
+    if bodies := bodies_of(node):
+        found: dict[int, bool] = {}
+        for body, changing in bodies:
+            inner = weights_of(body.graph)
+            for index, source in zip(body.graph.arg_nodes, body.sources, strict=True):
+                found[source] = source not in changing and index in inner and found.get(source, True)
+        return {source for source, is_weight in found.items() if is_weight}
     rule = find_rule(node.op)
     return rule.parameters if rule is not None else ()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
-from ngraph_mxnet.frontends.mxnet.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, as_loaded, in_order
+from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, as_loaded, in_order
 
 FOREACH, WHILE, COND = "_foreach", "_while_loop", "_cond"
 FOREACH_LOCS = ("in_data_locs", "in_state_locs", "remain_locs")
@@ -100,6 +100,21 @@ class Cond:
         locs = [attrs.ints(name) for name in ("cond_input_locs", "then_input_locs", "else_input_locs")]
         counts = 1, attrs.int("num_outputs"), attrs.int("num_outputs")
         return Cond(*(_body(node, number, *both) for number, both in enumerate(zip(locs, counts, strict=True))))
+
+
+def bodies_of(node: SymbolNode) -> list[tuple[Body, Collection[int]]]:
+    """The bodies of a loop or choice, each with the node's inputs that change from trip to trip. None of other
+    operators."""
+    if node.op == FOREACH:
+        loop = Foreach.of(node)
+        return [(loop.body, range(loop.data + loop.states))]
+    if node.op == WHILE:
+        repeated = While.of(node)
+        return [(repeated.condition, repeated.variables), (repeated.body, repeated.variables)]
+    if node.op == COND:
+        choice = Cond.of(node)
+        return [(body, ()) for body in (choice.condition, choice.then, choice.otherwise)]
+    return []
 
 
 def is_open(node: SymbolNode) -> bool:
@@ -191,16 +206,12 @@ def inlined(graph: SymbolGraph) -> SymbolGraph:
     return found.graph
 
 
-def expansion(node: SymbolNode) -> SymbolGraph:
-    """Return the graph that an open node computes, with the node's inputs as its variables.
-
-    Raises:
-        ModelError, UnsupportedError: as `inlined`, without the node's name.
-    """
-    writer = _Writer(node.name)
-    inputs = [writer.add(VARIABLE, f"input{slot}", ()) for slot in range(len(node.inputs))]
-    heads = writer.expand(node, inputs)
-    return SymbolGraph(tuple(writer.nodes), tuple(range(len(inputs))), tuple(heads))
+def require_few(node: SymbolNode) -> None:
+    """Raises UnsupportedError: all trips of an open node may apply more operators than are compiled."""
+    count = operators_in(SymbolGraph((node,), (), ()))
+    most = MOST_OPEN_OPERATORS if node.op == WHILE else MOST_OPERATORS
+    if count > most:
+        raise UnsupportedError(f"its trips may apply {count} operators; at most {most} are compiled")
 
 
 def _expanded(writer: _Writer, graph: SymbolGraph, node: SymbolNode, inputs: list[Edge]) -> list[Edge]:
@@ -242,10 +253,7 @@ class _Writer:
 
     def expand(self, node: SymbolNode, inputs: Sequence[Edge]) -> list[Edge]:
         """The outputs of an open node."""
-        count = operators_in(SymbolGraph((node,), (), ()))
-        most = MOST_OPEN_OPERATORS if node.op == WHILE else MOST_OPERATORS
-        if count > most:
-            raise UnsupportedError(f"its trips may apply {count} operators; at most {most} are compiled")
+        require_few(node)
         if node.op == FOREACH:
             self._append(replace(_with_open_body(node), name=node.name, inputs=tuple(inputs)))
             return [Edge(len(self.nodes) - 1, output) for output in range(len(node.body().heads))]

@@ -116,15 +116,15 @@ class SymbolModel(Model):
     def fed(self, arrays: Mapping[str, np.ndarray]) -> Model:
         return self.holding(None, {**named_dtypes(arrays), **self.dtypes})
 
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         self.require_sizes(sizes)
-        return self.for_sizes(partial(self._graph, backend), sizes)
+        return self.for_sizes(partial(self._graph, backend, keep_loops), sizes)
 
-    def _graph(self, backend: str | None, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
+    def _graph(self, backend: str | None, keep_loops: bool, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
         """Where sizes are symbols, guards are in force, which know sizes at hand."""
         weights = self.weights(shapes)
         try:
-            graph = self._imported(shapes, weights)
+            graph = self._imported(shapes, weights, keep_loops=keep_loops)
         except UnsupportedError as error:
             found = refusals(self.graph_of_symbol, *self._known(shapes, weights), get_backend(backend))
             lines = [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found] or [str(error)]
@@ -139,10 +139,10 @@ class SymbolModel(Model):
         return graph, {value.name: as_array(weights[value.name], f"weight {value.name!r}")
                        for value in graph.parameters if value.name in weights}
 
-    def _imported(self, shapes: Shapes, weights: Mapping[str, Any]) -> Graph:
+    def _imported(self, shapes: Shapes, weights: Mapping[str, Any], *, keep_loops: bool = False) -> Graph:
         """The graph without labels, unless their shapes are told."""
         self.check_inputs(shapes)
-        graph = import_symbol(self.graph_of_symbol, *self._known(shapes, weights))
+        graph = import_symbol(self.graph_of_symbol, *self._known(shapes, weights), keep_loops=keep_loops)
         read = {value for node in graph.nodes for value in node.inputs}
         graph.parameters = [value for value in graph.parameters
                             if value.name in shapes or value.name in weights or value in read]

@@ -87,7 +87,7 @@ class OnnxModel(AnyModel):
     def weights(self, sizes: Sizes) -> Mapping[str, Any]:
         return {tensor.name: to_array(tensor, self.model.folder) for tensor in self.model.proto.graph.initializer}
 
-    def graph(self, sizes: Sizes, backend: str | None = None) -> Weighted | Ranged:
+    def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         from ngraph_mxnet.frontends.onnx.importer import import_whole
 
         return self.for_sizes(partial(import_whole, self.model), with_models_names(self.model, sizes))

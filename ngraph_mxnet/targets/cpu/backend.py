@@ -22,6 +22,7 @@ from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.ranges import because
 from ngraph_mxnet.ir.sizes import IN_FORCE
 from ngraph_mxnet.ir.types import Role, TensorType, u8
+from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.clusters import MAIN, split_prepare
 from ngraph_mxnet.program.backend import Backend, DeviceCosts
@@ -180,8 +181,8 @@ class CPUBackend(Backend):
     in_place: Mapping[str, Any] = {"chains": 1, "codegen": 0, "autotune": 0, "precision": "f32"}
 
     def supports(self, node: Node) -> str | None:
-        if node.op.name == "fused":
-            return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
+        if has_bodies(node.op.name):
+            return next(filter(None, map(self.supports, nodes_within(node))), None)
         with because(node):
             reason = unlowered(node)
             return None if reason is None or runs_widened(node) else reason

@@ -19,6 +19,7 @@ from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
 from ngraph_mxnet.ir.module import Changes, Derivation
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
+from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
@@ -73,8 +74,8 @@ class NNPBackend(Backend):
             self.name = f"NNP:{device}"
 
     def supports(self, node: Node) -> str | None:
-        if node.op.name == "fused":
-            return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
+        if has_bodies(node.op.name):
+            return next(filter(None, map(self.supports, nodes_within(node))), None)
         if "scale" in node.epilogue:
             return next(filter(None, (self.supports(part) for part in _parts(node))), None)
         return unsupported(node, _resources(self._device))

@@ -387,6 +387,79 @@ def test_the_command(tmp_path: Path) -> None:
     assert twice.exit_code == 2 and "one set of shapes" in twice.output
 
 
+def _looped(F: Any, x: Any, state: Any) -> Any:  # noqa: N803 - MXNet's name
+    def body(step: Any, carried: Any) -> Any:
+        made = F.tanh(step + carried)
+        first = F.reshape(F.slice_axis(carried, axis=0, begin=0, end=1), shape=(-1,))
+        _, total = F.contrib.foreach(lambda row, total: (row, total + row), made, first)
+        return made, F.broadcast_add(carried, F.expand_dims(total, axis=0))
+
+    return F.contrib.foreach(body, x, state)[0]
+
+
+def _counted(F: Any, x: Any, state: Any) -> Any:  # noqa: N803
+    rows, (_, last) = F.contrib.while_loop(
+        lambda i, carried: F.broadcast_lesser(F.sum(carried), F.sum(x) + 9),
+        lambda i, carried: ([carried * 2], [i + 1, F.broadcast_add(F.abs(carried), i)]), [F.zeros((1,)), state],
+        max_iterations=7)
+    return F.sum(F.slice_axis(rows[0], axis=0, begin=0, end=1), axis=0) + last  # MXNet leaves later rows undefined
+
+
+def _chosen(F: Any, x: Any, state: Any) -> Any:  # noqa: N803
+    return F.contrib.cond(F.sum(state) > 0, lambda: F.relu(x), lambda: F.contrib.cond(
+        F.sum(x) > 0, lambda: F.tanh(x), lambda: F.broadcast_add(x, F.sum(state))))
+
+
+def _in_runtime(path: Path, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+    model = read_model(path)
+    return runtime_results(model, given, [output.name for output in model.proto.graph.output])
+
+
+@pytest.mark.parametrize(("function", "op"), [(_looped, "Scan"), (_counted, "Loop"), (_chosen, "If")])
+@pytest.mark.parametrize("opset", [17, 23])
+def test_loops_and_choices_stay_such(tmp_path: Path, function: Callable[..., Any], op: str, opset: int) -> None:
+    """They run as MXNet runs them, one trip and one side at a time; also loops and choices in bodies."""
+    symbol = function(mx.sym, mx.sym.var("x"), mx.sym.var("state"))
+    symbol.save(str(tmp_path / "net-symbol.json"))
+    path = tmp_path / "net.onnx"
+    shapes = {name: {"x": (4, 3, 2), "state": (3, 2)}[name] for name in symbol.list_arguments()}
+    found = ngraph_mxnet.to_onnx(tmp_path / "net-symbol.json", path, params={}, opset=opset, **shapes)
+    assert operators(path).count(op) == 1 and all(one.difference is not None for one in found.compared)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        given = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+        executor = symbol.bind(mx.cpu(), {name: mx.nd.array(array) for name, array in given.items()})
+        expected = executor.forward()[0].asnumpy()
+        np.testing.assert_allclose(_in_runtime(path, given)[0], expected, 1e-5, 1e-5)
+
+
+def test_a_loop_of_any_length(tmp_path: Path) -> None:
+    """Compiled, it has a bound; in ONNX it has none."""
+    loop = mx.sym.contrib.foreach(lambda row, total: (mx.sym.tanh(row), total + row), mx.sym.var("x"), mx.sym.var("y"))
+    mx.sym.Group([loop[0], loop[1]]).save(str(tmp_path / "net-symbol.json"))
+    path = tmp_path / "net.onnx"
+    found = ngraph_mxnet.to_onnx(tmp_path / "net-symbol.json", path, params={}, x=("T", "N"), y=("N",))
+    assert operators(path) == ["Scan"] and len(found.compared) > 2
+    x, y = np.random.default_rng(1).standard_normal((7000, 3)).astype(np.float32), np.zeros(3, np.float32)
+    rows, total = _in_runtime(path, {"x": x, "y": y})
+    np.testing.assert_allclose(rows, np.tanh(x), 1e-5, 1e-6)
+    np.testing.assert_allclose(total, x.sum(0), 1e-3, 1e-3)
+
+
+def test_what_onnx_does_not_have_in_a_body_is_named(tmp_path: Path) -> None:
+    text = """graph @g(%x: f32[3,2]) -> (i32[3,2]) {
+  %0: i32[3,2] = foreach(%x)   # mx:loop _foreach
+    body @body(%x0: f32[2]) -> (i32[2]) {
+      %0: i32[2] = bitcast(%x0) {element=i32}   # mx:bits view
+      return %0
+    }
+  return %0
+}
+"""
+    with pytest.raises(UnsupportedError, match=r"bitcast .*bits.*ONNX has no operators"):
+        ngraph_mxnet.to_onnx(ngraph_mxnet.parse_graph(text), tmp_path / "net.onnx")
+
+
 OTHER_OPS = {
     "bitcast": "ONNX has none before opset 26", "fused": "passes of targets make it",
     "log_softmax_pick": "passes of targets and of training make it",

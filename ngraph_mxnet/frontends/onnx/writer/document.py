@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from ngraph_mxnet.base.errors import UnsupportedError
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.sizes import Atom, Dim
 from ngraph_mxnet.ir.types import ElementType, element_type
 
@@ -18,6 +18,12 @@ Writer = Callable[..., "str | Sequence[str]"]
 """Takes the document, the node and the names of its operands; writes nodes, and returns the names of their results."""
 WRITERS: dict[str, Writer] = {}
 """By the op's name."""
+
+_GROWTH, _SMALL = 4, 1 << 16
+"""What follows from weights is computed here if it has at most so many times their bytes, or so many bytes."""
+
+_STAY = ("random_mask", "dequantize")
+"""Ops that are written also where their operands are known."""
 
 NARROW = ("i8", "u8")
 """Integers that most ONNX runtimes don't compute with."""
@@ -80,6 +86,78 @@ class Document:
         """Raises UnsupportedError: the opset is lower."""
         if self.opset < least:
             raise self.refuse(f"{what} is in ONNX since opset {least}, and opset {self.opset} is written")
+
+    # Graphs
+
+    def write(self, nodes: Iterable[Node]) -> list[str]:
+        """Write nodes. Return why some can't be written, of each kind one."""
+        refused: dict[str, str] = {}
+        for node in nodes:
+            self.node = node
+            operands = [self.names[value] for value in node.inputs]
+            arrays = self._folded(node, operands)
+            if arrays is not None:
+                found: Any = [self.constant(array) for array in arrays]
+            else:
+                try:
+                    if node.op.name not in WRITERS:
+                        raise self.refuse("ONNX has no operators that compute it")
+                    found = WRITERS[node.op.name](self, node, *operands)
+                except UnsupportedError as error:
+                    refused.setdefault(str(error).split(": ", 1)[-1] + node.op.name, str(error))
+                    found = [self.fresh("refused") for _ in node.outputs]
+            for value, name in zip(node.outputs, [found] if isinstance(found, str) else found, strict=True):
+                self.names[value] = name
+        return list(refused.values())
+
+    def _folded(self, node: Node, operands: list[str]) -> list[np.ndarray] | None:
+        """The node's results, if they follow from weights; but none that are far larger than these, and no real numbers
+        of bytes: in the file the weights are bytes, too."""
+        arrays = [self.array(name) for name in operands]
+        if not operands or any(array is None for array in arrays) or node.op.name in _STAY:
+            return None
+        known = [array for array in arrays if array is not None]
+        types = [value.type for value in node.outputs]
+        most = max(_GROWTH * sum(array.nbytes for array in known), _SMALL)
+        if any(one.is_symbolic for one in types) or sum(one.bytes for one in types) > most:
+            return None
+        with np.errstate(all="ignore"):
+            return node.op.evaluate(known, node.attrs)
+
+    def body(self) -> Document:
+        """A graph within, which reads what is around it. Weights and constants stand outside."""
+        within = Document(self.opset, self._sizes, ())
+        within.node, within.names = self.node, self.names
+        within.initialisers, within.scaled = self.initialisers, dict(self.scaled)
+        within._taken, within._constants, within._computed = self._taken, self._constants, dict(self._computed)
+        return within
+
+    def place(self, graph: Graph, operands: Sequence[str]) -> list[str]:
+        """Write a graph's nodes, with these names of its parameters. Return the names of its results.
+
+        Raises:
+            UnsupportedError: some can't be written.
+        """
+        own, self.names = self.names, dict(zip(graph.parameters, operands, strict=True))
+        node = self.node
+        try:
+            refused = self.write(graph.nodes)
+            if refused:
+                raise UnsupportedError("\n  ".join(refused))
+            return [self.names[value] for value in graph.results]
+        finally:
+            self.names, self.node = own, node
+
+    def finish(self, inputs: Sequence[onnx.ValueInfoProto], results: Sequence[tuple[str, Value]]) -> onnx.GraphProto:
+        """The graph that was begun by `body`. `results`: names, and values of their types."""
+        made = {name for node in self.nodes for name in node.output}
+        outputs = []
+        for name, value in results:
+            if name not in made:  # an input's, or one outside, or a result twice
+                name = str(self.add("Identity", name))
+            made.discard(name)
+            outputs.append(described(name, value))
+        return helper.make_graph(self.nodes, self.fresh(f"{self._title()}/body"), inputs, outputs)
 
     # Values
 
@@ -221,6 +299,12 @@ class Document:
             raise self.refuse(f"the size {atom} is computed by {atom.op}, which can't be written")
         self._computed[atom] = found
         return found
+
+
+def described(name: str, value: Value) -> onnx.ValueInfoProto:
+    """An input or output of the value's type. Sizes that are symbols are told by their names."""
+    shape = [str(size) if isinstance(size, Dim) else int(size) for size in value.shape]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.element.numpy), shape)
 
 
 def _divisor(d: Document, by: str) -> str:

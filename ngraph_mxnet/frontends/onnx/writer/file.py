@@ -26,6 +26,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Changes, Derivation, result_names
 from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import Atom
+from ngraph_mxnet.ops.bodies import bodies_of
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.fuse import attention_fusion
 from ngraph_mxnet.passes.pipelines import biases, folding, simplifying, swish_fusion
@@ -153,7 +154,7 @@ def _made(model: Model, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], Guards]
     model.check(shapes=sizes)
     model.require_sizes(sizes)
     model.require_weights()
-    made = model.graph(sizes)
+    made = model.graph(sizes, keep_loops=True)
     if not isinstance(made, Ranged):
         return *made(), Guards()
     (graph, weights), guards = made_at_some_sizes(made.make, made.symbols)
@@ -163,11 +164,15 @@ def _made(model: Model, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], Guards]
 def simplify(graph: Graph, opset: int = DEFAULT_OPSET, *, optimise: bool = False) -> None:
     """Make the graph of a model as it is written, in place: without what computes nothing, with biases in convolutions
     and products, and with attention where the opset has it. `optimise`: with batch normalizations and arithmetic by
-    channel in weights, too."""
+    channel in weights, too. Bodies of loops and choices are made so, too."""
     of_bytes = any(node.op.name == "dequantize" for node in graph.nodes)
     passes = [*simplifying(), *((attention_fusion(),) if opset >= ATTENTION else ()),
               *((folding(), swish_fusion()) if optimise else (biases(),))]
     PassManager(passes, disable=("constant_folding",) if of_bytes else ()).run(graph)  # weights stay bytes
+    for node in graph.nodes:
+        for name, body in bodies_of(node).items():
+            node.attrs[name] = body.clone()
+            simplify(node.attrs[name], opset, optimise=optimise)
 
 
 def _quantize(graph: Graph, recipe: Recipe) -> None:

@@ -16,22 +16,17 @@ from ngraph_mxnet.frontends.onnx.writer import (  # noqa: F401  (they fill the t
     DEFAULT_OPSET,
     OPSETS,
     boxes,
+    control_flow,
     elementwise,
     linear,
     movement,
     quantized,
     recurrent,
 )
-from ngraph_mxnet.frontends.onnx.writer.document import WRITERS, Document
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.frontends.onnx.writer.document import Document, described
+from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Atom, Dim
-
-_GROWTH, _SMALL = 4, 1 << 16
-"""What follows from weights is computed here if it has at most so many times their bytes, or so many bytes."""
-
-_STAY = ("random_mask", "dequantize")
-"""Ops that are written also where their operands are known."""
 
 
 def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET,
@@ -58,13 +53,16 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
         d.names[value] = value.name
         if value.name in weights:
             d.put(value.name, np.asarray(weights[value.name]))
-    _write(d, graph.nodes)
+    refused = d.write(graph.nodes)
+    if refused:
+        lines = "\n".join(f"  {one}" for one in refused)
+        raise UnsupportedError(f"the model can't be written as ONNX:\n{lines}")
     d.node = None
     _name_results(d, graph, results, {value.name for value in graph.parameters})
     nodes, initialisers = _used(d, results)
     model = helper.make_model(
-        helper.make_graph(nodes, graph.name, [_info(value.name, value) for value in inputs],
-                          [_info(name, value) for name, value in zip(results, graph.results, strict=True)]),
+        helper.make_graph(nodes, graph.name, [described(value.name, value) for value in inputs],
+                          [described(name, value) for name, value in zip(results, graph.results, strict=True)]),
         opset_imports=[helper.make_opsetid("", opset)], producer_name="ngraph_mxnet", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
     helper.set_model_props(model, dict(metadata or {}))
@@ -99,45 +97,6 @@ def _sources(inputs: Iterable[Value]) -> dict[Atom, tuple[str, int]]:
     return found
 
 
-def _write(d: Document, nodes: Iterable[Node]) -> None:
-    """Raises UnsupportedError: of all nodes that can't be written, of each kind one."""
-    refused: dict[str, str] = {}
-    for node in nodes:
-        d.node = node
-        operands = [d.names[value] for value in node.inputs]
-        arrays = _folded(d, node, operands)
-        if arrays is not None:
-            found: Any = [d.constant(array) for array in arrays]
-        else:
-            try:
-                if node.op.name not in WRITERS:
-                    raise d.refuse("ONNX has no operators that compute it")
-                found = WRITERS[node.op.name](d, node, *operands)
-            except UnsupportedError as error:
-                refused.setdefault(str(error).split(": ", 1)[-1] + node.op.name, str(error))
-                found = [d.fresh("refused") for _ in node.outputs]
-        for value, name in zip(node.outputs, [found] if isinstance(found, str) else found, strict=True):
-            d.names[value] = name
-    if refused:
-        lines = "\n".join(f"  {one}" for one in refused.values())
-        raise UnsupportedError(f"the model can't be written as ONNX:\n{lines}")
-
-
-def _folded(d: Document, node: Node, operands: list[str]) -> list[np.ndarray] | None:
-    """The node's results, if they follow from weights; but none that are far larger than these, and no real numbers of
-    bytes: in the file the weights are bytes, too."""
-    arrays = [d.array(name) for name in operands]
-    if not operands or any(array is None for array in arrays) or node.op.name in _STAY:
-        return None
-    known = [array for array in arrays if array is not None]
-    types = [value.type for value in node.outputs]
-    most = max(_GROWTH * sum(array.nbytes for array in known), _SMALL)
-    if any(one.is_symbolic for one in types) or sum(one.bytes for one in types) > most:
-        return None
-    with np.errstate(all="ignore"):
-        return node.op.evaluate(known, node.attrs)
-
-
 def _name_results(d: Document, graph: Graph, names: Iterable[str], parameters: set[str]) -> None:
     """Give what makes a result the result's name; a parameter, a constant or a second name takes an Identity."""
     renamed: dict[str, str] = {}
@@ -148,11 +107,18 @@ def _name_results(d: Document, graph: Graph, names: Iterable[str], parameters: s
             d.nodes.append(helper.make_node("Identity", [renamed.get(own, own)], [name], name=called))
         else:
             renamed[own] = name
-    for node in d.nodes:
+    _rename(d.nodes, renamed)
+
+
+def _rename(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> None:
+    """In the graphs in them, too."""
+    for node in nodes:
         for texts in (node.input, node.output):
             for place, text in enumerate(texts):
-                if text in renamed:
-                    texts[place] = renamed[text]
+                if text in names:
+                    texts[place] = names[text]
+        for attribute in node.attribute:
+            _rename(attribute.g.node, names)
 
 
 def _used(d: Document, results: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
@@ -173,8 +139,3 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
         if attribute.type == onnx.AttributeProto.GRAPH:
             for inner in attribute.g.node:
                 yield from _read(inner)
-
-
-def _info(name: str, value: Value) -> onnx.ValueInfoProto:
-    shape = [str(size) if isinstance(size, Dim) else int(size) for size in value.shape]
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.element.numpy), shape)
