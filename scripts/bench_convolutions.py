@@ -13,6 +13,12 @@ Convolutions of ResNet-50 and MobileNet 1.0 with their two gradients: millisecon
 same run measures, on one thread: a profile can't tell the instructions of several threads apart. Data and head
 gradients come blocked, as in a network; what prepares weights counts. The sum over a network weighs each layer by how
 often the network has it.
+
+    python scripts/bench_convolutions.py --parts [--isa amx] [--batch 8]
+
+An experiment: ResNet-50's convolutions in float32, and as products of bf16 whose sums agree with float32's to 1e-5.
+Each float32 x is nearly the sum of two bf16, hi + lo, and x w nearly hi w_hi + lo w_hi + hi w_lo: one convolution of
+three times the channels. What makes the parts is not counted: its producer could store them.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -243,11 +249,38 @@ def measure(layer: Layer, batch: int, threads: int, repeats: int) -> dict[int | 
     return best
 
 
-def milliseconds(graph: Graph, repeats: int, *, images: bool) -> float:
+def in_parts(x: np.ndarray, axis: int, *, weights: bool) -> np.ndarray:
+    """A float32 array as three along `axis`, each of numbers that bf16 holds: hi, lo, hi of data; of weights hi, hi,
+    lo."""
+    def rounded(y: np.ndarray) -> np.ndarray:
+        bits = y.view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+    high = rounded(x)
+    low = rounded(x - high)
+    return np.concatenate([high, high, low] if weights else [high, low, high], axis)
+
+
+def by_parts(batch: int, repeats: int, only: Sequence[str]) -> None:
+    """Prints a Markdown table: a row for each layer of ResNet-50 but the first one, and all of them."""
+    print("| layer | float32 ms | by parts ms | gain |\n|---|---|---|---|")
+    sums = np.zeros(2)
+    for layer in TRAINING[1:]:
+        if layer.network != "ResNet-50" or (only and not any(text in layer.name for text in only)):
+            continue
+        whole, parts = layer, replace(layer, inputs=3 * layer.inputs)
+        times = [milliseconds(each.graphs(batch)["forward"], repeats, images=True, precision=precision)
+                 for each, precision in ((whole, "f32"), (parts, "bf16"))]
+        sums += layer.count * np.array(times)
+        print(f"| {layer.name} | {times[0]:.2f} | {times[1]:.2f} | {times[0] / times[1]:.2f} |", flush=True)
+    print(f"| all | {sums[0]:.1f} | {sums[1]:.1f} | {sums[0] / sums[1]:.2f} |")
+
+
+def milliseconds(graph: Graph, repeats: int, *, images: bool, precision: str = "f32") -> float:
     """The least times of the instructions behind the producers, added. A result that is `images` stays blocked. NaN if
     the backend does not run the graph."""
     try:
-        exe = compile(graph, "CPU", threads=1)
+        exe = compile(graph, "CPU", threads=1, precision=precision)
     except UnsupportedError:
         return float("nan")
     rng = np.random.default_rng(0)
@@ -293,19 +326,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--isa", default="auto")
-    parser.add_argument("--batch", type=int, help="1 by default, 16 for gradients")
+    parser.add_argument("--batch", type=int, help="1 by default, 16 for gradients, 8 for parts")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--layer", action="append", help="C,K,size in place of the list")
     parser.add_argument("--random", type=int, metavar="N", help="N layers of random sizes in place of the list")
     parser.add_argument("--seed", type=int, default=0, help="of the random sizes")
     parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--parts", action="store_true")
     parser.add_argument("--only", action="append", default=[], help="a text in the names of layers to take")
     options = parser.parse_args()
     os.environ["NGRAPH_CPU_ISA"] = options.isa
-    options.batch = options.batch or (16 if options.gradients else 1)
+    options.batch = options.batch or (16 if options.gradients else 8 if options.parts else 1)
+    if (options.gradients or options.parts) and options.threads != 1:
+        parser.error(f"--threads {options.threads}: gradients and parts are measured on one thread")
+    if options.parts:
+        by_parts(options.batch, options.repeats, options.only)
+        return
     if options.gradients:
-        if options.threads != 1:
-            parser.error(f"--threads {options.threads}: gradients are measured on one thread")
         gradients(options.isa, options.batch, options.repeats, options.only)
         return
     layers: Sequence[Layer] = LAYERS

@@ -91,6 +91,7 @@ for part in "${parts[@]}"; do
         bf16=NGRAPH_PRECISION=bf16
         peers amx --models resnet50_v2,bert12_128,mobilenetv2_1.0,densenet121 --batch 1,8 --rounds 4 --burst 3 --peers \
             "openvino,openvino-bf16,ngraph,ngraph[$bf16],ngraph[$bf16,NGRAPH_CPU_ISA=avx512]"
+        record amx-parts "$python" "$root/scripts/bench_convolutions.py" --parts --repeats 5
         ;;
     many)
         counts=

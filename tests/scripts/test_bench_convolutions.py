@@ -32,6 +32,25 @@ def test_a_row_has_each_algorithm_and_the_regret():
     assert "All together, what is chosen takes" in done.stdout
 
 
+def test_three_products_of_parts_are_nearly_those_of_float32():
+    """Sums in float64: what the parts leave out is all that differs."""
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal((64, 200)).astype(np.float32) for _ in range(2))
+    x[:, :50] *= np.float32(1e-3)
+    in_x, in_w = (bench_convolutions.in_parts(each, 1, weights=each is w) for each in (x, w))
+    assert not np.any(in_x.view(np.uint32) & 0xFFFF) and not np.any(in_w.view(np.uint32) & 0xFFFF)  # bf16 holds them
+    expected = x.astype(np.float64) @ w.astype(np.float64).T
+    found = in_x.astype(np.float64) @ in_w.astype(np.float64).T
+    assert 0 < np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_the_table_of_parts():
+    command = [sys.executable, SCRIPT, "--parts", "--only", "512 to 2048", "--batch", "1", "--repeats", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\| 1x1, 512 to 2048 @7 (\| [\d.]+ ){3}\|$", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_chosen_is_near_the_fastest(threads: int):
