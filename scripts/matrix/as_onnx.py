@@ -70,7 +70,8 @@ def _write(symbol: Symbol, arrays: dict[str, np.ndarray], inputs: dict[str, np.n
     from ngraph_mxnet.frontends.onnx.writer.file import simplify
     from ngraph_mxnet.frontends.onnx.writer.model import written
 
-    graph, weights = model_of(symbol, arrays).graph({name: array.shape for name, array in inputs.items()})()
+    shapes = {name: array.shape for name, array in inputs.items()}
+    graph, weights = model_of(symbol, arrays).graph(shapes, keep_loops=True)()
     simplify(graph)
     path.write_bytes(written(graph, weights).SerializeToString())
 
