@@ -112,8 +112,8 @@ def _require_told(error: NGraphError, content: bytes) -> None:
 def try_symbol(content: bytes) -> bool:
     """Read a symbol, then compile it with weights: those of the seeds, by name, or such as fit.
 
-    A symbol with large inputs or weights is only lowered. One mutant in sixteen goes through the CPU's passes and
-    memory plan, the others to the interpreter.
+    A symbol with large inputs or weights is only lowered; half of those keep their loops. One mutant in sixteen goes
+    through the CPU's passes and memory plan, the others to the interpreter.
     """
     kind = zlib.crc32(content)
     try:
@@ -128,7 +128,7 @@ def try_symbol(content: bytes) -> bool:
         sizes = {name: shapes.get(name, _IMAGE) for name in names}
         weights: dict[str, Any] = _WEIGHTS
         if not kind & 1:
-            lowered = import_symbol(graph, {**shapes, **sizes})
+            lowered = import_symbol(graph, {**shapes, **sizes}, keep_loops=bool(kind & 2))
             wanted = {value.name: value.shape for value in lowered.parameters if value.name not in sizes}
             if sum(map(prod, [*wanted.values(), *sizes.values()])) > _MOST_ELEMENTS:
                 return True
