@@ -211,7 +211,7 @@ print("the same")
 @pytest.mark.parametrize("beside", [
     "signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)",
     "faulthandler.register(signal.SIGALRM, nowhere, chain=False); signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)",
-    "faulthandler.dump_traceback_later(1e-3, repeat=True, file=nowhere)",
+    "faulthandler.dump_traceback_later(2e-2, repeat=True, file=nowhere)",
     "beside = lambda: [run_in_another_interpreter() for _ in iter(done.is_set, True)]",
 ], ids=["signals", "signals on a stack of their own", "tracebacks", "interpreters"])
 def test_what_else_a_process_does(beside: str) -> None:
