@@ -50,6 +50,14 @@ def convolution(channels: int, size: int, outputs: int, kernel: int, **attrs: ob
     return b.results(b.relu(y))
 
 
+def recurrent(rows: int, units: int) -> Graph:
+    """Two steps of an LSTM."""
+    b = Builder()
+    x, states = b.parameter("x", (2, rows, 4 * units)), [b.parameter(name, (rows, units)) for name in "hc"]
+    return b.results(b.node("rnn", [x, b.weight("w", (4 * units, units)), b.weight("b", (4 * units,)), *states],
+                            {"cell": "lstm"}).outputs[0])
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "product": lambda: product(40, 96, 80),
     "product read in place": lambda: product(64, 96, 80),
@@ -57,6 +65,8 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "product of many steps read in place": lambda: product(64, 9024, 40),
     "product of a row": lambda: product(1, 130, 1000),
     "product of one block": lambda: product(5, 16, 7),
+    "recurrent layer": lambda: recurrent(20, 72),
+    "recurrent layer of a row": lambda: recurrent(1, 96),
     "1x1": lambda: convolution(64, 14, 256, 1),
     "3x3": lambda: convolution(64, 14, 64, 3),
     "3x3 of 7 pixels": lambda: convolution(160, 7, 80, 3),

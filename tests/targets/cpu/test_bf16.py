@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import starmap
 
 import numpy as np
 import pytest
 from bf16_machine import allow_bf16, amx
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from kernel_library import NATIVE_AVX512_BF16
+from kernel_library import NATIVE_AVX512_BF16, widened
 from op_records import array_of
+from packing_references import round_bf16_reference
 from random_graphs import graphs
 from test_backend import arrays_for, attention_graphs, convolution_graphs, dense_block
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.ops.recurrent import GATES, gru_cell, lstm_cell
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.program.backend import load
 from ngraph_mxnet.program.package import Package
@@ -75,6 +78,31 @@ def residual_block() -> Graph:
     z = b.relu(b.add(convolve(y, 48, 3, stride=2), convolve(y, 48, 1, stride=2)))
     z = b.reshape(b.reduce_mean(z, axes=(2, 3)), shape=(2, 48))
     return b.results(b.softmax(b.matmul(z, b.weight("dense", (10, 48)), transpose_b=True)))
+
+
+CELLS = {"lstm": lstm_cell, "gru": gru_cell}
+
+
+def recurrent(cell: str, rows: int, *, training: bool) -> Graph:
+    """A layer of three steps."""
+    b, units = Builder(), 40
+    state = 20 if cell == "projected" else units
+    name = {"projected": "lstm", "reset first": "gru"}.get(cell, cell)
+    gates = GATES[name] * units
+    x, h = b.parameter("x", (3, rows, gates)), b.parameter("h", (rows, state))
+    if cell == "reset first":
+        shapes = {"w": (2 * units, units), "b": (2 * units,), "own": (units, units), "own_b": (units,)}
+        return b.results(*b.node("gru_reset_first", [x, *starmap(b.weight, shapes.items()), h], {}).outputs)
+    operands = [x, b.weight("w", (gates, state)), b.weight("b", (gates,)), h]
+    if name == "lstm":
+        operands.append(b.parameter("c", (rows, units)))
+    if state != units:
+        operands.append(b.weight("p", (state, units)))
+    return b.results(*b.node("rnn_training" if training else "rnn", operands, {"cell": name}).outputs)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    return widened(round_bf16_reference(values))
 
 
 @pytest.mark.usefixtures("_bf16")
@@ -150,6 +178,26 @@ class TestGraphs:
         graph = b.results(*(b.matmul(x, w, transpose_b=True) for w in weights))
         assert sum("convert" in kernel for kernel in kernels_of(graph)) == 1
         assert_near(graph)
+
+    @pytest.mark.parametrize("rows", [1, 7, 40])
+    @pytest.mark.parametrize("cell", ["lstm", "gru", "tanh", "projected", "reset first"])
+    def test_recurrent_layers(self, cell: str, rows: int) -> None:
+        """The product of a step rounds the state and the weights; all else is float32."""
+        graph = recurrent(cell, rows, training=False)
+        kernels = [kernel for kernel in kernels_of(graph) if "contraction" in kernel and "pack" not in kernel]
+        assert kernels and all("_bf16" in kernel for kernel in kernels)
+        assert_near(graph, 5e-3)
+        if cell not in CELLS:
+            return
+        x, h, weights, bias, *c = arrays = arrays_for(graph)
+        weights = rounded(weights)
+        for inputs in x:
+            h, *c = CELLS[cell].evaluate([inputs, rounded(h) @ weights.T + bias, *(c or [h])], {})
+        np.testing.assert_allclose(compile(graph, "CPU")(*arrays)[1], h, 2e-4, 2e-4)
+
+    @pytest.mark.parametrize("cell", ["lstm", "gru"])
+    def test_the_steps_of_training_stay_float32(self, cell: str) -> None:
+        assert not any("bf16" in kernel for kernel in kernels_of(recurrent(cell, 7, training=True)))
 
     def test_concat_in_place(self) -> None:
         kernels = kernels_of(dense_block())

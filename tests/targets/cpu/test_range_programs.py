@@ -167,7 +167,10 @@ def test_memory_that_another_shape_has_used(net: Any) -> None:
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "tanh"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
+@pytest.mark.parametrize(("precision", "close"), [("f32", 1e-3), ("bf16", 1e-2)])
+def test_recurrent_steps_are_a_loop(cell: str, reverse: bool, precision: str, close: float,
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_PRECISION", precision)
     gates = {"lstm": 4, "gru": 3, "tanh": 1}[cell] * 24
 
     def make(steps: Any, rows: Any = N) -> Graph:
@@ -186,7 +189,7 @@ def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
         assert bound is not None, [str(guard) for guard in template.guards]
         check_instructions(bound, template)
         for found, expected in zip(bound(*arrays), compile_graph(make(steps, rows), "CPU")(*arrays), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(found, expected, rtol=close, atol=close / 100)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "tanh", "relu", "projected"])

@@ -37,6 +37,10 @@ class Axis(NamedTuple):
         return all(are_same(stride, other * inner.size) for stride, other in zip(mine, others, strict=True))
 
 
+ONE = Axis(1, 0, 0, 0)
+"""No batch dimension."""
+
+
 def _check_matmul(node: Node) -> str | None:
     element = node.inputs[0].type.element
     if element is f16:
@@ -142,7 +146,7 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
     return joined
 
 
-class _Numbers(NamedTuple):
+class ProductNumbers(NamedTuple):
     """The part of a product that follows from sizes and strides alone."""
 
     choice: TileChoice
@@ -155,8 +159,8 @@ class _Numbers(NamedTuple):
 
 
 @cached(1024)  # chains of layers ask for the same again and again
-def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: int, channels: int, depth: int,
-             left: tuple[int, int], pitch: int, group: Axis, image: Axis) -> _Numbers:
+def product_numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: int, channels: int, depth: int,
+                    left: tuple[int, int], pitch: int, group: Axis = ONE, image: Axis = ONE) -> ProductNumbers:
     """`left`: the strides in bytes of rows and of 16 steps; `pitch`: of the result's rows."""
     size, blocks, plane = 2 if bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
     steps = step_table(plane, channels=blocks, channel_stride=left[1])
@@ -170,7 +174,7 @@ def _numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: 
         "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
         "input": (image.a * size, group.a * size), "output": (image.out * 4, group.out * 4, BLOCK * 4),
     })
-    return _Numbers(choice, pixels, steps, params, matrix_bytes)
+    return ProductNumbers(choice, pixels, steps, params, matrix_bytes)
 
 
 def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis], rows: int) -> None:
@@ -178,8 +182,8 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     channels, view = node.output.shape[-1], left.view
     depth, size = view.type.shape[-1], view.type.element.size  # of the packed right operand's elements too
     group, image = (max((axis for axis in axes if is_zero(axis.b) is shared), key=lambda axis: at_hand(axis.size),
-                        default=Axis(1, 0, 0, 0)) for shared in (False, True))
-    choice, pixels, steps, params, matrix_bytes = _numbers(
+                        default=ONE) for shared in (False, True))
+    choice, pixels, steps, params, matrix_bytes = product_numbers(
         ctx.settings.isa, ctx.settings.threads, ctx.bf16, ctx.settings.halves, ctx.settings.amx, rows, channels, depth,
         (view.strides[-2] * size, left.block * size), out.strides[-2] * 4, group, image)
     params = params.with_floats(clamps(node))

@@ -1,9 +1,10 @@
-"""Recurrent layers, forth and back: two instructions a step, a product and the gates; always in float32."""
+"""Attention, and recurrent layers, forth and back: two instructions a step, a product and the gates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,10 +14,8 @@ from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
-from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table, zero_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
+from ngraph_mxnet.targets.cpu.lower.matmul import ProductNumbers, packed_right, product_numbers
+from ngraph_mxnet.targets.cpu.microkernels.tables import zero_table
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.sequences import (
     ATTENTION,
@@ -35,7 +34,7 @@ from ngraph_mxnet.targets.cpu.params.sequences import (
     SIX,
     TRAINING_CELLS,
 )
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides, plain_view
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, PlainView, View, contiguous_strides, plain_view
 
 
 @lowers("lstm_cell", "gru_cell", "lstm_cell_training", "gru_cell_training", check=check_f32)
@@ -70,9 +69,10 @@ def cell_gradient(ctx: Lowering, node: Node) -> None:
 
 @lowers("rnn", "rnn_training", check=check_f32)
 def rnn(ctx: Lowering, node: Node) -> None:
-    """One direction of one layer. The hidden states of all steps are one buffer, which the products read in place.
+    """One direction of one layer. The hidden states of all steps are one buffer, which the products read in place, or
+    round to bf16 first.
 
-    For training, the slopes of all steps are one, too.
+    For training, which is float32, the slopes of all steps are one, too.
     """
     x, weights, bias, h, *rest = node.inputs
     if node.outputs[0].type.size == 0:
@@ -81,8 +81,9 @@ def rnn(ctx: Lowering, node: Node) -> None:
     steps, rows, gates = x.shape
     slopes = ctx.new_plain(node.outputs[-1].type) if node.op.name == "rnn_training" else None
     source = _rows(ctx, x)
-    product = _Product.of(ctx, weights, bias, rows)
-    projection = _Product.of(ctx, rest[1], None, rows) if len(rest) > 1 else None
+    of = partial(_Product.of, ctx, rows=rows, bf16=ctx.bf16 and slopes is None)
+    product = of(weights, bias)
+    projection = of(rest[1], None) if len(rest) > 1 else None
     out = ctx.new_rows(node.outputs[0].type)
     room = ctx.new_rows(TensorType(f32, (rows, gates)))
     inner = ctx.new_rows(TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
@@ -129,8 +130,8 @@ def gru_reset_first(ctx: Lowering, node: Node) -> None:
         return
     steps, (rows, units) = x.shape[0], h.shape
     source, out = _rows(ctx, x), ctx.new_rows(node.outputs[0].type)
-    product = _Product.of(ctx, weights, bias, rows)
-    own = _Product.of(ctx, own_weights, own_bias, rows)
+    product, own = (_Product.of(ctx, w, b, rows, bf16=ctx.bf16) for w, b in (
+        (weights, bias), (own_weights, own_bias)))
     room, left = ctx.new_rows(TensorType(f32, (rows, 2 * units))), ctx.new_rows(h.type)
     last, share = ctx.new_rows(h.type), ctx.new_plain(h.type)
 
@@ -231,34 +232,42 @@ def rnn_gradient(ctx: Lowering, node: Node) -> None:
 class _Product(NamedTuple):
     """left weights^T + bias for `rows` rows, weights [channels][depth] and bias packed once for all steps."""
 
-    choice: TileChoice
+    numbers: Callable[[tuple[int, int], int], ProductNumbers]
+    """Those for the strides of `left` and `out`."""
     packed: View
     bias: View
     rows: int
     channels: int
     depth: int
+    narrow: PlainView | None
+    """Memory for `left` in bf16, if the product computes so."""
 
     @staticmethod
-    def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int, *, turned: bool = False) -> _Product:
-        """`turned`: left weights, instead."""
+    def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int, *, turned: bool = False,
+           bf16: bool = False) -> _Product:
+        """`turned`: left weights, instead. `bf16`: both operands are rounded to bf16."""
         channels, depth = weights.shape[::-1] if turned else weights.shape
-        blocks = -(-depth // BLOCK)
-        size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
-        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads,
-                              halves=ctx.settings.halves)
-        tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
-        packed = packed_right(ctx, weights, not turned, tile, padded * blocks * BLOCK * 4)
-        return _Product(choice, packed, Vectors(ctx, channels, tile).bias(bias), rows, channels, depth)
+        settings, element = ctx.settings, BF16 if bf16 else f32
+        numbers = partial(product_numbers, settings.isa, settings.threads, bf16, settings.halves, settings.amx, rows,
+                          channels, depth)
+        step = BLOCK * element.size
+        found = numbers((-(-depth // BLOCK) * step, step), -(-channels // BLOCK) * BLOCK * f32.size)
+        tile = found.choice.oc_tile
+        packed = packed_right(ctx, weights, not turned, tile, found.matrix_bytes, bf16=bf16)
+        narrow = ctx.new_rows(TensorType(BF16, (rows, depth))) if bf16 else None
+        if narrow is not None:
+            ctx.fill_rest(narrow)
+        return _Product(numbers, packed, Vectors(ctx, channels, tile).bias(bias), rows, channels, depth, narrow)
 
     def emit(self, ctx: Lowering, left: PlainView, out: PlainView) -> None:
         """`left` is finite, and `out` may be written, up to whole blocks."""
-        plane = Plane(0, left.strides[0] * 4)
-        steps = step_table(plane, channels=-(-self.depth // BLOCK), channel_stride=BLOCK * 4)
-        pixels = pixel_table(1, self.rows, inputs=plane, output=Plane(0, out.strides[0] * 4))
-        params = contraction_params(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
-                                   output=(0, BLOCK * 4))
-        touched = (self.rows * (self.depth + self.channels) + self.depth * self.channels) * 4
-        ctx.emit(self.choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
+        if self.narrow is not None:
+            left = ctx.copy(left, replace(self.narrow, writers=list(self.narrow.writers)))
+        size = left.type.element.size
+        choice, pixels, steps, params, _ = self.numbers((left.strides[0] * size, BLOCK * size),
+                                                        out.strides[0] * f32.size)
+        touched = (self.rows * self.depth + self.depth * self.channels) * size + self.rows * self.channels * f32.size
+        ctx.emit(choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
                  pixels=ctx.table(pixels), steps=ctx.table(steps),
                  operations=2 * self.rows * self.channels * self.depth, bytes=touched)
 
