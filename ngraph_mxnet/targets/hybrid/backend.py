@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,10 @@ class HybridExecutable(Executable):
     def simulate(self) -> Plan:
         """The plan, with the simulated time of each region that is compiled for a simulated device. Raises ConfigError:
         in precision int8, before the first call."""
-        first = len(self.session.calls) - len(self.plan.regions)  # a step without a region prepares results
-        for number in range(len(self.plan.regions)):
-            seconds = self.session.calls[first + number].executable.simulated_seconds()
-            if seconds is not None:
-                self.plan.simulated[number] = seconds
+        calls = self.session.calls[len(self.session.calls) - len(self.plan.regions):]
+        for number, (call, (begin, end)) in enumerate(zip(calls, simulate_call(self).regions, strict=True)):
+            if call.executable.simulated_seconds() is not None:
+                self.plan.simulated[number] = end - begin
         return self.plan
 
     def listing(self) -> str:
@@ -196,6 +196,40 @@ class HybridExecutable(Executable):
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         return self.session.run(arrays)
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """The seconds of a call, and begin and end of each region, in the order of the plan."""
+
+    seconds: float
+    regions: tuple[tuple[float, float], ...]
+
+
+def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = MappingProxyType({})) -> CallTimes:
+    """Simulate a call: regions of simulated devices as they are compiled, copies to and from the host among them.
+
+    Args:
+        seconds: of regions of real devices, by number; default: those that the plan predicts.
+
+    Raises:
+        ConfigError: in precision int8, before the first call.
+    """
+    session, regions = executable.session, executable.plan.placement.regions
+    first = len(session.calls) - len(regions)  # a step without a region prepares results
+    there: dict[int, float] = {}
+    free: dict[int, float] = {}
+    spans = []
+    for number, (call, region) in enumerate(zip(session.calls[first:], regions, strict=True)):
+        taken = call.executable.simulated_seconds()
+        if taken is None:
+            taken = seconds.get(number, region.seconds)
+        lane = call.lane if executable.plan.overlaps else HOST
+        begin = max([free.get(lane, 0.0), *(there.get(place, 0.0) for place in call.inputs)])
+        free[lane] = begin + taken
+        there |= dict.fromkeys(call.outputs, free[lane])
+        spans.append((begin, free[lane]))
+    return CallTimes(max((end for _, end in spans), default=0.0), tuple(spans))
 
 
 Backends = tuple[Backend, ...]
