@@ -187,6 +187,23 @@ def made_value(name: str, type_: TensorType, names: set[str]) -> Shared:
     return Shared(name, type_, Role.MADE)
 
 
+def joined(module: Module) -> Graph:
+    """One graph for all steps, in their order. Its parameters and results are the flow's, and have their names; a value
+    that is made elsewhere may be an input of the flow."""
+    graph, table, replaced = Graph(module.name), dict[Shared, Value](), dict[Value, Value]()
+    for value in module.flow.inputs:
+        role = Role.INPUT if value.role is Role.MADE else value.role
+        table[value] = graph.add_parameter(value.type, value.name, role)
+    for step in module.flow.steps:
+        part = module.graphs[step.graph].clone()
+        replaced.update(zip(part.parameters, (table[value] for value in step.inputs), strict=True))
+        table.update(zip(step.outputs, part.results, strict=True))
+        graph.nodes += part.nodes
+    graph.results, graph.names = [table[value] for value in module.flow.results], list(module.flow.names)
+    graph.replace(replaced)
+    return graph
+
+
 class Changes(IntEnum):
     """When a value changes; what is computed of several changes as often as the one that changes most."""
 

@@ -258,6 +258,18 @@ def split_prepare(graph: Graph) -> Module:
     return modules.finish(MAIN, main)
 
 
+def main_nodes(graph: Graph) -> list[Node]:
+    """The nodes of which the main graph that `split_prepare` makes has copies, in their order."""
+    stops, needed = set(_read_outside(graph)), set[Node]()
+    stack = list(graph.results)
+    while stack:
+        value = stack.pop()
+        if value.node is not None and value not in stops and value.node not in needed:
+            needed.add(value.node)
+            stack.extend(value.node.inputs)
+    return [node for node in graph.nodes if node in needed]
+
+
 def _read_outside(graph: Graph) -> list[Value]:
     """The values derived from weights that main reads or returns, in a fixed order."""
     derivation = Derivation()

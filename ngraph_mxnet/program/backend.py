@@ -15,9 +15,10 @@ from ngraph_mxnet.base import config, registry
 from ngraph_mxnet.base.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.base.variables import FileSetting
 from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
+from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.program.executable import Executable
+from ngraph_mxnet.program.executable import Executable, Parts
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import IsaProgram
 from ngraph_mxnet.program.ranges import Template
@@ -172,6 +173,18 @@ class Backend(ABC):
             ConfigError: an option is unknown or its value not allowed.
         """
 
+    def compile_parts(self, module: Module, options: Mapping[str, Any]) -> Parts | None:
+        """Compile the steps of a module, which run in this order on one device while other devices run what is between
+        them. Return None where each graph is to be compiled for itself. The method owns the graphs as `compile` does.
+
+        The flow's inputs are all that the steps read and do not make, inputs of any role; its results are those values
+        that others read.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        return None
+
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
         """Compile a verified graph for a range of sizes. Return None where each set of sizes has to be compiled for
         itself.
@@ -183,6 +196,14 @@ class Backend(ABC):
             UnsupportedError, ConfigError: as `compile`.
         """
         return None
+
+    def load_parts(self, package: Package, module: Module) -> Parts:
+        """Load the parts that gave `package`, whose graphs are those of `module` (see `compile_parts`).
+
+        Raises:
+            PackageError: as `load`.
+        """
+        raise PackageError(f"backend {self.name} loads no parts of calls")
 
     def load(self, package: Package) -> Executable | Template:
         """Load the executable that gave `package`, or the template if the package has symbols. The content of the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -294,6 +294,72 @@ class Executable(Submitting, ABC):
 
     def __repr__(self) -> str:
         return described(self)
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """A step of a call that runs elsewhere than the parts (`Parts`), and takes `seconds`.
+
+    It runs before part number `part`, on `lane`, one step at a time. `reads` and `makes` are names of values, some of
+    them results and inputs of parts. `after` are the earlier steps that it waits for, by number.
+    """
+
+    part: int
+    lane: int
+    seconds: float
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+Times = tuple[float, float]
+"""Begin and end, in seconds from the begin of the call."""
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """A simulated call: its seconds, when each part runs and each step meanwhile, and a Chrome trace."""
+
+    seconds: float
+    parts: tuple[Times, ...]
+    meanwhile: tuple[Times, ...]
+    trace: Callable[[], str]
+
+
+class Parts(ABC):
+    """The steps of a call that one device runs, while others run what is between them: see `Backend.compile_parts`.
+
+    A value that one part makes and only other parts read stays in the device: in its place a part gives an empty array,
+    and parts do not look at it. The caller runs one call at a time: `begin`, then all parts in order.
+    """
+
+    executables: Mapping[str, Executable]
+    """By the names of the graphs."""
+
+    @property
+    def calibrated(self) -> bool:
+        """False if all parts must get `Executable.calibrate` before the first call."""
+        return True
+
+    @abstractmethod
+    def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Begin a call, whose weights are among these inputs by name."""
+
+    @abstractmethod
+    def package(self) -> Package:
+        """Return the package that `Backend.load_parts` makes the parts from. Raises PackageError as for an executable.
+        """
+
+    @abstractmethod
+    def simulate(self, steps: Sequence[Meanwhile], *, overlap: bool = True) -> PartTimes:
+        """Simulate a call, in which these steps run on other devices.
+
+        Args:
+            overlap: the device works while a step runs.
+
+        Raises:
+            ConfigError: the times are not known before the parts are calibrated.
+        """
 
 
 class NativeExecutable(Executable):

@@ -6,7 +6,7 @@ plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError, GraphError, PackageError, UnsupportedError
+from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
@@ -35,7 +36,10 @@ from ngraph_mxnet.program.executable import (
     MOST_LANES,
     Executable,
     InputError,
+    Meanwhile,
+    Parts,
     Session,
+    Times,
     checked_array,
     input_ports,
     ports_of,
@@ -132,12 +136,21 @@ class HybridExecutable(Executable):
     """`plan` tells what runs where and why; `module` has the regions, in the order of the plan, `devices` where each of
     its steps runs, and `session` runs them. `target` is the backend's name."""
 
-    def __init__(self, target: str, regions: Regions, executables: Mapping[str, Executable], plan: Plan) -> None:
+    def __init__(self, target: str, regions: Regions, executables: Mapping[str, Executable], plan: Plan,
+                 parts: Mapping[int, Parts] = MappingProxyType({})) -> None:
+        """
+        Args:
+            parts: by device, of the devices that run their steps as parts of one call; `executables` are of others.
+        """
         super().__init__(*ports_of(regions.module.flow))
         self.target = target
         self.plan = plan
         self.module, self.devices = regions.module, regions.devices
+        self.parts = dict(parts)
         self.executables = dict(executables)
+        for each in parts.values():
+            self.executables |= each.executables
+        self._turn = ForkSafeLock()
         self.session = Session(self.module.flow, self.executables, self.devices, at_once=plan.overlaps)
 
     @property
@@ -151,9 +164,13 @@ class HybridExecutable(Executable):
         return getattr(call.executable, "native", None)
 
     def package(self) -> Package:
-        code = {name: {"graph": encode_graph(graph), "package": self.executables[name].package().plain()}
+        whole = {step.graph for step, device in zip(self.module.flow.steps, self.devices, strict=True)
+                 if device not in self.parts}
+        code = {name: {"graph": encode_graph(graph),
+                       "package": self.executables[name].package().plain() if name in whole else None}
                 for name, graph in self.module.graphs.items()}
-        settings = {"devices": self.devices, "plan": encode_plan(self.plan)}
+        parts = [(device, each.package().plain()) for device, each in self.parts.items()]
+        settings = {"devices": self.devices, "plan": encode_plan(self.plan), "parts": parts}
         return Package(self.target, self.module.name, self.module.flow, code, settings)
 
     def simulate(self) -> Plan:
@@ -195,19 +212,34 @@ class HybridExecutable(Executable):
                     table[position] = result
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        return self.session.run(arrays)
+        if not self.parts:
+            return self.session.run(arrays)
+        with self._turn:  # a device runs the parts of one call
+            if not all(each.calibrated for each in self.parts.values()):
+                self.calibrate([arrays])
+            given = {value.name: array for value, array in zip(self.module.flow.inputs, arrays, strict=True)}
+            for each in self.parts.values():
+                each.begin(given)
+            return self.session.run(arrays)
+
+    def simulated_trace(self) -> str:
+        return simulate_call(self).trace()
 
 
 @dataclass(frozen=True)
 class CallTimes:
-    """The seconds of a call, and begin and end of each region, in the order of the plan."""
+    """The seconds of a call, begin and end of each region in the order of the plan, and a Chrome trace."""
 
     seconds: float
-    regions: tuple[tuple[float, float], ...]
+    regions: tuple[Times, ...]
+    trace: Callable[[], str]
 
 
 def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = MappingProxyType({})) -> CallTimes:
     """Simulate a call: regions of simulated devices as they are compiled, copies to and from the host among them.
+
+    The device with the most regions is simulated as a whole: its regions wait for others and share its memories and
+    links. Regions of any other device take their seconds alone.
 
     Args:
         seconds: of regions of real devices, by number; default: those that the plan predicts.
@@ -215,21 +247,45 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
     Raises:
         ConfigError: in precision int8, before the first call.
     """
-    session, regions = executable.session, executable.plan.placement.regions
-    first = len(session.calls) - len(regions)  # a step without a region prepares results
-    there: dict[int, float] = {}
-    free: dict[int, float] = {}
-    spans = []
-    for number, (call, region) in enumerate(zip(session.calls[first:], regions, strict=True)):
+    calls, flow, plan = executable.session.calls, executable.module.flow, executable.plan
+    overlap = plan.placement.method != "minimum cut"  # which is the method for one device at a time
+    first = len(calls) - len(plan.regions)  # a step without a region prepares results, and takes a call no time
+    lanes = [call.lane for call in calls]
+    device = max(executable.parts, key=lanes.count, default=None)
+    steps: list[Meanwhile] = []
+    makers: dict[str, int] = {}
+    part = 0
+    for number, (call, step) in enumerate(zip(calls, flow.steps, strict=True), -first):
+        if call.lane == device:
+            part += 1
+            continue
+        reads, makes = (tuple(value.name for value in values) for values in (step.inputs, step.outputs))
         taken = call.executable.simulated_seconds()
         if taken is None:
-            taken = seconds.get(number, region.seconds)
-        lane = call.lane if executable.plan.overlaps else HOST
-        begin = max([free.get(lane, 0.0), *(there.get(place, 0.0) for place in call.inputs)])
-        free[lane] = begin + taken
-        there |= dict.fromkeys(call.outputs, free[lane])
+            taken = 0.0 if number < 0 else seconds.get(number, plan.placement.regions[number].seconds)
+        after = sorted({makers[name] for name in reads if name in makers})
+        makers |= dict.fromkeys(makes, len(steps))
+        steps.append(Meanwhile(part, call.lane, taken, reads, makes, tuple(after)))
+    if device is None:
+        spans = _listed(steps, overlap)
+        return CallTimes(max((end for _, end in spans), default=0.0), tuple(spans[first:]),
+                         calls[-1].executable.simulated_trace if calls else executable.simulated_trace)
+    found = executable.parts[device].simulate(steps, overlap=overlap)
+    parts, others = iter(found.parts), iter(found.meanwhile)
+    spans = [next(parts if lane == device else others) for lane in lanes]
+    return CallTimes(found.seconds, tuple(spans[first:]), found.trace)
+
+
+def _listed(steps: Sequence[Meanwhile], overlap: bool) -> list[Times]:
+    """When each step runs, if each lane takes its steps in order; without `overlap` all are one lane."""
+    free: dict[int, float] = {}
+    spans: list[Times] = []
+    for step in steps:
+        lane = step.lane if overlap else HOST
+        begin = max([free.get(lane, 0.0), *(spans[other][1] for other in step.after)])
+        free[lane] = begin + step.seconds
         spans.append((begin, free[lane]))
-    return CallTimes(max((end for _, end in spans), default=0.0), tuple(spans))
+    return spans
 
 
 Backends = tuple[Backend, ...]
@@ -270,24 +326,37 @@ class HybridBackend(Backend):
         wanted, backends = self._wanted(options)
         plan = self._planned(graph.clone(), wanted, backends)
         regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
-        executables = {
-            step.graph: backends[device].compile(regions.module.graphs[step.graph].clone(), wanted.passed[device])
-            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)}
-        found = HybridExecutable(self.name, regions, executables, plan)
+        parts: dict[int, Parts] = {}
+        executables: dict[str, Executable] = {}
+        for device in dict.fromkeys(regions.devices):
+            module = regions.on(device)
+            graphs = {name: graph.clone() for name, graph in module.graphs.items()}
+            made = None if len(regions.devices) == 1 else backends[device].compile_parts(
+                replace(module, graphs=graphs), wanted.passed[device])
+            if made is not None:
+                parts[device] = made
+            else:
+                executables |= {name: backends[device].compile(graph, wanted.passed[device])
+                                for name, graph in graphs.items()}
+        found = HybridExecutable(self.name, regions, executables, plan, parts)
         found.calibrate(wanted.calibration)
         return found
 
     def load(self, package: Package) -> HybridExecutable:
         try:
             graphs = {name: decode_graph(found["graph"]) for name, found in package.code.items()}
-            parts = {name: Package.from_plain(found["package"]) for name, found in package.code.items()}
             plan = decode_plan(package.settings["plan"])
             module, devices = Module(package.name, graphs, package.flow), tuple(map(count, package.settings["devices"]))
             module.verify()
             if len(devices) != len(package.flow.steps) or not all(device < len(plan.devices) for device in devices):
                 raise ValueError(f"steps on devices {devices} of {plan.devices}")
-            executables = {name: load(part) for name, part in parts.items()}
-            return HybridExecutable(self.name, Regions(module, devices), executables, plan)
+            regions = Regions(module, devices)
+            together = {device: get_backend(plan.devices[device]).load_parts(Package.from_plain(part),
+                                                                             regions.on(device))
+                        for device, part in package.settings["parts"]}
+            executables = {name: load(Package.from_plain(found["package"])) for name, found in package.code.items()
+                           if found["package"] is not None}
+            return HybridExecutable(self.name, regions, executables, plan, together)
         except (ArithmeticError, ConfigError, GraphError, LookupError, TypeError, ValueError) as error:
             raise PackageError(f"package {package.name}: {error}") from error
 

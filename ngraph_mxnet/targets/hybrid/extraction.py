@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, neighbourhood
-from ngraph_mxnet.ir.module import Changes, Derivation, Module, Modules
+from ngraph_mxnet.ir.module import Changes, Derivation, Flow, Module, Modules
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.program.backend import Backend, DeviceCosts
 from ngraph_mxnet.targets.hybrid.search import HOST, Item, Problem, Region, Tensor
@@ -159,6 +159,18 @@ class Regions:
 
     module: Module
     devices: tuple[int, ...]
+
+    def on(self, device: int) -> Module:
+        """The steps of one device: the inputs are what others make or the caller gives, the results what others read.
+        """
+        flow, graphs = self.module.flow, self.module.graphs
+        own = tuple(step for step, on in zip(flow.steps, self.devices, strict=True) if on == device)
+        made = dict.fromkeys(value for step in own for value in step.outputs)
+        read = dict.fromkeys(value for step in own for value in step.inputs if value not in made)
+        others = {value for step in flow.steps if step not in own for value in step.inputs} | set(flow.results)
+        wanted = tuple(value for value in made if value in others)
+        return Module(f"{self.module.name}_{device}", {step.graph: graphs[step.graph] for step in own},
+                      Flow(tuple(read), own, wanted, tuple(value.name for value in wanted)))
 
 
 def extract_regions(outline: Outline, regions: Sequence[Region]) -> Regions:

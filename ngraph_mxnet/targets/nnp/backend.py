@@ -7,6 +7,7 @@ computing, and each node begins when the one before has ended. All times are sim
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
@@ -17,17 +18,17 @@ import numpy as np
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
-from ngraph_mxnet.ir.module import Changes, Derivation
+from ngraph_mxnet.ir.module import Changes, Derivation, Module, Shared, joined
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
 from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
-from ngraph_mxnet.passes.clusters import InlineBodies, split_prepare
+from ngraph_mxnet.passes.clusters import InlineBodies, main_nodes, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.program.backend import Backend, DeviceCosts, read_count, read_samples
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.nnp.access import full, read, ways
 from ngraph_mxnet.targets.nnp.device import Device, load_device
-from ngraph_mxnet.targets.nnp.executable import PART, NNPExecutable, NNPReplicas
+from ngraph_mxnet.targets.nnp.executable import PART, NNPExecutable, NNPParts, NNPReplicas
 from ngraph_mxnet.targets.nnp.lowering import Settings
 from ngraph_mxnet.targets.nnp.places import VIEWS, Resources, resources_of
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES
@@ -117,11 +118,41 @@ class NNPBackend(Backend):
         return options
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPReplicas:
+        self._optimise(graph, options)
+        return self._compiled(graph, options)
+
+    def compile_parts(self, module: Module, options: Mapping[str, Any]) -> NNPParts | None:
+        if (read_count(options, "devices", _MOST_DEVICES) or 1) > 1:
+            return None
+        for graph in module.graphs.values():
+            self._optimise(graph, options)
+        first: dict[Shared, int] = {}
+        for part, step in enumerate(module.flow.steps):
+            for value in step.inputs:
+                first.setdefault(value, 0 if value.role is Role.WEIGHT else part)
+        graph, behind, begins = joined(module), 0, []
+        place = {node: number for number, node in enumerate(graph.nodes)}
+        main = [place[node] for node in main_nodes(graph)]
+        for step in module.flow.steps[:-1]:
+            behind += len(module.graphs[step.graph].nodes)
+            begins.append(bisect_left(main, behind))
+        arrivals = tuple(first[value] for value in module.flow.inputs)
+        found = self._compiled(graph, options, arrivals, tuple(begins))
+        assert isinstance(found, NNPExecutable)
+        return NNPParts(found, module)
+
+    def load_parts(self, package: Package, module: Module) -> NNPParts:
+        return NNPParts(NNPExecutable.of(self.name, package), module)
+
+    def _optimise(self, graph: Graph, options: Mapping[str, Any]) -> None:
         self.check_options(options)
-        device, element = self.asked(options)
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
+
+    def _compiled(self, graph: Graph, options: Mapping[str, Any],
+                  arrivals: tuple[int, ...] = (), begins: tuple[int, ...] = ()) -> NNPExecutable | NNPReplicas:
+        device, element = self.asked(options)
         samples = read_samples(options)
         for sample in samples:
             if len(sample) != len(graph.parameters):
@@ -129,7 +160,7 @@ class NNPBackend(Backend):
                                   f"{len(graph.parameters)}, one for each input, weights too")
         devices = read_count(options, "devices", _MOST_DEVICES) or 1
         resources, instances = _divided(_resources(device), graph, options)
-        settings = Settings(resources, instances, element == "i8", samples, devices)
+        settings = Settings(resources, instances, element == "i8", samples, devices, arrivals, begins)
         if devices > 1:
             return NNPReplicas.compiled(self.name, graph, settings)
         return NNPExecutable(self.name, split_prepare(graph), settings)

@@ -6,7 +6,7 @@ What was compiled is kept as plain data, in parts of a package. `NNPReplicas` sh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -16,23 +16,34 @@ import numpy as np
 from ngraph_mxnet.base.errors import ConfigError, NGraphError, PackageError
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
 from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
-from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, changes_of, single_step
+from ngraph_mxnet.ir.module import Changes, Flow, Module, Shared, Step, changes_of, single_step
 from ngraph_mxnet.ir.types import Role, Shape
 from ngraph_mxnet.passes.clusters import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.program.compile import compile
-from ngraph_mxnet.program.executable import Executable, InputError, checked_array, ports_of
+from ngraph_mxnet.program.executable import (
+    Executable,
+    InputError,
+    Meanwhile,
+    Parts,
+    PartTimes,
+    Times,
+    checked_array,
+    input_ports,
+    output_ports,
+    ports_of,
+)
 from ngraph_mxnet.program.package import Package, count, decode_graph, decode_module, encode_graph, text
 from ngraph_mxnet.targets.nnp.access import ways
 from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.hazards import order
-from ngraph_mxnet.targets.nnp.lowering import Arrays, Lowered, Settings, Version, lower
+from ngraph_mxnet.targets.nnp.lowering import Arrays, Lowered, PartNumbers, Settings, Version, lower
 from ngraph_mxnet.targets.nnp.places import convert_views, resources_of
 from ngraph_mxnet.targets.nnp.program import Program, parse_program, print_program
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, known_arrays, uniform
 from ngraph_mxnet.targets.nnp.quantize import quantize
 from ngraph_mxnet.targets.nnp.report import Report, count_call, make_report, trace_text
-from ngraph_mxnet.targets.nnp.timing import Timeline, simulate
+from ngraph_mxnet.targets.nnp.timing import Timeline, simulate, with_steps
 
 Result = TypeVar("Result")
 
@@ -46,7 +57,7 @@ def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, 
         raise PackageError(f"only what was compiled for {device.name} as it is can be kept, not with other numbers")
     return {"device": device.name, "element": resources.element, "engines": len(resources.engines),
             "instances": settings.instances, "narrow": settings.narrow, "devices": settings.devices,
-            "samples": [list(sample) for sample in samples]}
+            "arrivals": settings.arrivals, "begins": settings.begins, "samples": [list(sample) for sample in samples]}
 
 
 def decode_settings(found: Any) -> Settings:
@@ -62,7 +73,7 @@ def decode_settings(found: Any) -> Settings:
         if not all(isinstance(array, np.ndarray) for sample in samples for array in sample):
             raise TypeError("a sample is no list of arrays")
         return Settings(resources.with_engines(engines), count(found["instances"]), bool(found["narrow"]), samples,
-                        count(found["devices"]))
+                        count(found["devices"]), *(tuple(map(count, found[name])) for name in ("arrivals", "begins")))
 
     return _read("settings", settings)
 
@@ -165,6 +176,8 @@ class NNPExecutable(Executable):
         self._weights = [index for index, value in enumerate(flow.inputs) if value.role is Role.WEIGHT]
         changes = changes_of(flow)
         self._known = [changes[value] is not Changes.WITH_CALLS for value in main.inputs]
+        self._call: tuple[Version, FunctionalSimulator] | None = None
+        """The version and the device of the call that goes on part by part."""
         self._samples: list[Arrays] = [[checked_array(port, array, what="calibration input") for port, array in
                           zip(self.inputs, sample, strict=True)] for sample in settings.samples]
         self._loaded = Recent(_KEPT)
@@ -250,6 +263,27 @@ class NNPExecutable(Executable):
         count_call(version.program, self.settings.devices)
         return [quantization.load(value, output) for value, output in zip(version.graph.results, outputs, strict=True)]
 
+    def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Begin a call part by part, with the weights by name; other inputs come with the parts."""
+        nothing = np.empty(0)
+        version, device = self._call = self._device([arrays.get(port.name, nothing) for port in self.inputs])
+        device.begin()
+        count_call(version.program, self.settings.devices)
+
+    def advance(self, part: int, arrays: Mapping[int, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+        """Run a part of the call that `begin` began, with the arrays of inputs by number. Return these results."""
+        assert self._call is not None, "a call begins by `begin`"
+        version, device = self._call
+        store, load = version.quantization.store, version.quantization.load
+        given = {place: store(value, arrays[source])
+                 for place, (value, known, source) in enumerate(zip(version.graph.parameters, self._known,
+                                                                    self._sources, strict=True))
+                 if not known and source in arrays}
+        device.advance(part, given)
+        results = version.graph.results
+        return [load(results[number], stored)
+                for number, stored in zip(wanted, device.results(wanted), strict=True)]
+
     def calibrate(self, samples: Sequence[Arrays]) -> None:
         """Take the scales for i8 from `samples`, each an array for each input, unless there are samples already."""
         self._samples = self._samples or list(samples)
@@ -260,12 +294,12 @@ class NNPExecutable(Executable):
     # ---- versions -----------------------------------------------------------------------------------------
 
     def _real_version(self) -> Version:
-        graph, weights = self._copy()
+        graph, weights, parts = self._copy()
         nothing = {value: np.zeros((), np.float32) for value in weights}
-        return self._lowered(graph, weights, uniform(graph, nothing, self.settings.resources.element))
+        return self._lowered(graph, weights, parts, uniform(graph, nothing, self.settings.resources.element))
 
     def _narrow_version(self, arrays: Arrays, contents: Arrays) -> Version:
-        graph, weights = self._copy()
+        graph, weights, parts = self._copy()
         known = {value: content for value, content, mine in zip(graph.parameters, contents, self._known, strict=True)
                  if mine}
         samples: list[Arrays] = [
@@ -273,17 +307,25 @@ class NNPExecutable(Executable):
              zip(contents, self._known, self._sources, strict=True)]
             for sample in [*self._samples] or [arrays]
         ]
-        return self._lowered(graph, weights, quantize(graph, known, samples, element=self.settings.resources.element))
+        return self._lowered(graph, weights, parts,
+                             quantize(graph, known, samples, element=self.settings.resources.element))
 
-    def _copy(self) -> tuple[Graph, frozenset[Value]]:
-        """The main graph, to be rewritten, and its parameters that are known before a call."""
+    def _copy(self) -> tuple[Graph, frozenset[Value], PartNumbers]:
+        """The main graph, to be rewritten, its parameters that are known before a call, and what begins parts."""
         graph = self.module.graphs[MAIN].clone()
         known = zip(graph.parameters, self._known, strict=True)
-        return graph, frozenset(value for value, mine in known if mine)
+        arrivals = dict(enumerate(self.settings.arrivals))
+        parts: dict[Value | Node, int] = {value: arrivals.get(source, 0)
+                                          for value, source in zip(graph.parameters, self._sources, strict=True)}
+        parts |= {graph.nodes[node]: part for part, node in enumerate(self.settings.begins, 1)
+                  if node < len(graph.nodes)}
+        return graph, frozenset(value for value, mine in known if mine), parts
 
-    def _lowered(self, graph: Graph, weights: frozenset[Value], quantization: Quantization) -> Version:
+    def _lowered(self, graph: Graph, weights: frozenset[Value], parts: PartNumbers,
+                 quantization: Quantization) -> Version:
         convert_views(graph, quantization)
-        lowered = lower(graph, weights, self.settings.resources, quantization, instances=self.settings.instances)
+        lowered = lower(graph, weights, self.settings.resources, quantization, instances=self.settings.instances,
+                        parts=parts)
         order(lowered.program)
         return Version(graph, weights, quantization, lowered)
 
@@ -307,6 +349,100 @@ class NNPExecutable(Executable):
         version = self.version
         known = known_arrays(version.graph, dict(zip(version.graph.parameters, contents, strict=True)))
         return version, version.loaded(known)
+
+
+class NNPParts(Parts):
+    """The parts of one Program: `whole` is the executable of the steps' graphs joined, whose inputs and results are
+    those of the module's flow."""
+
+    def __init__(self, whole: NNPExecutable, module: Module) -> None:
+        self.whole = whole
+        self.executables = {step.graph: NNPPart(self, number, module.graphs[step.graph], step)
+                            for number, step in enumerate(module.flow.steps)}
+        self._samples: list[dict[int, np.ndarray]] = []
+        self._simulated: tuple[Program, Any, PartTimes] | None = None
+        self._names = [port.name for port in whole.inputs], [port.name for port in whole.outputs]
+
+    @property
+    def calibrated(self) -> bool:
+        return not self.whole.settings.narrow or bool(self.whole.settings.samples or self._samples)
+
+    def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.whole.begin(arrays)
+
+    def package(self) -> Package:
+        return self.whole.package()
+
+    def add_samples(self, samples: Sequence[Mapping[int, np.ndarray]]) -> None:
+        """Take for each sample the arrays of some of the inputs, by number."""
+        self._samples = self._samples or [{} for _ in samples]
+        for found, sample in zip(self._samples, samples, strict=True):
+            found.update(sample)
+        wanted = range(len(self.whole.inputs))
+        if all(len(found) == len(wanted) for found in self._samples):
+            self.whole.calibrate([[found[number] for number in wanted] for found in self._samples])
+
+    def simulate(self, steps: Sequence[Meanwhile], *, overlap: bool = True) -> PartTimes:
+        key, compiled = (tuple(steps), overlap), self.whole.program
+        if self._simulated is None or self._simulated[0] is not compiled or self._simulated[1] != key:
+            program, places = with_steps(compiled, steps, self._names, overlap=overlap)
+            timeline = simulate(program)
+            times = [(float(timeline.start[place]), float(timeline.end[place])) for place in places]
+            parts = tuple(self._part_times(timeline, steps, places))
+            found = PartTimes(timeline.seconds, parts, tuple(times), lambda: trace_text(timeline))
+            self._simulated = compiled, key, found
+        return self._simulated[2]
+
+    def _part_times(self, timeline: Timeline, steps: Sequence[Meanwhile], places: Sequence[int]) -> Iterator[Times]:
+        """A part begins when its first instruction does and the steps have ended that make its inputs."""
+        arrivals = dict(zip(self._names[0], self.whole.settings.arrivals, strict=True))
+        latest, others = 0.0, set(places)
+        for part in range(len(self.executables)):
+            own = [number for number in timeline.program.part(part) if number not in others]
+            if not own:
+                yield latest, latest
+                continue
+            made = [place for step, place in zip(steps, places, strict=True)
+                    if any(arrivals.get(name) == part for name in step.makes)]
+            begin = max([timeline.start[own].min(), *timeline.end[made]])
+            latest = float(timeline.end[own].max())
+            yield float(begin), latest
+
+
+class NNPPart(Executable):
+    """One of the parts of a call, number `part`: the graph of one step."""
+
+    rough = True
+
+    def __init__(self, parts: NNPParts, part: int, graph: Graph, step: Step) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self._parts, self._part = parts, part
+        inputs, results = ({port.name: number for number, port in enumerate(ports)}
+                           for ports in (parts.whole.inputs, parts.whole.outputs))
+        self._inputs = [inputs.get(value.name) for value in step.inputs]
+        """The number of each input among those of the whole; None for one that an earlier part made."""
+        self._results = [results.get(value.name) for value in step.outputs]
+
+    def _given(self, arrays: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        return {number: array for number, array in zip(self._inputs, arrays, strict=True) if number is not None}
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        wanted = [number for number in self._results if number is not None]
+        found = iter(self._parts.whole.advance(self._part, self._given(arrays), wanted))
+        return [np.empty(0) if number is None else next(found) for number in self._results]
+
+    def calibrate(self, samples: Sequence[Arrays]) -> None:
+        self._parts.add_samples([self._given(sample) for sample in samples])
+
+    def simulated_seconds(self) -> float:
+        begin, end = self._parts.simulate(()).parts[self._part]
+        return end - begin
+
+    def listing(self) -> str:
+        """The Program of all parts for the first part; for others, where they begin in it."""
+        program = self._parts.whole.program
+        begin = program.part(self._part).start
+        return self._parts.whole.listing() if not self._part else f"of the Program above, from instruction {begin} on\n"
 
 
 def rebatched(graph: Graph, parts: int) -> Graph:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,24 +70,41 @@ class FunctionalSimulator:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs' stored elements (bf16 as uint16), of the inputs' stored elements. Calls wait for each other.
         Raises NGraphError: the inputs' number, shapes or dtypes are not those of the program."""
-        with self._lock, np.errstate(all="ignore"):
-            for memory in self._memories.values():
-                memory.fill(_UNWRITTEN)
-            for place, content in self._constants:
-                place[...] = content
-            if len(inputs) != len(self._inputs):
+        if len(inputs) != len(self._inputs):
+            raise NGraphError(f"program {self.program.name}: found {len(inputs)} inputs, expected {len(self._inputs)}")
+        with self._lock:
+            self.begin()
+            for part in range(len(self.program.begins) + 1):
+                self.advance(part, dict(enumerate(inputs)) if part == 0 else {})
+            return self.results(range(len(self._outputs)))
+
+    def begin(self) -> None:
+        """Begin a call: forget all but the constants. `run` does this by itself; a caller that goes on part by part
+        makes sure that no other call is under way."""
+        for memory in self._memories.values():
+            memory.fill(_UNWRITTEN)
+        for place, content in self._constants:
+            place[...] = content
+
+    def advance(self, part: int, inputs: Mapping[int, np.ndarray]) -> None:
+        """Execute a part of the call that `begin` began, with these inputs by number, in stored elements. Raises
+        NGraphError as `run`."""
+        for number, array in inputs.items():
+            buffer, place = self.program.inputs[number], self._inputs[number]
+            if array.shape != place.shape or array.dtype != place.dtype:
                 raise NGraphError(
-                    f"program {self.program.name}: found {len(inputs)} inputs, expected {len(self._inputs)}")
-            for buffer, place, array in zip(self.program.inputs, self._inputs, inputs, strict=True):
-                if array.shape != place.shape or array.dtype != place.dtype:
-                    raise NGraphError(
-                        f"input {buffer.name} of program {self.program.name}: found {array.dtype}{list(array.shape)}, "
-                        f"expected {place.dtype}{list(place.shape)}"
-                    )
-                place[...] = array
-            for compute, step in self._steps:
+                    f"input {buffer.name} of program {self.program.name}: found {array.dtype}{list(array.shape)}, "
+                    f"expected {place.dtype}{list(place.shape)}"
+                )
+            place[...] = array
+        with np.errstate(all="ignore"):
+            for number in self.program.part(part):
+                compute, step = self._steps[number]
                 compute(step)
-            return [place.copy() for place in self._outputs]
+
+    def results(self, numbers: Iterable[int]) -> list[np.ndarray]:
+        """The stored elements of these outputs, in arrays of their own."""
+        return [self._outputs[number].copy() for number in numbers]
 
     def _step(self, index: int, instruction: Instruction) -> tuple[Callable[[_Step], None], _Step]:
         where = f"instruction {index}, {instruction.op} ({instruction.origin})"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -408,16 +409,22 @@ class Lowered:
     scales: dict[Node, Buffer]
 
 
+PartNumbers = Mapping[Value | Node, int]
+
+
 class Lowering:
     """One graph on one device. `weights` are the parameters whose content is known before a call; constants of the
     graph are too. `quantization` says how each value is stored. `instances` is into how many parts a batch is cut,
-    each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory. Where `like`
+    each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory.
+    `parts` are the parts of the call that parameters come with, and that nodes begin, 0 where not given. Where `like`
     is given, what it found out (shards and tiles) is not searched for again.
     """
 
     def __init__(self, graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
-                 instances: int = 1, resident: int = 0, like: Lowering | None = None) -> None:
+                 instances: int = 1, resident: int = 0, parts: PartNumbers = MappingProxyType({}),
+                 like: Lowering | None = None) -> None:
         self.graph = graph
+        self.parts = parts
         self.resources = resources
         self.instances = instances
         self.quantization = quantization
@@ -446,13 +453,15 @@ class Lowering:
 
     def run(self) -> Lowered:
         """Lower everything. Raises DeviceMemoryError: a node needs more memory than there is."""
-        places = self.places
+        places, parameters = self.places, self.graph.parameters
         weights, scales = self._place_weights()
-        inputs = self._load_inputs()
+        inputs = [self._host_buffer(f"in{number}", parameter) for number, parameter in enumerate(parameters)]
         outputs: dict[int, Buffer] = {}
-        self._store_results(outputs, [v for v in self.graph.results if v.is_parameter or v in self.known])
+        begins: list[int] = []
+        self._arrive(0, inputs, outputs)
         for number, node in enumerate(self.graph.nodes):
             places.now, places.origin = number, str(node)
+            self._begin(begins, [*node.inputs, node], inputs, outputs)
             if node.op.name != "constant":
                 self._lower(node)
             self._store_results(outputs, node.outputs)
@@ -460,9 +469,10 @@ class Lowering:
                 # Inputs stay where they are: those of the next call may come while this one still computes.
                 if not value.is_parameter and value not in self.known and not places.read_later(value):
                     places.drop(value)
+        self._begin(begins, self.parts, inputs, outputs)
         sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
         program = Program(self.graph.name, self.resources.device.name, places.code, inputs,
-                          [outputs[index] for index in range(len(self.graph.results))], {}, sizes)
+                          [outputs[index] for index in range(len(self.graph.results))], {}, sizes, begins)
         return Lowered(program, weights, scales)
 
     def _place_weights(self) -> tuple[dict[Value, Buffer], dict[Node, Buffer]]:
@@ -499,12 +509,20 @@ class Lowering:
                 f"the weights of graph {self.graph.name} do not fit {self.resources.device.name}: found {error.size} "
                 f"bytes more, expected at most the {there.largest} of {there.size} that are left in {memory}") from None
 
-    def _load_inputs(self) -> list[Buffer]:
-        inputs: list[Buffer] = []
-        for parameter in self.graph.parameters:
-            buffer = self._host_buffer(f"in{len(inputs)}", parameter)
-            inputs.append(buffer)
-            if parameter in self.known or parameter not in self.places.readers:
+    def _part(self, what: Value | Node) -> int:
+        return self.parts.get(what, 0)
+
+    def _begin(self, begins: list[int], of: Iterable[Value | Node], inputs: Sequence[Buffer],
+               outputs: dict[int, Buffer]) -> None:
+        """Begin all parts up to the last one of these."""
+        for part in range(len(begins) + 1, max(map(self._part, of), default=0) + 1):
+            begins.append(len(self.places.code))
+            self._arrive(part, inputs, outputs)
+
+    def _arrive(self, part: int, inputs: Sequence[Buffer], outputs: dict[int, Buffer]) -> None:
+        """Load the inputs of a part, and store those results that are there without being computed."""
+        for parameter, buffer in zip(self.graph.parameters, inputs, strict=True):
+            if parameter in self.known or parameter not in self.places.readers or self._part(parameter) != part:
                 continue
             # In parts, so that the first instance need not wait for the others' images.
             parts = {0: min(self.instances, parameter.shape[0])} if parameter.shape and parameter.shape[0] else {}
@@ -512,7 +530,8 @@ class Lowering:
                 place, key = self.places.allocate_shared(buffer.element, box.shape, "x")
                 self.places.copy("host.dma0", whole(place), Tile(buffer, *box))
                 self.places.add(parameter, Piece(box, whole(place), key))
-        return inputs
+        given = [value for value in self.graph.results if value.is_parameter or value in self.known]
+        self._store_results(outputs, [value for value in given if self._part(value) == part])
 
     def _host_buffer(self, name: str, value: Value) -> Buffer:
         buffer = Buffer(name, "host", self._host, self.element(value), value.shape)
@@ -590,16 +609,16 @@ class Lowering:
 
 
 def lower(graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
-          instances: int = 1) -> Lowered:
+          instances: int = 1, parts: PartNumbers = MappingProxyType({})) -> Lowered:
     """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for. Raises
     DeviceMemoryError: a node, or all weights together, need more memory than there is."""
-    first = Lowering(graph, weights, resources, quantization, instances=instances)
+    first = Lowering(graph, weights, resources, quantization, instances=instances, parts=parts)
     lowered = first.run()
     nearest, size = resources.shared[0]
     if len(resources.shared) > 1 and first.known:
         left = size - first.places.memories[nearest].peak
         lowered = Lowering(graph, weights, resources, quantization, instances=instances, resident=left,
-                           like=first).run()
+                           parts=parts, like=first).run()
     return lowered
 
 
@@ -612,7 +631,8 @@ class Settings:
 
     Products are in i8 if `narrow`. They are calibrated on `samples` (arrays for all inputs, weights too), or else on
     the arrays of the first call. The batch is cut into `instances` parts, each on engines of its own. `devices` is the
-    number of devices.
+    number of devices. `arrivals` are the parts of the call that the graph's inputs come with, all with the first if
+    none; `begins` the numbers of the main graph's nodes that begin the parts after the first.
     """
 
     resources: Resources
@@ -620,6 +640,8 @@ class Settings:
     narrow: bool = False
     samples: tuple[Arrays, ...] = ()
     devices: int = 1
+    arrivals: tuple[int, ...] = ()
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

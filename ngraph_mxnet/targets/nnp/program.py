@@ -12,6 +12,8 @@ overlap as far as `after` allows. As text it looks so:
     0: ice0.dma0 copy %1[0:1,0:256] <- %0[0:1,0:256]
     1: ice0.vector vector %1 <- %1, %3 {"op": "add", "in_scales": [0.5, 0.5]} after 0 # "mx:add0 add"
 
+A line `part 7` says that a part of the call begins at instruction 7.
+
 A tile is a buffer, or a box of it as begin:end for each axis. Attributes are JSON; lists stand for tuples, and objects
 with one key `$element`, `$array` or `$graph` for an element type, a NumPy array (element, shape, base64) and a graph.
 """
@@ -140,9 +142,10 @@ class Instruction:
 class Program:
     """Instructions in an order in which executing one after the other is right.
 
-    `inputs`, `weights` and `outputs` are buffers of the memory `host`, in the order of the graph's parameters and
-    results; `constants` maps further buffers to the bytes they hold before the first instruction.
-    `sizes` is how many bytes each memory must have.
+    `inputs` and `outputs` are buffers of the memory `host`, in the order of the graph's parameters and results;
+    `constants` maps further buffers to the bytes they hold before the first instruction.
+    `sizes` is how many bytes each memory must have. `begins` are the instructions at which the parts of the call after
+    the first begin, ascending: a part may need inputs that another device computes from the results of earlier parts.
     """
 
     name: str
@@ -152,6 +155,12 @@ class Program:
     outputs: list[Buffer] = field(default_factory=list)
     constants: dict[Buffer, bytes] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    begins: list[int] = field(default_factory=list)
+
+    def part(self, number: int) -> range:
+        """The instructions of a part of the call; none behind the last part that has any."""
+        edges = [0, *self.begins, len(self.instructions)]
+        return range(edges[number], edges[number + 1]) if number < len(edges) - 1 else range(edges[-1], edges[-1])
 
 
 REALS = ("i8", "f16", "bf16", "f32")
@@ -413,6 +422,7 @@ def print_program(program: Program, *, elide: bool = False) -> str:
         lines += [f"{word} %{numbers[buffer]}" for buffer in buffers]
     for buffer, content in program.constants.items():
         lines.append(f"constant %{numbers[buffer]} " + ("..." if elide else base64.b64encode(content).decode()))
+    lines += [f"part {number}" for number in program.begins]
     lines += [_line(number, instruction, numbers) for number, instruction in enumerate(program.instructions)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -493,6 +503,8 @@ def _parse_line(program: Program, buffers: dict[str, Buffer], line: str) -> None
         program.inputs.append(_buffer(buffers, rest))
     elif word == "output":
         program.outputs.append(_buffer(buffers, rest))
+    elif word == "part":
+        program.begins.append(int(rest))
     elif word == "constant":
         name, _, content = rest.partition(" ")
         program.constants[_buffer(buffers, name)] = base64.b64decode(content, validate=True)

@@ -140,8 +140,8 @@ def trace_text(timeline: Timeline) -> str:
 
 
 def _events(timeline: Timeline) -> list[Event]:
-    units = {unit: place for place, unit in enumerate(timeline.device.units)}
     busy = dict.fromkeys(instruction.unit for instruction in timeline.program.instructions)
+    units = {unit: place for place, unit in enumerate(dict.fromkeys([*timeline.device.units, *busy]))}
     events: list[Event] = [{"name": "process_name", "ph": "M", "pid": 1, "tid": 0,
                             "args": {"name": f"simulated {timeline.device.name}"}}]
     for unit in sorted(busy, key=units.__getitem__):

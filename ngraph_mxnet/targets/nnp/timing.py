@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
 from math import ceil, prod
@@ -21,8 +21,19 @@ import numpy as np
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.opdef import OpDef, get_op
 from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.program.executable import Meanwhile
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner
-from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Instruction, Program, Tile, attributes, operands
+from ngraph_mxnet.targets.nnp.hazards import order
+from ngraph_mxnet.targets.nnp.program import (
+    ELEMENT_BYTES,
+    Buffer,
+    Instruction,
+    Program,
+    Tile,
+    attributes,
+    operands,
+    whole,
+)
 
 Route = tuple[tuple[str, float], ...]
 """The ports and links that a transfer uses, with the bytes in each for a byte of it."""
@@ -110,8 +121,8 @@ def operation_counts(op: OpDef, shapes: tuple[Sequence[Shape], Sequence[Shape]],
 
 def demand_of(instruction: Instruction, device: Device) -> Demand:
     """Return the cost of the instruction on `device` where it runs alone."""
-    if instruction.op == "barrier":
-        return Demand(0.0)
+    if instruction.op in ("barrier", _ELSEWHERE):
+        return Demand(instruction.attrs.get("seconds", 0.0))
     kind = device.unit_kind(instruction.unit)
     if kind == "dma":
         return _transfer(instruction, device)
@@ -199,9 +210,9 @@ def _kept_run(shape: Shape, order: Sequence[int]) -> int:
 def _bursts(tile: Tile, burst: int, longest: int) -> int:
     """Bytes of whole bursts for the tile's contiguous runs, none of them longer than `longest`."""
     run = ELEMENT_BYTES[tile.element]
-    for size, whole in zip(reversed(tile.shape), reversed(tile.buffer.shape), strict=True):
+    for size, extent in zip(reversed(tile.shape), reversed(tile.buffer.shape), strict=True):
         run *= size
-        if size != whole:
+        if size != extent:
             break
     run = min(run, longest)
     return tile.bytes // run * (ceil(run / burst) * burst)
@@ -406,6 +417,56 @@ def simulate(program: Program, device: Device | None = None) -> Timeline:
     spent = energy(device, seconds, macs, sum(demand.operations for demand in demands), traffic, carried)
     return Timeline(program, device, start, end, seconds, dict(busy), dict(traffic), dict(carried), most, dict(macs),
                     spent)
+
+
+_ELSEWHERE = "meanwhile"
+"""The op of a step of the call that runs on another device; compiled Programs have none."""
+
+
+def with_steps(program: Program, steps: Sequence[Meanwhile], names: tuple[Sequence[str], Sequence[str]], *,
+               overlap: bool = True) -> tuple[Program, list[int]]:
+    """The program of a whole call, in which each step is an instruction, on a unit of its lane; and their numbers.
+
+    A step reads the buffers of results that it waits for, and writes those of inputs that it makes; `names` are those
+    of the program's inputs and results. Without `overlap` all before it must have ended, and all behind it waits.
+    """
+    inputs, results = (dict(zip(own, buffers, strict=True)) for own, buffers in
+                       zip(names, (program.inputs, program.outputs), strict=True))
+    before: dict[int, list[int]] = {}
+    for number, step in enumerate(steps):
+        before.setdefault(step.part, []).append(number)
+    made: list[Instruction] = []
+    places: dict[int, int] = {}
+    moved: dict[int, int] = {}
+    begins: list[int] = []
+    for part in range(max([len(program.begins), *before]) + 1):
+        for number in before.get(part, ()):
+            step = steps[number]
+            reads, writes = (tuple(whole(buffers[name]) for name in own if name in buffers)
+                             for buffers, own in ((results, step.reads), (inputs, step.makes)))
+            places[number] = len(made)
+            made.append(Instruction(f"host.lane{step.lane}", _ELSEWHERE, writes, reads, {"seconds": step.seconds},
+                                    tuple(places[other] for other in step.after)))
+        begins.append(len(made))
+        for number in program.part(part):
+            moved[number] = len(made)
+            one = program.instructions[number]
+            made.append(replace(one, after=tuple(moved[other] for other in one.after)))
+    if not overlap:
+        _wait(made, set(places.values()))
+    found = replace(program, instructions=made, begins=begins[1:])
+    return order(found), [places[number] for number in range(len(steps))]
+
+
+def _wait(instructions: list[Instruction], alone: set[int]) -> None:
+    """Let each of the instructions `alone` wait for all before it, and all behind it for it; in place."""
+    last: dict[str, int] = {}
+    latest: int | None = None
+    for number, one in enumerate(instructions):
+        more = last.values() if number in alone else [] if latest is None else [latest]
+        instructions[number] = replace(one, after=tuple(sorted({*one.after, *more})))
+        last[one.unit] = number
+        latest = number if number in alone else latest
 
 
 class _Simulation:

@@ -1,0 +1,162 @@
+"""Regions of one NNP are parts of one call: values stay in the device, and times are those of the whole call."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from op_records import array_of
+
+from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.program.backend import DeviceCosts, load
+from ngraph_mxnet.program.compile import compile
+from ngraph_mxnet.program.package import Package
+from ngraph_mxnet.targets.hybrid.backend import HybridExecutable, simulate_call
+from ngraph_mxnet.targets.nnp.executable import NNPParts
+from ngraph_mxnet.targets.nnp.program import parse_program, print_program
+
+PINS = "conv*=NNP,add=NNP,act=CPU,last=CPU"
+
+
+def net(channels: int = 32, size: int = 14) -> Graph:
+    """conv0 is read by an activation and, past it, by the sum of the next region."""
+    b = Builder(name="net")
+
+    def conv(number: int, x: Any) -> Any:
+        b.origin = f"onnx:conv{number} Conv"
+        w = b.weight(f"w{number}", (channels, channels, 3, 3))
+        y = b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))
+        return b.multiply(y, b.constant(np.float32(0.05)))
+
+    first = conv(0, b.parameter("x", (1, channels, size, size)))
+    second = conv(1, first)
+    b.origin = "onnx:act Sigmoid"
+    gate = b.sigmoid(second)
+    b.origin = "onnx:add Add"
+    both = b.add(conv(2, gate), first)
+    b.origin = "onnx:last Sigmoid"
+    return b.results(b.sigmoid(both))
+
+
+def arrays_for(graph: Graph, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [array_of(p.type, rng) for p in graph.parameters]
+
+
+def placed(graph: Graph, **options: Any) -> tuple[HybridExecutable, NNPParts]:
+    found = compile(graph, "HYBRID", pins=PINS, **options)
+    assert isinstance(found, HybridExecutable)
+    (parts,) = found.parts.values()
+    assert isinstance(parts, NNPParts)
+    return found, parts
+
+
+def check(graph: Graph, found: list[np.ndarray], arrays: list[np.ndarray], error: float = 2e-2) -> None:
+    for one, other in zip(found, compile(graph, "INTERPRETER")(*arrays), strict=True):
+        np.testing.assert_allclose(one, other, error, error * np.abs(other).max())
+
+
+def alone(found: HybridExecutable) -> float:
+    """The seconds of the call if each region were compiled by itself, one region after the other."""
+    steps = zip(found.module.flow.steps, found.plan.regions, strict=True)
+    return sum(compile(found.module.graphs[step.graph], "NNP").simulated_seconds() if region.device == "NNP"
+               else region.seconds for step, region in steps)
+
+
+def test_a_value_stays_in_the_device():
+    """What only later regions read does not cross the host's link, and the call is no slower."""
+    graph = net()
+    found, parts = placed(graph)
+    assert [region.device for region in found.plan.regions] == ["NNP", "CPU", "NNP", "CPU"]
+    whole, program = parts.whole, parts.whole.program
+    assert [len(whole.inputs), len(whole.outputs)] == [2 + 3, 2]  # conv0's result is neither
+    crossed = sum(tile.bytes for one in program.instructions for tile in one.reads + one.writes
+                  if tile.memory == "host")
+    image, f16, f32 = 32 * 14 * 14, 2, 4
+    assert crossed == image * (f16 + f32 + f16 + f32)  # inputs are f16, results f32
+    times = simulate_call(found)
+    assert times.seconds < alone(found)
+    for seed in range(2):
+        arrays = arrays_for(graph, seed)
+        check(graph, found(*arrays), arrays)
+
+
+def test_regions_take_turns_in_the_simulated_call():
+    """Each waits for what it reads; the seconds of a region on the CPU may be given."""
+    found, _ = placed(net())
+    seconds = {1: 1e-3, 3: 2e-3}
+    times = simulate_call(found, seconds)
+    (_, a), (b, c), (d, e), (f, g) = times.regions
+    assert a <= b and c <= d and e <= f and g == times.seconds
+    assert c - b == pytest.approx(1e-3) and g - f == pytest.approx(2e-3)
+    assert 3e-3 < times.seconds < 3e-3 + simulate_call(found).seconds  # what waits for no region goes on meanwhile
+    plan = found.simulate()
+    assert plan.simulated.keys() == {0, 2}
+    events = json.loads(times.trace())["traceEvents"]
+    assert sum(event["name"] == "meanwhile" for event in events) == 2
+    assert json.loads(found.simulated_trace())["traceEvents"]
+
+
+def test_a_package_has_the_parts():
+    graph = net()
+    found, parts = placed(graph)
+    program = parts.whole.program
+    assert len(program.begins) == 1 and parse_program(print_program(program)) == program
+    again = load(Package.from_bytes(found.package().to_bytes()))
+    assert isinstance(again, HybridExecutable)
+    arrays = arrays_for(graph)
+    assert np.array_equal(again(*arrays)[0], found(*arrays)[0])
+    assert simulate_call(again).seconds == simulate_call(found).seconds
+    assert "from instruction" in found.listing()
+
+
+def test_int8_is_calibrated_as_a_whole():
+    """By samples or by the first call; before it there are no simulated times."""
+    graph, arrays = net(), arrays_for(net())
+    found, _ = placed(graph, nnp_precision="int8")
+    with pytest.raises(ConfigError, match="int8 has no scales before the first call"):
+        simulate_call(found)
+    first = found(*arrays)
+    check(graph, first, arrays, error=1e-1)
+    told, parts = placed(graph, nnp_precision="int8", calibration=arrays)
+    assert np.array_equal(told(*arrays)[0], first[0])
+    assert parts.whole.version.quantization.products
+    real, _ = placed(graph)
+    assert simulate_call(told).seconds < simulate_call(real).seconds
+    again = load(Package.from_bytes(told.package().to_bytes()))
+    assert np.array_equal(again(*arrays)[0], first[0])
+
+
+def test_calls_from_several_threads_and_other_weights():
+    graph = net(8)
+    found, _ = placed(graph)
+    inputs = [arrays_for(graph, seed) for seed in range(4)]
+    expected = [found(*arrays)[0] for arrays in inputs]
+    check(graph, [expected[3]], inputs[3])
+    with ThreadPoolExecutor(4) as pool:
+        for one, other in zip(pool.map(lambda arrays: found(*arrays)[0], inputs * 2), expected * 2, strict=True):
+            assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_two_towers(overlap: int):
+    """They are simulated at once, but not without `overlap`."""
+    b = Builder(name="towers")
+    x = b.parameter("x", (1, 32, 28, 28))
+    b.origin = "onnx:conv0 Conv"
+    left = b.convolution(x, b.weight("w0", (32, 32, 3, 3)), pads_begin=(1, 1), pads_end=(1, 1))
+    b.origin = "onnx:act Sigmoid"
+    right = b.sigmoid(b.multiply(x, b.constant(np.float32(0.5))))
+    graph = b.results(left, right)
+    found, _ = placed(graph, overlap=overlap, costs={"CPU": DeviceCosts(lambda node: 1e-4, 0.0, None, "made up")})
+    times = simulate_call(found, dict.fromkeys(range(len(found.plan.regions)), 1e-4))
+    cpu = [span for span, region in zip(times.regions, found.plan.regions, strict=True) if region.device == "CPU"]
+    nnp = [span for span, region in zip(times.regions, found.plan.regions, strict=True) if region.device == "NNP"]
+    beside = any(a < d and c < b for a, b in cpu for c, d in nnp)
+    assert beside == bool(overlap)
+    arrays = arrays_for(graph)
+    check(graph, found(*arrays), arrays)
