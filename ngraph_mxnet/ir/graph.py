@@ -629,6 +629,15 @@ def node_cost(node: Node) -> Cost:
     return Cost(macs, operations)
 
 
+def touched(node: Node) -> dict[Value, int]:
+    """The elements that the node reads of each operand and writes of each result: of a table the rows, not all."""
+    operands, results = ([value.shape for value in values] for values in (node.inputs, node.outputs))
+    found = {value: value.type.size for value in node.outputs}
+    for value, elements in zip(node.inputs, node.op.elements_read(operands, results, node.attrs), strict=True):
+        found[value] = max(found.get(value, 0), elements)
+    return found
+
+
 class Fingerprint(NamedTuple):
     """`digest`: of all that the graph's results depend on, types included, names and roles not. `parameters`: those
     that the results depend on, in an order that equal graphs share."""

@@ -27,6 +27,8 @@ Function = Callable[..., Any]
 Scalar = Callable[[Any], Function] | str
 Counts = Callable[[Shapes, Shapes, Mapping[str, Any]], tuple[int, int]]
 """From the same to multiply-adds and other operations, as `node_cost` counts them."""
+Rows = Callable[[Shapes, Shapes, Mapping[str, Any]], tuple[int, int]]
+"""From the same to a number of rows, and the elements of one row, which lie side by side."""
 
 Kind = Literal[
     # Elementwise: each element of the result depends on one element of each operand; several operands broadcast.
@@ -59,6 +61,8 @@ class Facts:
     counts: Counts | None = None
     """None: as usual for its kind. `work` can't tell: it has every function of a plain implementation (5 an element of
     a softmax, zeros of dilated data), and costs and thresholds are fitted to one operation an element."""
+    rows: Rows | None = None
+    """The rows of operand 0 that the op reads. None: it reads all of operand 0, as it reads all of the others."""
     commutative: bool = False
     """The two operands may be swapped."""
     selects: bool = False
@@ -241,6 +245,13 @@ class OpDef(Facts):
         result = self._reference(inputs, attrs)
         results = result if isinstance(result, (list, tuple)) else [result]
         return [each if isinstance(each, np.ndarray) else np.asarray(each) for each in results]
+
+    def elements_read(self, operands: Shapes, results: Shapes, attrs: Attrs) -> list[int]:
+        """The elements of each operand that the op reads, each counted once, for tensors of these shapes."""
+        sizes = list(map(prod, operands))
+        if self.rows is not None:
+            sizes[0] = min(sizes[0], prod(self.rows(operands, results, attrs)))
+        return sizes
 
     def operations(self, operands: Shapes, results: Shapes, attrs: Attrs) -> Counter[str]:
         """Elementary operations by class, for tensors of these shapes. Raises NGraphError: the op does not say."""

@@ -103,8 +103,20 @@ def _(inputs, attrs):
     return np.concatenate(inputs, axis=attrs["axis"])
 
 
+def _sliced_rows(operands, results, attrs):
+    """As long as the elements lie side by side: over axes that are whole, and the one before them."""
+    length = 1
+    for size, whole, step in zip(*map(reversed, (results[0], operands[0], attrs["strides"])), strict=True):
+        if step != 1:
+            break
+        length *= size
+        if size != whole:
+            break
+    return prod(results[0]) // max(length, 1), length
+
+
 @register_op("slice", operands=1, attrs={"begin": Ints(), "end": Ints(), "strides": PerAxis(fill=1)}, kind="movement",
-             work=by_result(move=1), selects=True)
+             work=by_result(move=1), selects=True, rows=_sliced_rows)
 def slice_(types, attrs):
     """Elements begin, begin + stride, ... before `end`, on each axis.
 
@@ -211,7 +223,18 @@ def inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
     return np.clip(indices, 0, size - 1).astype(np.int64)
 
 
-@register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing", work=by_result(gather=1))
+def _rows_behind(axis):
+    """For each result's elements a row of operand 0's axes from `axis(operands, attrs)` on."""
+
+    def rows(operands, results, attrs):
+        length = prod(operands[0][axis(operands, attrs):])
+        return prod(results[0]) // max(length, 1), length
+
+    return rows
+
+
+@register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing", work=by_result(gather=1),
+             rows=_rows_behind(lambda operands, attrs: normal_axis(attrs["axis"], len(operands[0])) + 1))
 def gather(types, attrs):
     """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
 
@@ -231,7 +254,7 @@ def _(inputs, attrs):
 
 
 @register_op("gather_elements", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing",
-             work=by_result(gather=1))
+             work=by_result(gather=1), rows=_rows_behind(lambda operands, attrs: len(operands[0])))
 def gather_elements(types, attrs):
     """T[A, D, B], integer [A, K, B] -> T[A, K, B]: of each line of data along `axis`, the elements at its indices.
 
@@ -263,7 +286,8 @@ def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
     return tuple(inside(line, size, "from_end") for line, size in zip(indices, shape, strict=False))
 
 
-@register_op("gather_nd", operands=2, kind="indexing", work=by_result(gather=1))
+@register_op("gather_nd", operands=2, kind="indexing", work=by_result(gather=1),
+             rows=_rows_behind(lambda operands, attrs: operands[1][0]))
 def gather_nd(types, attrs):
     """T[S, B], integer [M, I] -> T[I, B] with M dimensions in S: the slices of data at coordinates [:, i].
 

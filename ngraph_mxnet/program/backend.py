@@ -29,7 +29,8 @@ class DeviceCosts:
     """The costs of one device.
 
     `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
-    host's memory to the device's or back, None where it computes in the host's. `kind` says what they are, for people:
+    host's memory to the device's or back, None where it computes in the host's; `leaving`: those back, where they are
+    others. `kind` says what they are, for people:
     `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
     """
 
@@ -38,6 +39,7 @@ class DeviceCosts:
     transfer: Callable[[TensorType], float] | None
     kind: str
     shares_memory: bool = False
+    leaving: Callable[[TensorType], float] | None = None
 
 
 _LONGEST_PATH = 4096

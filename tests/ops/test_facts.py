@@ -10,7 +10,7 @@ from op_records import RECORDS, array_of
 
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir import all_ops, get_op, register_op
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.ops.common import broadcast_shape
 
 
@@ -58,6 +58,23 @@ def test_what_selects_makes_no_new_elements(name: str, data):
 def test_same_bytes(name: str, data):
     types, attrs, arrays = drawn(data, name)
     assert applied(name, types, attrs, arrays).tobytes() == arrays[0].tobytes()
+
+
+@ops_that("rows")
+@few
+@given(st.data())
+def test_rows_hold_all_that_is_read_of_operand_0(name: str, data):
+    """The result's elements are runs of as many elements as the rows are, each of elements side by side."""
+    types, attrs, arrays = drawn(data, name)
+    op, numbers = get_op(name), np.arange(types[0].size, dtype=np.float64).reshape(types[0].shape)
+    found = applied(name, [TensorType(element_type("f64"), types[0].shape), *types[1:]], attrs, [numbers, *arrays[1:]])
+    shapes, complete = [type_.shape for type_ in types], op.complete(types, op.check_attrs(attrs))
+    count, length = op.rows(shapes, [found.shape], complete)
+    assert count * length == found.size
+    if found.size:
+        runs = found.reshape(count, length)
+        np.testing.assert_array_equal(runs, runs[:, :1] + np.arange(length))
+        assert len(np.unique(found)) <= op.elements_read(shapes, [found.shape], complete)[0] <= types[0].size
 
 
 @ops_that("rounds")

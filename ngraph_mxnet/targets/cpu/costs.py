@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost, touched
 from ngraph_mxnet.program.backend import DeviceCosts, get_backend
 from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.program.executable import Executable
@@ -49,7 +49,7 @@ def modelled(threads: int) -> DeviceCosts:
 def node_seconds(node: Node, machine: Machine) -> float:
     """The longer of computing, at the rates above, and of moving what the node reads and writes through memory."""
     cost = node_cost(node)
-    moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    moved = sum(elements * value.type.element.size for value, elements in touched(node).items())
     operations = 2 * cost.macs / CONTRACTION_SHARE + cost.operations * ELEMENT_OPERATIONS
     return NODE_SECONDS + max(operations / machine.gflops, moved / machine.gigabytes) / 1e9
 

@@ -111,10 +111,11 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Se
     results = set(graph.results)
     tensors = []
     for value, items in readers.items():
-        copy = tuple(device.transfer(value.type) if device.transfer else 0.0 for device in costs)
+        copy, leaving = (tuple(way(value.type) if way else 0.0 for way in ways) for ways in (
+            [device.transfer for device in costs], [device.leaving or device.transfer for device in costs]))
         producer = number[value.node] if value.node is not None else None
         tensors.append(Tensor(value.name or (_name(value.node) if value.node else ""), producer, tuple(items),
-                              value.type.bytes, copy, value in results and producer is not None, copy, shared))
+                              value.type.bytes, copy, value in results and producer is not None, leaving, shared))
     return tuple(readers), tuple(tensors)
 
 

@@ -81,6 +81,11 @@ class Read:
     outputs: list[Box]
     attrs: Mapping[str, Any]
 
+    @property
+    def shapes(self) -> tuple[list[Shape], list[Shape]]:
+        """Those of the operands and of the outputs."""
+        return [box.shape for box in self.inputs], [box.shape for box in self.outputs]
+
 
 @dataclass(frozen=True)
 class Way:

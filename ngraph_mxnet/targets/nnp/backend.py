@@ -17,7 +17,7 @@ import numpy as np
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node, touched
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Shared, joined
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
 from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
@@ -36,7 +36,9 @@ from ngraph_mxnet.targets.nnp.quantization import on_grid
 from ngraph_mxnet.targets.nnp.quantize import overflowing
 from ngraph_mxnet.targets.nnp.timing import (
     GridCycles,
+    Sides,
     convolution_grid,
+    fetches_rows,
     matmul_grid,
     matmul_shape,
     operation_counts,
@@ -48,7 +50,7 @@ OPTIONS = {
     "precision": "f16 or int8 on NNP-I, bf16 on NNP-T (default: NGRAPH_PRECISION, else f16 or bf16)",
     "calibration": "for int8: arrays for all inputs, in order, or a list of such (default: those of the first call)",
     "mode": "throughput: parts of the batch on engines of their own; latency: few such parts, each on many engines "
-            "(default: throughput if the batch is larger than 1)",
+            "(default: throughput if the batch is larger than 1 and computes for longer than its transfers start)",
     "devices": "how many devices share the batch, each with its own memory (default: 1)",
     "instances": "into how many parts the batch is cut, each on engines of its own (default: by mode)",
 }
@@ -198,11 +200,23 @@ def _divided(resources: Resources, graph: Graph, options: Mapping[str, Any]) -> 
     """The engines that are used, and into how many parts the batch is cut: there is no more than one instance for each
     image, so a small batch leaves the other instances' engines idle."""
     batch = next((p.shape[0] for p in graph.parameters if p.shape and p.role is not Role.WEIGHT), 1)
-    mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(resources.engines)
+    engines = len(resources.engines)
+    mode = options.get("mode") or ("throughput" if batch > 1 and _worth_cutting(graph, resources) else "")
     usual = {"throughput": engines, "latency": _LATENCY_INSTANCES, "": 1}
     instances = read_count(options, "instances", engines) or usual[mode]
     used = max(min(instances, batch), 1)
     return resources.with_engines(used * (engines // instances)), used
+
+
+def _worth_cutting(graph: Graph, resources: Resources) -> bool:
+    """False if the host's link would take longer to start transfers for every engine than all nodes compute."""
+    device, derivation = resources.device, Derivation()
+    most, seconds = len(resources.engines) * transfer_seconds(0, device), 0.0
+    for node in graph.nodes:
+        seconds += node_seconds(node, device, resources.element, derivation)
+        if seconds >= most:
+            return True
+    return False
 
 
 class _SplitSums:
@@ -272,7 +286,7 @@ def _too_large(node: Node, resources: Resources) -> str | None:
 
 def stored_bytes(type_: TensorType, element: str) -> int:
     """Return the bytes that a tensor takes on a device that stores real numbers as `element`."""
-    return type_.size * (ELEMENT_BYTES[element] if type_.element.is_float else type_.element.size)
+    return type_.size * _element_bytes(type_, element)
 
 
 def least_bytes(node: Node, resources: Resources) -> int:
@@ -286,7 +300,14 @@ def least_bytes(node: Node, resources: Resources) -> int:
         box = box.along(axis, 0, 1)
     found = read(node, box)
     pairs = [*zip(node.inputs, found.inputs, strict=True), *zip(node.outputs, found.outputs, strict=True)]
+    if node.inputs and fetches_rows(node.op, found.shapes, found.attrs,
+                                    _element_bytes(node.inputs[0].type, resources.element), resources.device):
+        pairs[0] = (node.inputs[0], found.outputs[0])
     return sum(stored_bytes(value.type.with_shape(part.shape), resources.element) for value, part in pairs)
+
+
+def _element_bytes(type_: TensorType, element: str) -> int:
+    return ELEMENT_BYTES[element] if type_.element.is_float else type_.element.size
 
 
 @dataclass(frozen=True)
@@ -300,12 +321,13 @@ class _Share:
 def device_costs(device: Device, precision: str) -> DeviceCosts:
     """The costs of a device that stores real numbers as `precision`.
 
-    A launch is a write to the device and the answer that it is done, each a trip over the link.
+    A launch is a write to the device and the answer that it is done, each a trip over the link. Results leave the
+    device in the graph's types.
     """
     derivation = Derivation()
     return DeviceCosts(lambda node: node_seconds(node, device, precision, derivation), 2 * device.host_link.latency,
                        lambda type_: transfer_seconds(stored_bytes(type_, precision), device), "simulated",
-                       device.shares_memory)
+                       device.shares_memory, lambda type_: transfer_seconds(type_.bytes, device))
 
 
 def node_seconds(node: Node, device: Device, precision: str, derivation: Derivation | None = None) -> float:
@@ -321,14 +343,16 @@ def node_seconds(node: Node, device: Device, precision: str, derivation: Derivat
     in_place = node.op.same_bytes and node.op.name != "identity"  # which converts to another element of the device
     if in_place or node.op.kind == "constant" or not any(value.type.size for value in node.outputs):
         return 0.0
+    moved, steps = _touched_bytes(node, precision), 2
     if on_grid(node):
         changes = (derivation or Derivation()).of(node.inputs[1])
         share = _grid_share(node, device, precision, is_known=changes is not Changes.WITH_CALLS)
+    elif fetches_rows(node.op, _shapes(node), node.attrs, _element_bytes(node.inputs[0].type, precision), device):
+        share, steps = _Share(0.0, moved / device.engines), 3  # the rows are loaded behind the indices
     else:
-        share = _vector_share(node, device, precision)
-    moved = sum(stored_bytes(value.type, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
+        share = _vector_share(node, device, precision, moved / device.engines)
     dram, near = device.memories["dram"], device.memories[device.local[0]]
-    latency = 2 * (device.dma_startup + dram.latency + near.latency)  # of the first load and the last store
+    latency = steps * (device.dma_startup + dram.latency + near.latency)  # of the first loads and the last store
     busy = max(share.seconds, moved / dram.bandwidth, share.bytes / device.port,
                share.bytes * device.engines / device.network.bandwidth)
     return latency + busy
@@ -341,12 +365,19 @@ def transfer_seconds(size: int, device: Device) -> float:
     return latency + device.host_link.latency + size / slowest
 
 
-def _vector_share(node: Node, device: Device, precision: str) -> _Share:
-    shapes = [value.shape for value in node.inputs], [value.shape for value in node.outputs]
-    counts = operation_counts(node.op, shapes, node.attrs, device)
-    values = (*dict.fromkeys(node.inputs), *node.outputs)
-    widest = max(stored_bytes(value.type, precision) // max(value.type.size, 1) for value in values)
-    moved = sum(stored_bytes(value.type, precision) for value in values) / device.engines
+def _touched_bytes(node: Node, precision: str) -> int:
+    """Bytes that the node reads and writes."""
+    return sum(elements * _element_bytes(value.type, precision) for value, elements in touched(node).items())
+
+
+def _shapes(node: Node) -> Sides:
+    return [value.shape for value in node.inputs], [value.shape for value in node.outputs]
+
+
+def _vector_share(node: Node, device: Device, precision: str, moved: float) -> _Share:
+    """`moved`: bytes to and from each engine."""
+    counts = operation_counts(node.op, _shapes(node), node.attrs, device)
+    widest = max(_element_bytes(value.type, precision) for value in (*node.inputs, *node.outputs))
     seconds = vector_seconds(device, {name: count / device.engines for name, count in counts.items()}, widest)
     return _Share(device.vector.startup + max(seconds, moved / device.memories[device.local[0]].bandwidth), moved)
 

@@ -176,6 +176,10 @@ def _fill(step: _Step) -> None:
     step.writes[0][...] = format.round_to(value) if format.is_float else value
 
 
+def _gather(step: _Step) -> None:
+    (step.writes[0][...],) = evaluate(step.attrs["op"], step.reads, step.attrs["attrs"])
+
+
 def _transpose(step: _Step) -> None:
     step.writes[0][...] = step.reads[0].transpose(step.attrs["order"])
 
@@ -269,6 +273,7 @@ _COMPUTES: dict[str, Callable[[_Step], None]] = {
     "barrier": _barrier,
     "copy": _copy,
     "fill": _fill,
+    "gather": _gather,
     "transpose": _transpose,
     "convolution": _convolution,
     "matmul": _matmul,

@@ -29,7 +29,7 @@ from ngraph_mxnet.targets.nnp.places import (
 )
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES, Buffer, Program, Tile, whole
 from ngraph_mxnet.targets.nnp.quantization import Quantization, on_grid
-from ngraph_mxnet.targets.nnp.timing import convolution_grid, matmul_grid, matmul_shape
+from ngraph_mxnet.targets.nnp.timing import convolution_grid, fetches_rows, matmul_grid, matmul_shape
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -215,7 +215,9 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
             if not part.size or places.local(value, part, engine) is not None:
                 continue
             size = ELEMENT_BYTES[places.element(value)] * part.size
-            if value in weights:
+            if value is node.inputs[0] and by_rows(node, found, places):
+                moved += ELEMENT_BYTES[places.element(value)] * found.outputs[0].size
+            elif value in weights:
                 streamed += size
             else:
                 memory = resources.local_memory(engine)
@@ -234,6 +236,8 @@ def computing_seconds(node: Node, found: Read, box: Box, resources: Resources, e
     """
     if not on_grid(node):
         each = prod(found.inputs[1].shape[1:]) if node.op.kind == "convolution" else 1
+        if node.op.rows is not None:
+            return box.size / resources.elements
         return each * max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / resources.elements
     data, weights = (part.shape for part in found.inputs[:2])
     if node.op.kind == "convolution":
@@ -242,6 +246,14 @@ def computing_seconds(node: Node, found: Read, box: Box, resources: Resources, e
         sizes = matmul_shape(data, weights, box.shape, found.attrs["transpose_a"])
         done = matmul_grid(resources.device, element, *sizes)
     return done.cycles / resources.device.clock
+
+
+def by_rows(node: Node, found: Read, places: Places) -> bool:
+    """True if DMA fetches the rows that a part of the node reads of operand 0, instead of all of it."""
+    if not node.inputs:
+        return False
+    size = ELEMENT_BYTES[places.element(node.inputs[0])]
+    return fetches_rows(node.op, found.shapes, found.attrs, size, places.resources.device)
 
 
 class Job:
@@ -259,6 +271,8 @@ class Job:
         self.shared = shared
         self.memory = self.resources.local_memory(engine)
         self.whole = read(node, box)
+        self._table: Piece | None = None
+        """All of operand 0 in a shared memory, of which only rows are fetched."""
         self._kept: dict[int, Held] = {}
         self._results: list[Piece] = []
         self._stores: list[tuple[Held, Tile]] = []
@@ -268,6 +282,8 @@ class Job:
         for position, (value, box) in enumerate(zip(self.node.inputs, self.whole.inputs, strict=True)):
             if self.places.local(value, box, self.engine) is not None:
                 self._kept[position] = self.places.fetch(value, box, self.engine)
+        if 0 not in self._kept and by_rows(self.node, self.whole, self.places):
+            self._table = self.places.together(self.node.inputs[0])
         for value, box in zip(self.node.outputs, self.whole.outputs, strict=True):
             element = self.places.element(value)
             residual = self._replaceable(element) if resident else None
@@ -283,7 +299,8 @@ class Job:
             else:
                 buffer, key = self.places.allocate_shared(element, box.shape, "v")
             self._results.append(Piece(box, whole(buffer), key))
-        inputs = [0 if position in self._kept else ELEMENT_BYTES[self.places.element(value)]
+        here = {*self._kept, *([0] if self._table is not None else [])}
+        inputs = [0 if position in here else ELEMENT_BYTES[self.places.element(value)]
                   for position, value in enumerate(self.node.inputs)]
         outputs = [0 if resident else ELEMENT_BYTES[self.places.element(value)] for value in self.node.outputs]
         self.streams = Streams(tuple(inputs), tuple(outputs))
@@ -310,6 +327,9 @@ class Job:
             part = read(self.node, box)
             reads = []
             for position, (value, wanted) in enumerate(zip(self.node.inputs, part.inputs, strict=True)):
+                if self._table is not None and not position:
+                    reads.append(part_of(self._table, wanted))
+                    continue
                 if position not in here or here[position][0] != wanted:
                     old = here.pop(position, None)
                     if old is not None and copies == 1:
@@ -361,15 +381,36 @@ class Job:
         name = self.node.op.name
         if on_grid(self.node):
             self._product(part, reads, writes)
+        elif self._table is not None:
+            self._rows(part, reads, writes[0])
         elif name == "transpose" and self.quantization.alike(self.node.inputs[0], self.node.output):
             unit = self.resources.load_unit(self.engine) if self.resources.native_transpose else f"{self.engine}.vector"
             self.places.emit(unit, "transpose", writes, reads, {"order": part.attrs["order"]})
         else:
-            attrs: dict[str, Any] = {"op": name, "attrs": dict(part.attrs)}
-            if any(value in self.scales for value in (*self.node.inputs, *self.node.outputs)):
-                attrs["in_scales"] = tuple(self.scales.get(value, 1.0) for value in self.node.inputs)
-                attrs["out_scales"] = tuple(self.scales.get(value, 1.0) for value in self.node.outputs)
-            self.places.emit(f"{self.engine}.vector", "vector", writes, reads, attrs)
+            self._vector(name, part.attrs, reads, writes, self.node.inputs, self.node.outputs)
+
+    def _rows(self, part: Read, reads: list[Tile], to: Tile) -> None:
+        value, rows, held = self.node.inputs[0], to, list[Held]()
+        alike = self.quantization.alike(value, self.node.output)
+        if not alike:
+            buffer, key = self.places.allocate(self.memory, reads[0].element, to.shape, "t")
+            held.append(Held(whole(buffer), key))
+            rows = held[-1].tile
+        attrs = {"op": self.node.op.name, "attrs": dict(part.attrs)}
+        self.places.emit(self.resources.load_unit(self.engine), "gather", [rows], reads, attrs)
+        if not alike:
+            self._vector("identity", {}, [rows], [to], [value], [self.node.output])
+        for each in held:
+            self.places.release(each.key)
+
+    def _vector(self, op: str, given: Mapping[str, Any], reads: list[Tile], writes: list[Tile],
+                operands: Sequence[Value], results: Sequence[Value]) -> None:
+        """An instruction of the vector unit; the values are stored in the tiles."""
+        attrs: dict[str, Any] = {"op": op, "attrs": dict(given)}
+        if any(value in self.scales for value in (*operands, *results)):
+            attrs["in_scales"] = tuple(self.scales.get(value, 1.0) for value in operands)
+            attrs["out_scales"] = tuple(self.scales.get(value, 1.0) for value in results)
+        self.places.emit(f"{self.engine}.vector", "vector", writes, reads, attrs)
 
     def _product(self, part: Read, reads: list[Tile], writes: list[Tile]) -> None:
         node = self.node
@@ -477,16 +518,19 @@ class Lowering:
 
     def _place_weights(self) -> tuple[dict[Value, Buffer], dict[Node, Buffer]]:
         """A buffer for each known value that is read: in the nearest memory, as far as they may, those first that are
-        read least for each byte, as others are loaded while they compute."""
+        read least for each byte, as others are loaded while they compute; tables of which rows are read come last."""
         often: dict[Value, float] = {}
+        tables = set[Value]()
         for node in self.graph.nodes:
+            if node.inputs and by_rows(node, read(node, full(node.outputs[0].shape)), self.places):
+                tables.add(node.inputs[0])
             for value in node.inputs:
                 if value in self.known:
                     often[value] = often.get(value, 0.0) + node.outputs[0].type.size / (value.type.size or 1)
             if node in self.quantization.products:
                 often[self._scale(node)] = 0.0
         often |= {v: often.get(v, 0.0) for v in self.graph.results if v in self.known}
-        wanted = sorted(often, key=lambda value: often[value])
+        wanted = sorted(often, key=lambda value: (value in tables, often[value]))
         weights: dict[Value, Buffer] = {}
         left = self._resident
         for value in wanted:
@@ -524,8 +568,11 @@ class Lowering:
         for parameter, buffer in zip(self.graph.parameters, inputs, strict=True):
             if parameter in self.known or parameter not in self.places.readers or self._part(parameter) != part:
                 continue
-            # In parts, so that the first instance need not wait for the others' images.
-            parts = {0: min(self.instances, parameter.shape[0])} if parameter.shape and parameter.shape[0] else {}
+            # In parts, so that the first instance need not wait for the others' images: unless a part takes less time
+            # than a transfer's start.
+            least = self.resources.device.host_link.latency * self.resources.device.host_link.bandwidth
+            most = min(self.instances, int(buffer.bytes / least))
+            parts = {0: min(most, parameter.shape[0])} if most > 1 and parameter.shape and parameter.shape[0] else {}
             for box in cut(full(parameter.shape), parts):
                 place, key = self.places.allocate_shared(buffer.element, box.shape, "x")
                 self.places.copy("host.dma0", whole(place), Tile(buffer, *box))

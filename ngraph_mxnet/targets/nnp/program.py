@@ -32,7 +32,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, print_graph
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.opdef import all_ops, get_op
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.types import (
     ELEMENT_TYPES,
@@ -378,9 +378,20 @@ def _inferred(op: Any, reads: Sequence[Tile], attrs: Mapping[str, Any]) -> list[
     return op.infer(types, op.complete(types, checked))
 
 
+def _gather(instruction: Instruction, attrs: Mapping[str, Any], device: Device) -> None:
+    _vector(instruction, {**attrs, "in_scales": (), "out_scales": ()}, device)
+    rowed = [name for name, op in all_ops().items() if op.kind == "indexing" and op.rows is not None]
+    _require(attrs["op"] in rowed, "op", attrs["op"], f"one of {rowed}")
+    _require(instruction.writes[0].element == instruction.reads[0].element, "written element",
+             instruction.writes[0].element, instruction.reads[0].element)
+
+
 OPS: dict[str, Op] = {op.name: op for op in (
     Op("copy", ("dma",), {}, "copies the read tile to the written tile of the same element and shape", _copy, reads=1),
     Op("fill", ("dma", "vector"), {"value": Float()}, "writes `value` to every element of the written tile", reads=0),
+    Op("gather", ("dma",), {"op": Text(), "attrs": Table({})},
+       "copies the rows of the first read tile that the second one, of indices, names to the written tile of the same "
+       "element, as the IR op `op` with attributes `attrs`", _gather, reads=2),
     Op("transpose", ("dma", "vector"), {"order": Ints()},
        "makes axis `order[i]` of the read tile axis i of the written tile", _transpose, reads=1),
     Op("convolution", ("grid",),

@@ -20,7 +20,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import NGraphError
 from ngraph_mxnet.ir.opdef import OpDef, get_op
-from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ir.types import Shape, TensorType, f32
 from ngraph_mxnet.program.executable import Meanwhile
 from ngraph_mxnet.targets.nnp.device import Device, load_device, owner
 from ngraph_mxnet.targets.nnp.hazards import order
@@ -37,6 +37,10 @@ from ngraph_mxnet.targets.nnp.program import (
 
 Route = tuple[tuple[str, float], ...]
 """The ports and links that a transfer uses, with the bytes in each for a byte of it."""
+
+
+Sides = tuple[Sequence[Shape], Sequence[Shape]]
+"""The shapes of operands and of results."""
 
 
 @dataclass
@@ -112,11 +116,25 @@ def vector_seconds(device: Device, counts: Mapping[str, float], element_bytes: i
     return cycles / device.clock
 
 
-def operation_counts(op: OpDef, shapes: tuple[Sequence[Shape], Sequence[Shape]], attrs: Mapping[str, Any],
-                     device: Device) -> Mapping[str, float]:
+def operation_counts(op: OpDef, shapes: Sides, attrs: Mapping[str, Any], device: Device) -> Mapping[str, float]:
     """The operations by class, for the shapes of operands and results."""
     counts: Mapping[str, float] = op.operations(*shapes, attrs)
     return {"move": counts["gather"]} if op.name == "transpose" and device.native_transpose else counts
+
+
+def row_bytes(op: OpDef, shapes: Sides, attrs: Mapping[str, Any], size: int, burst: int) -> int:
+    """The bytes of whole bursts that hold the rows of operand 0, with elements of `size` bytes, that the op reads."""
+    assert op.rows is not None
+    count, length = op.rows(*shapes, attrs)
+    return count * ceil(length * size / burst) * burst
+
+
+def fetches_rows(op: OpDef, shapes: Sides, attrs: Mapping[str, Any], size: int, device: Device) -> bool:
+    """True if DMA brings an engine the rows of operand 0 alone, with elements of `size` bytes: an operand says which,
+    and all of operand 0 would be more bytes."""
+    if op.kind != "indexing" or op.rows is None:
+        return False
+    return row_bytes(op, shapes, attrs, size, device.memories["dram"].burst) < prod(shapes[0][0]) * size
 
 
 def demand_of(instruction: Instruction, device: Device) -> Demand:
@@ -147,10 +165,13 @@ def _grid(instruction: Instruction, device: Device) -> Demand:
 
 def _vector(instruction: Instruction, device: Device) -> Demand:
     tiles = (*instruction.writes, *instruction.reads)
-    shapes = [tile.shape for tile in instruction.reads], [tile.shape for tile in instruction.writes]
-    name, attrs = _vector_op(instruction)
-    counts = operation_counts(get_op(name), shapes, attrs, device)
-    traffic = _summed(_bytes(tiles))
+    shapes, (name, attrs) = _shapes(instruction), _vector_op(instruction)
+    op = get_op(name)
+    attrs = _completed(op, shapes, attrs) if op.rows is not None else attrs
+    counts = operation_counts(op, shapes, attrs, device)
+    traffic = _summed([*_bytes(instruction.writes),
+                       *((tile.memory, elements * ELEMENT_BYTES[tile.element]) for tile, elements in
+                         zip(instruction.reads, op.elements_read(*shapes, attrs), strict=True))])
     widest = max((ELEMENT_BYTES[tile.element] for tile in tiles), default=1)
     seconds = max(vector_seconds(device, counts, widest), _memory_seconds(device, traffic))
     return Demand(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()))
@@ -188,13 +209,35 @@ def _transfer(instruction: Instruction, device: Device) -> Demand:
         run = _kept_run(written.shape, attributes(instruction)["order"])
     sides = [(written.memory, _bursts(written, device.memory(written.memory).burst, run * element))]
     if source is not None:
-        sides.append((source.memory, _bursts(source, device.memory(source.memory).burst, source.bytes)))
+        sides.append((source.memory, _read_bytes(instruction, source, device.memory(source.memory).burst)))
+        sides += [(tile.memory, tile.bytes) for tile in instruction.reads[1:]]
     traffic = _summed(sides)
     latency = device.dma_startup + sum(device.memory(name).latency for name, _ in sides)
     if "host" in traffic:
         latency += device.host_link.latency
-    return Demand(latency, max(count for _, count in sides), route(source.memory if source else None, written.memory),
-                traffic)
+    path = route(source.memory if source else None, written.memory)
+    return Demand(latency, max(count for _, count in sides[:2]), path, traffic)
+
+
+def _read_bytes(instruction: Instruction, source: Tile, burst: int) -> int:
+    """Bytes of whole bursts that a transfer reads of its source: all of a tile, or rows."""
+    if instruction.op != "gather":
+        return _bursts(source, burst, source.bytes)
+    op, shapes = get_op(instruction.attrs["op"]), _shapes(instruction)
+    attrs = _completed(op, shapes, instruction.attrs.get("attrs", {}))
+    return row_bytes(op, shapes, attrs, ELEMENT_BYTES[source.element], burst)
+
+
+def _shapes(instruction: Instruction) -> Sides:
+    """Of what is read, and of what is written."""
+    return [tile.shape for tile in instruction.reads], [tile.shape for tile in instruction.writes]
+
+
+def _completed(op: OpDef, shapes: Sides, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With defaults for attributes that are missing."""
+    if len(attrs) == len(op.schema):
+        return attrs
+    return op.complete([TensorType(f32, shape) for shape in shapes[0]], op.check_attrs(attrs))
 
 
 def _kept_run(shape: Shape, order: Sequence[int]) -> int:

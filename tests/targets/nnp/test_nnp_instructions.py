@@ -43,6 +43,8 @@ GOOD = [
     Instruction("ice0.vector", "vector", (sram("f16", 4, 3),), (sram("f16", 9, 3), sram("i64", 4)),
                 {"op": "gather", "attrs": {"axis": 0}}),
     Instruction("ice0.vector", "vector", (sram("i8", 4),), (sram("i8", 4), sram("i8", 4)), {"op": "bitwise_and"}),
+    Instruction("ice0.dma0", "gather", (sram("i8", 4, 3),), (tile("dram", "i8", 9, 3), sram("i64", 4)),
+                {"op": "gather", "attrs": {"axis": 0}}),
     Instruction("ice0.grid", "barrier", (), (), after=(0,)),
 ]
 
@@ -69,6 +71,10 @@ BAD = [
     (Instruction("ice0.dma0", "copy", (Tile(sram("f32", 2).buffer, (1,), (2,)),), (sram("f32", 2),)), r"within \[2\]"),
     (Instruction("ice0.vector", "vector", (sram("f32", 2),), (sram("f32", 3),), {"op": "relu"}), "shapes of relu"),
     (Instruction("ice0.vector", "vector", (sram("f32", 2),), (sram("f32", 2),), {"op": "reluu"}), "no op 'reluu'"),
+    (Instruction("ice0.dma0", "gather", (sram("f32", 2),), (sram("f16", 9), sram("i64", 2)), {"op": "gather"}),
+     "element: found f32, expected f16"),
+    (Instruction("ice0.dma0", "gather", (sram("f32", 2),), (sram("f32", 2), sram("f32", 2)), {"op": "add"}),
+     r"op: found add, expected one of \['gather', 'gather_elements', 'gather_nd'\]"),
     (Instruction("ice0.dma0", "barrier", (sram("f32", 2),), ()), "writes: found 1"),
 ]
 
