@@ -32,6 +32,8 @@ class DeviceCosts:
     host's memory to the device's or back, None where it computes in the host's; `leaving`: those back, where they are
     others. `kind` says what they are, for people:
     `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
+    `compiled`: seconds of a graph as it was compiled, its transfers included and its launch not; None where no more
+    than the nodes' is known.
     """
 
     seconds: Callable[[Node], float]
@@ -40,6 +42,7 @@ class DeviceCosts:
     kind: str
     shares_memory: bool = False
     leaving: Callable[[TensorType], float] | None = None
+    compiled: Callable[[Graph, Executable], float | None] | None = None
 
 
 _LONGEST_PATH = 4096

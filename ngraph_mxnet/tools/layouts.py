@@ -292,15 +292,17 @@ def placement(found: Any) -> Parts:
     """The times, the regions, what crosses, and where each node goes and why."""
     yield bold(found.headline)
     yield line(found.told_costs)
+    simulated = found.simulated_seconds
     yield table("predicted time of a call", "", rows=[
         ("as placed" + (", devices working at once" if found.overlaps else ""), time_text(found.seconds)),
+        *([("as compiled, simulated", time_text(simulated))] if simulated is not None else []),
         *((f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
           for name, seconds in zip(found.devices, found.alone, strict=True)), ("found by", found.placement.method)])
-    simulated = [">simulated as compiled {simulated_seconds:time}"] * bool(found.simulated)
+    compiled = [">simulated as compiled {simulated_seconds:time}"] * bool(found.simulated)
     yield view(found.regions, "# {#}", "device {device}", "ops {ops:ops}", ">nodes {nodes:count}",
-               ">MACs {cost.macs:short}", ">begin {begin:time}", ">time {seconds:time}", *simulated,
+               ">MACs {cost.macs:short}", ">begin {begin:time}", ">time {seconds:time}", *compiled,
                title="Regions, in the order in which they begin",
-               caption="as compiled: with the transfers of the region's inputs and results" if simulated else None)
+               caption="as compiled: with the transfers of the region's inputs and results" if compiled else None)
     if found.transfers:
         shared = found.shared
         told = (f"{shared['tensors']} tensors of {short(shared['bytes'])}B lie in memory that all devices address: not "

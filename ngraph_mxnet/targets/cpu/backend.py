@@ -231,7 +231,9 @@ class CPUBackend(Backend):
         from ngraph_mxnet.targets.cpu import costs
 
         wanted = read_options(options)
-        return costs.measured(graph, wanted.threads) if wanted.costs == "measured" else costs.modelled(wanted.threads)
+        if wanted.costs == "measured":
+            return costs.measured(graph, options, wanted.threads)
+        return costs.modelled(wanted.threads)
 
     def explain(self, graphs: Sequence[Graph]) -> Explained:
         from ngraph_mxnet.program.compile import compile

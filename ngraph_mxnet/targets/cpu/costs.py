@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from math import fsum
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost, touched
+from ngraph_mxnet.ir.graph import Builder, Graph, Node, node_cost, print_graph, touched
 from ngraph_mxnet.program.backend import DeviceCosts, get_backend
 from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.feeds import SEED, random_inputs
+from ngraph_mxnet.program.program_cache import program_key
 from ngraph_mxnet.program.trace import recorder
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.tuning import machine_identity
@@ -29,6 +33,8 @@ ELEMENT_OPERATIONS = 16
 """A guess: what else computes takes as long for an element as this many operations of the peak do."""
 NODE_SECONDS = 1e-6
 """A guess: a barrier, and handing out the tasks."""
+ROUNDS = 5
+"""Calls that a measurement takes the medians of."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,12 @@ def node_seconds(node: Node, machine: Machine) -> float:
     return NODE_SECONDS + max(operations / machine.gflops, moved / machine.gigabytes) / 1e9
 
 
-def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
-    """On `threads` threads, from running `graph` on random inputs.
+def measured(graph: Graph, options: Mapping[str, Any], threads: int) -> DeviceCosts:
+    """Compiled with `options`, on `threads` threads, from running `graph` on random inputs.
 
-    A node's kernels are found by its name; of nodes with one name each has a share as the model says, and so has every
-    node of what belongs to none, such as waiting. What the backend fuses into another node costs nothing.
+    A node's kernels are found by its name; of nodes with one name each has a share as the model says. What the backend
+    fuses into another node costs nothing, and what is no kernel's time, such as waiting, belongs to no node. What is
+    compiled costs the time of its own kernels.
 
     Raises:
         ConfigError: the CPU does not run a node, or NGRAPH_PROFILE is set.
@@ -68,22 +75,33 @@ def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
     if refused is not None:
         raise ConfigError(f"costs=measured runs the whole graph on the CPU, which does not run {refused}; "
                           "use costs=modelled")
-    machine = this_machine(threads)
-    arrays = list(random_inputs(np.random.default_rng(SEED), graph).values())
-    executable: Any = backend.compile(graph.clone(), {"threads": threads})
-    profile = executable.measured(arrays, rounds)
-    by_name: dict[str, float] = defaultdict(float)
-    for row in profile.rows:
-        by_name[row.origin] += row.ms / 1e3
+    machine, by_name = this_machine(threads), kernel_seconds(graph, options)
     model = {node: node_seconds(node, machine) for node in graph.nodes}
     of_name: dict[str, float] = defaultdict(float)
     for node, seconds in model.items():
         of_name[str(node)] += seconds
-    found = {node: by_name.get(str(node), 0.0) * seconds / of_name[str(node)] for node, seconds in model.items()}
-    rest = max(0.0, (profile.wall_ms - profile.outside_ms) / 1e3 - sum(found.values()))
-    total = sum(model.values())
-    table = {node: seconds + rest * model[node] / total for node, seconds in found.items()}
-    return DeviceCosts(lambda node: table[node], machine.call, None, "measured")
+    table = {node: by_name.get(str(node), 0.0) * seconds / of_name[str(node)] for node, seconds in model.items()}
+    return DeviceCosts(lambda node: table[node], machine.call, None, "measured",
+                       compiled=lambda part, made: fsum(kernel_seconds(part, options, made).values()))
+
+
+def kernel_seconds(graph: Graph, options: Mapping[str, Any], executable: Executable | None = None) -> dict[str, float]:
+    """Seconds that the kernels of each node take, by the node as it is printed: medians of some calls on random inputs.
+    They are kept in the folder of NGRAPH_CACHE_DIR. `executable`: of `graph`, if it is compiled already. Raises
+    ConfigError: NGRAPH_PROFILE is set."""
+    options = {name: value for name, value in options.items() if name != "costs"}
+
+    def measure() -> bytes:
+        from ngraph_mxnet.targets.cpu.report import seconds_by_node  # it prints tables, which running a graph does not
+
+        made: Any = executable or get_backend("CPU").compile(graph.clone(), options)
+        arrays = list(random_inputs(np.random.default_rng(SEED), graph).values())
+        return json.dumps(seconds_by_node(lambda: made.run(arrays), made.settings.threads, ROUNDS)).encode()
+
+    what = hashlib.sha256(print_graph(graph).encode()).hexdigest()
+    key = f"{machine_identity()} {program_key(what, 'CPU', options)}"
+    return {name: float(seconds) for name, seconds in json.loads(get_or_make("kernels", key, measure,
+                                                                             of_build=True)).items()}
 
 
 @cache

@@ -278,13 +278,20 @@ def profiled(forward: Callable[[], Any], rounds: int, isa: Isa, threads: int, me
 
 
 def seconds_by_origin(forward: Callable[[], Any], threads: int, rounds: int) -> dict[str, float]:
-    """Return the seconds that the kernels of each node take, by the node's origin. Measure as `profiled` does, without
-    the machine's peak."""
+    """Return the seconds of `seconds_by_node` by the nodes' origins."""
+    found: dict[str, float] = defaultdict(float)
+    for node, seconds in seconds_by_node(forward, threads, rounds).items():
+        found[node.partition(" (")[2].removesuffix(")")] += seconds
+    return dict(found)
+
+
+def seconds_by_node(forward: Callable[[], Any], threads: int, rounds: int) -> dict[str, float]:
+    """Return the seconds that the kernels of each node take, by the node as it is printed: op (origin). Measure as
+    `profiled` does, without the machine's peak."""
     _require_recorder()
     found: dict[str, float] = defaultdict(float)
     for row in measure(forward, threads, rounds).rows:
-        node = row.origin  # op (origin), as nodes are printed
-        found[node.partition(" (")[2].removesuffix(")")] += row.ms / 1e3
+        found[row.origin] += row.ms / 1e3
     return dict(found)
 
 

@@ -47,6 +47,7 @@ from ngraph_mxnet.program.executable import (
 from ngraph_mxnet.program.package import Package, count, decode_graph, encode_graph
 from ngraph_mxnet.program.trace import span
 from ngraph_mxnet.targets.hybrid.extraction import (
+    Outline,
     Regions,
     extract_regions,
     origins,
@@ -55,7 +56,8 @@ from ngraph_mxnet.targets.hybrid.extraction import (
     whole_region,
 )
 from ngraph_mxnet.targets.hybrid.plan import Plan, decode_plan, encode_plan
-from ngraph_mxnet.targets.hybrid.search import HOST, place
+from ngraph_mxnet.targets.hybrid.rounds import Judged, Key, best_of_rounds, call_seconds, key_of
+from ngraph_mxnet.targets.hybrid.search import HOST, Placement, place
 
 OPTIONS = {
     "devices": "the backends, the host's first (default: CPU,NNP)",
@@ -174,13 +176,17 @@ class HybridExecutable(Executable):
         return Package(self.target, self.module.name, self.module.flow, code, settings)
 
     def simulate(self) -> Plan:
-        """The plan, with the simulated time of each region that is compiled for a simulated device. Raises ConfigError:
-        in precision int8, before the first call."""
-        calls = self.session.calls[len(self.session.calls) - len(self.plan.regions):]
-        for number, (call, (begin, end)) in enumerate(zip(calls, simulate_call(self).regions, strict=True)):
-            if call.executable.simulated_seconds() is not None:
-                self.plan.simulated[number] = end - begin
-        return self.plan
+        """The plan, with the simulated time of a call, and of each region that is compiled for a simulated device.
+        Raises ConfigError: in precision int8, before the first call."""
+        plan = self.plan
+        if plan.simulated_seconds is None:
+            calls, found = self.session.calls[len(self.session.calls) - len(plan.regions):], simulate_call(self)
+            for number, (call, (begin, end)) in enumerate(zip(calls, found.regions, strict=True)):
+                if call.executable.simulated_seconds() is not None:
+                    plan.simulated[number] = end - begin
+            if plan.simulated:
+                plan.simulated_seconds = found.seconds + _launch(self)
+        return plan
 
     def listing(self) -> str:
         """That of each region, in the order of the plan."""
@@ -242,7 +248,7 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
     links. Regions of any other device take their seconds alone.
 
     Args:
-        seconds: of regions of real devices, by number; default: those that the plan predicts.
+        seconds: of regions of real devices, by number, with their launches; default: those that the plan predicts.
 
     Raises:
         ConfigError: in precision int8, before the first call.
@@ -274,6 +280,36 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
     parts, others = iter(found.parts), iter(found.meanwhile)
     spans = [next(parts if lane == device else others) for lane in lanes]
     return CallTimes(found.seconds, tuple(spans[first:]), found.trace)
+
+
+def _in_order(placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
+    return [(region.device, region.items) for region in placement.regions]
+
+
+def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judged:
+    """The times that the devices tell of what was compiled for them, and that of a call."""
+    plan, calls = executable.plan, executable.session.calls
+    placement, times = plan.placement, dict[int, float]()
+    steps = executable.module.flow.steps[len(calls) - len(placement.regions):]
+    for number, (region, step) in enumerate(zip(placement.regions, steps, strict=True)):
+        tells = costs[region.device].compiled
+        if tells is not None and region.device not in executable.parts:
+            seconds = tells(executable.module.graphs[step.graph], executable.executables[step.graph])
+            if seconds is not None:
+                times[number] = seconds
+    if not executable.parts:
+        return Judged(placement, times, call_seconds(plan.outline.problem, placement, times, overlap=plan.overlaps))
+    launch = plan.outline.problem.launch
+    found = simulate_call(executable, {number: seconds + launch[placement.regions[number].device]
+                                       for number, seconds in times.items()})
+    times |= {number: end - begin for number, (region, (begin, end)) in enumerate(
+        zip(placement.regions, found.regions, strict=True)) if region.device in executable.parts}
+    return Judged(placement, times, found.seconds + _launch(executable))
+
+
+def _launch(executable: HybridExecutable) -> float:
+    """Seconds to start the simulated parts of a call."""
+    return max((executable.plan.outline.problem.launch[device] for device in executable.parts), default=0.0)
 
 
 def _listed(steps: Sequence[Meanwhile], overlap: bool) -> list[Times]:
@@ -324,7 +360,28 @@ class HybridBackend(Backend):
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
-        plan = self._planned(graph.clone(), wanted, backends)
+        outlined, costs = self._outlined(graph.clone(), wanted, backends)
+        kinds, made = tuple(device.kind for device in costs), dict[Key, HybridExecutable]()
+
+        def judge(placement: Placement) -> Judged:
+            found = made[key_of(placement)] = self._made(graph, Plan(outlined, placement, kinds), wanted, backends)
+            return _judged(found, costs)
+
+        tells = any(device.compiled is not None for device in costs)
+        best = best_of_rounds(outlined.problem, judge if tells else None, overlap=wanted.overlap)
+        plan = Plan(replace(outlined, problem=best.problem), best.placement, kinds)
+        plan.simulated.update(best.times)
+        plan.simulated_seconds = best.seconds
+        found = made.get(key_of(best.placement))
+        if found is not None and _in_order(found.plan.placement) == _in_order(best.placement):
+            found.plan = plan
+        else:
+            found = self._made(graph, plan, wanted, backends)
+        found.calibrate(wanted.calibration)
+        return found
+
+    def _made(self, graph: Graph, plan: Plan, wanted: Options, backends: Backends) -> HybridExecutable:
+        """The regions of the plan, compiled."""
         regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
         parts: dict[int, Parts] = {}
         executables: dict[str, Executable] = {}
@@ -338,9 +395,7 @@ class HybridBackend(Backend):
             else:
                 executables |= {name: backends[device].compile(graph, wanted.passed[device])
                                 for name, graph in graphs.items()}
-        found = HybridExecutable(self.name, regions, executables, plan, parts)
-        found.calibrate(wanted.calibration)
-        return found
+        return HybridExecutable(self.name, regions, executables, plan, parts)
 
     def load(self, package: Package) -> HybridExecutable:
         try:
@@ -372,7 +427,11 @@ class HybridBackend(Backend):
         options = dict(options)
         if str(options.pop("simulate", "0")) == "1":
             return self.compile(graph, options).simulate()
-        return self._planned(graph, *self._wanted(options))
+        wanted, backends = self._wanted(options)
+        outlined, costs = self._outlined(graph, wanted, backends)
+        with span("place", "compile"):
+            placement = place(outlined.problem, overlap=wanted.overlap)
+        return Plan(outlined, placement, tuple(device.kind for device in costs))
 
     def _wanted(self, options: Mapping[str, Any]) -> tuple[Options, Backends]:
         wanted = read_options(self.name, options, self.devices)
@@ -381,7 +440,8 @@ class HybridBackend(Backend):
                   for backend, given in zip(backends, wanted.passed, strict=True)]
         return replace(wanted, passed=tuple(passed)), backends
 
-    def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
+    def _outlined(self, graph: Graph, wanted: Options, backends: Backends) -> tuple[Outline, tuple[DeviceCosts, ...]]:
+        """What is to be placed, and the costs of each device."""
         for node in graph.nodes:
             reason = _reason(backends, node)
             if reason is not None:
@@ -390,14 +450,13 @@ class HybridBackend(Backend):
         InlineBodies().run(graph)
         graph.remove_dead()
         graph = _optimized(graph, wanted.pins, self.pipeline())
-        with span("place", "compile"):
+        with span("cost", "compile"):
             costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
             shared = wanted.shared_memory
             if shared is None:
                 shared = any(device.shares_memory for device in costs)
             found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
-            placement = place(found.problem, overlap=wanted.overlap)
-        return Plan(found, placement, tuple(device.kind for device in costs))
+        return found, costs
 
 
 def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:

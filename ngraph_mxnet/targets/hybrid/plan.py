@@ -44,7 +44,7 @@ class PlacedNode:
 @dataclass(frozen=True)
 class PlacedRegion(Facts):
     """Nodes that run as one, from `begin` to `end` in predicted seconds. `simulated_seconds`: on a simulated device, as
-    it was compiled; its transfers are among them."""
+    it was compiled, its transfers among them; on a measured one, of its kernels."""
 
     device: str
     nodes: tuple[int, ...]
@@ -87,6 +87,8 @@ class Plan(Facts):
         self.devices = outline.problem.devices
         self.simulated: dict[int, float] = {}
         """Seconds of regions; see `PlacedRegion.simulated_seconds`."""
+        self.simulated_seconds: float | None = None
+        """Of a call as it was compiled, regions on other devices as predicted; None where nothing was simulated."""
 
     @property
     def seconds(self) -> float:
@@ -163,6 +165,8 @@ class Plan(Facts):
         more = problem.serial_seconds(moved) - problem.serial_seconds(self.placement.devices)
         if more > 0:
             return f"faster on {name}, but with what crosses then the call would take {time_text(more)} more"
+        if self.simulated_seconds is not None:
+            return f"faster on {name} by itself, but a call was no shorter as compiled"
         return f"faster on {name}, which is busy meanwhile"
 
     @property
@@ -177,6 +181,7 @@ class Plan(Facts):
     def facts(self) -> dict[str, Any]:
         """For JSON. Times are in seconds, predicted; `alone` is null where a device does not run everything."""
         return {"devices": self.devices, "costs": self.kinds, "predicted_seconds": self.seconds,
+                "simulated_seconds": self.simulated_seconds,
                 "alone_seconds": finite(self.alone), "serial_seconds": self.placement.serial,
                 "method": self.placement.method, "unmatched_pins": self.outline.unmatched}
 
@@ -303,6 +308,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
         "placement": astuple(plan.placement),
         "kinds": plan.kinds,
         "simulated": list(plan.simulated.items()),
+        "simulated_seconds": plan.simulated_seconds,
     }
 
 
@@ -327,6 +333,7 @@ def decode_plan(found: Any) -> Plan:
             raise ValueError("its schedule is not of its items")
         plan = Plan(outline, Placement(placed, schedule, method, alone, serial), _tuples(found["kinds"]))
         plan.simulated.update(dict(found["simulated"]))
+        plan.simulated_seconds = found["simulated_seconds"]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PackageError(f"these are no data of a plan: {error!r}") from error
     return plan

@@ -352,13 +352,17 @@ class _Task:
 
 
 def schedule(problem: Problem, placement: Sequence[int], forming: Forming, *, overlap: bool = True) -> Schedule:
-    """The list schedule of the placement's regions.
+    """The list schedule of the placement's regions: see `scheduled`."""
+    return scheduled(problem, placement, form_regions(problem, placement, forming), overlap=overlap)
+
+
+def scheduled(problem: Problem, placement: Sequence[int], numbers: Sequence[int], *, overlap: bool = True) -> Schedule:
+    """The list schedule of regions: `numbers` has the region of each item, as `form_regions` numbers them.
 
     A device computes one region at a time; the link carries one tensor at a time in each direction. Whatever is free
     takes, of what is ready, that with the longest way to the end. Without `overlap` all of them are one resource.
     Nothing idles while something is ready, so it never takes longer than one after the other.
     """
-    numbers = form_regions(problem, placement, forming)
     tasks = _tasks(problem, placement, numbers, overlap)
     for task in reversed(_in_order(tasks)):
         tasks[task].rank = tasks[task].seconds + max((tasks[f].rank for f in tasks[task].followers), default=0.0)
@@ -569,7 +573,7 @@ def _moves(problem: Problem) -> Iterable[tuple[int, ...]]:
     yield from ((item,) for item in range(len(problem.items)))
 
 
-Method = Literal["minimum cut", "all placements tried", "local search"]
+Method = Literal["minimum cut", "all placements tried", "local search", "simulation of what was compiled"]
 
 
 @dataclass(frozen=True)

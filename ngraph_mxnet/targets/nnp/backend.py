@@ -322,12 +322,13 @@ def device_costs(device: Device, precision: str) -> DeviceCosts:
     """The costs of a device that stores real numbers as `precision`.
 
     A launch is a write to the device and the answer that it is done, each a trip over the link. Results leave the
-    device in the graph's types.
+    device in the graph's types. In i8 the time of what is compiled is not known before the first call.
     """
     derivation = Derivation()
     return DeviceCosts(lambda node: node_seconds(node, device, precision, derivation), 2 * device.host_link.latency,
                        lambda type_: transfer_seconds(stored_bytes(type_, precision), device), "simulated",
-                       device.shares_memory, lambda type_: transfer_seconds(type_.bytes, device))
+                       device.shares_memory, lambda type_: transfer_seconds(type_.bytes, device),
+                       None if precision == "i8" else lambda _, executable: executable.simulated_seconds())
 
 
 def node_seconds(node: Node, device: Device, precision: str, derivation: Derivation | None = None) -> float:

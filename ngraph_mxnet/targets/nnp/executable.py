@@ -385,7 +385,8 @@ class NNPParts(Parts):
     def simulate(self, steps: Sequence[Meanwhile], *, overlap: bool = True) -> PartTimes:
         key, compiled = (tuple(steps), overlap), self.whole.program
         if self._simulated is None or self._simulated[0] is not compiled or self._simulated[1] != key:
-            program, places = with_steps(compiled, steps, self._names, overlap=overlap)
+            inputs = [value.name for value in self.whole.version.graph.parameters]  # without what is prepared
+            program, places = with_steps(compiled, steps, (inputs, self._names[1]), overlap=overlap)
             timeline = simulate(program)
             times = [(float(timeline.start[place]), float(timeline.end[place])) for place in places]
             parts = tuple(self._part_times(timeline, steps, places))

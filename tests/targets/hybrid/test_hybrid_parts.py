@@ -85,6 +85,19 @@ def test_a_value_stays_in_the_device():
         check(graph, found(*arrays), arrays)
 
 
+def test_a_region_waits_for_its_inputs_whatever_becomes_of_weights():
+    """Prepared weights are no inputs of the Program, whose inputs are then fewer than the graph's."""
+    b = Builder(name="net")
+    x = b.parameter("x", (1, 32, 14, 14))
+    for number in range(2):
+        b.origin = f"onnx:conv{number} Conv"
+        w = b.weight(f"a{number}", (32, 32, 3, 3))
+        x = b.multiply(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)), b.constant(np.float32(0.05)))
+    found = compile(b.results(x), "HYBRID", pins={"conv0": "CPU", "conv1": "NNP"})
+    (begin, end), (start, stop) = simulate_call(found, {0: 1e-3}).regions
+    assert (begin, end) == (0, pytest.approx(1e-3)) and end <= start < stop
+
+
 def test_regions_take_turns_in_the_simulated_call():
     """Each waits for what it reads; the seconds of a region on the CPU may be given."""
     found, _ = placed(net())
