@@ -265,13 +265,16 @@ _MOST_NODES = 30
 
 @_lays_out
 def simulation(found: Any) -> Parts:
-    """The whole, units, memories and links, energy, and the nodes that took longest."""
+    """The whole, engines, units, memories and links, energy, and the nodes that took longest."""
     yield facts_table([
         ("simulated time", f"{found.seconds * 1e3:.4f} ms"), ("instructions", found.instructions),
         *((f"{element} multiply-adds", f"{count / 1e9:.3f} G") for element, count in found.macs.items()),
         ("of the grids' peak", percent(found.peak_part)),
         ("energy", f"{found.joules * 1e3:.3f} mJ, {found.watts:.2f} W in the mean")],
         f"{found.program} on {found.device} (simulated)")
+    yield view(found.engines, "engine {engine}", ">busy {busy:percent}", ">dependence {dependence:percent}",
+               ">transfer {transfer:percent}", ">start-up {startup:percent}", ">no work {no_work:percent}",
+               title="Where the time of each engine went (simulated)")
     yield view(found.units, "units {kind}", ">count {units}", ">busy in the mean {mean:percent}",
                ">busy at most {most:percent}", title="Units (simulated)")
     yield view(found.levels, "level {level}", ">bytes moved {bytes:binary}", ">of the capacity {utilisation:percent}",

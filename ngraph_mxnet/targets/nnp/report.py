@@ -58,6 +58,23 @@ class UnitRow:
     most: float
 
 
+@dataclass
+class EngineRow:
+    """Where one engine's time went, in parts of the run's: they add up to 1.
+
+    `busy`: its grid or vector unit computes. `startup`: an instruction that it runs or waits for starts up. `transfer`:
+    it waits for bytes that move, or only moves bytes. `dependence`: it waits for what another engine computes.
+    `no_work`: nothing of it is left, or it has no instructions.
+    """
+
+    engine: str
+    busy: float = 0.0
+    dependence: float = 0.0
+    transfer: float = 0.0
+    startup: float = 0.0
+    no_work: float = 0.0
+
+
 @dataclass(frozen=True, repr=False)
 class Report(Facts):
     program: str
@@ -66,6 +83,7 @@ class Report(Facts):
     instructions: int
     macs: Mapping[str, int]
     peak_part: float
+    engines: list[EngineRow]
     units: list[UnitRow]
     levels: list[LevelRow]
     energy: Mapping[str, float]
@@ -94,8 +112,8 @@ def make_report(timeline: Timeline) -> Report:
     units = [UnitRow(kind, len(parts), sum(parts) / len(parts), max(parts)) for kind, parts in by_kind.items()]
     within = sum(count / device.peak(element) for element, count in timeline.macs.items())
     return Report(timeline.program.name, device.name, timeline.seconds, len(timeline.program.instructions),
-                  timeline.macs, within / timeline.seconds if timeline.seconds else 0.0, units, _levels(timeline),
-                  timeline.energy, _nodes(timeline))
+                  timeline.macs, within / timeline.seconds if timeline.seconds else 0.0, _Waits(timeline).engines(),
+                  units, _levels(timeline), timeline.energy, _nodes(timeline))
 
 
 def _levels(timeline: Timeline) -> list[LevelRow]:
@@ -117,6 +135,82 @@ def _levels(timeline: Timeline) -> list[LevelRow]:
         moved = [timeline.carried.get(name, 0.0) for name in names]
         rows.append(LevelRow(label, sum(moved), max((used_parts.get(name, 0.0) for name in names), default=0.0)))
     return rows
+
+
+class _Waits:
+    """Follows each instruction's begin to the instruction that it waited for, and so on back to the run's begin.
+
+    An instruction begins when the last one that it waits for ends, so these leave no time between them.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.instructions = timeline.program.instructions
+        self.start, self.end = timeline.start.tolist(), timeline.end.tolist()
+        self.computes_at = (timeline.start + timeline.startup).tolist()
+        self.waits_for: list[int] = []
+        """By instruction: the one that ended last of those that it waited for; -1 for none."""
+        last: dict[str, int] = {}
+        for number, instruction in enumerate(self.instructions):
+            before = [*instruction.after, last.get(instruction.unit, -1)]
+            self.waits_for.append(max(before, key=lambda other: self.end[other] if other >= 0 else -1.0))
+            last[instruction.unit] = number
+
+    def engines(self) -> list[EngineRow]:
+        device, whole = self.timeline.device, self.timeline.seconds
+        computing: dict[str, list[int]] = {f"{device.engine}{number}": [] for number in range(device.engines)}
+        moving: dict[str, list[int]] = {name: [] for name in computing}
+        for number, instruction in enumerate(self.instructions):
+            engine = owner(instruction.unit)
+            if engine in computing and instruction.op != "barrier":
+                kind = device.unit_kind(instruction.unit)
+                (moving if kind == "dma" else computing)[engine].append(number)
+        rows = []
+        for engine, numbers in computing.items():
+            row = EngineRow(engine)
+            until = self._computed(row, numbers)
+            row.transfer += _covered([(max(self.start[number], until), self.end[number]) for number in moving[engine]])
+            spent = row.busy + row.dependence + row.transfer + row.startup
+            row.no_work = max(whole - spent, 0.0)
+            for name in ("busy", "dependence", "transfer", "startup", "no_work"):
+                setattr(row, name, getattr(row, name) / whole if whole else float(name == "no_work"))
+            rows.append(row)
+        return rows
+
+    def _computed(self, row: EngineRow, numbers: list[int]) -> float:
+        """Add the seconds until the last of these instructions ends, which is returned."""
+        row.busy = _covered([(self.computes_at[number], self.end[number]) for number in numbers])
+        until = worked = 0.0
+        for number in sorted(numbers, key=self.start.__getitem__):
+            if self.start[number] > until:
+                self._waited(row, number, until)
+                until = self.start[number]
+            worked += max(self.end[number] - until, 0.0)
+            until = max(until, self.end[number])
+        row.startup += worked - row.busy
+        return until
+
+    def _waited(self, row: EngineRow, number: int, since: float) -> None:
+        """Add what instruction `number`, the first after a pause, waited for since then."""
+        now, other = self.start[number], self.waits_for[number]
+        while now > since and other >= 0:
+            begin = max(self.start[other], since)
+            moves = min(max(self.computes_at[other], begin), now)
+            if self.timeline.device.unit_kind(self.instructions[other].unit) == "dma":
+                row.startup += moves - begin
+                row.transfer += now - moves
+            else:
+                row.dependence += now - begin
+            now, other = begin, self.waits_for[other]
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """The time that at least one of the spans (begin, end) covers; those that end before they begin are empty."""
+    total, until = 0.0, -1.0
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return total
 
 
 def _nodes(timeline: Timeline) -> list[NodeRow]:

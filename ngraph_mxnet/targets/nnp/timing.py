@@ -47,7 +47,8 @@ Sides = tuple[Sequence[Shape], Sequence[Shape]]
 class Demand:
     """The load of an instruction on the device.
 
-    Its unit takes `seconds` by itself. A transfer then moves `moved` bytes over `route`.
+    Its unit takes `seconds` by itself, the first `startup` of them before it computes or moves anything. A transfer
+    then moves `moved` bytes over `route`.
     `traffic` is the bytes read and written by memory; `macs` and `operations` are the arithmetic done, by element type.
     """
 
@@ -57,6 +58,7 @@ class Demand:
     traffic: dict[str, float] = field(default_factory=dict)
     macs: dict[str, int] = field(default_factory=dict)
     operations: float = 0.0
+    startup: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def _grid(instruction: Instruction, device: Device) -> Demand:
     traffic = _summed([*_bytes([written, *tiles.values()]), (data.memory, done.data * size),
                        (weights.memory, done.weights * size)])
     seconds = max(done.cycles / device.clock, _memory_seconds(device, traffic))
-    return Demand(device.grid_startup + seconds, traffic=traffic, macs={data.element: done.macs})
+    return Demand(device.grid_startup + seconds, traffic=traffic, macs={data.element: done.macs},
+                  startup=device.grid_startup)
 
 
 def _vector(instruction: Instruction, device: Device) -> Demand:
@@ -174,7 +177,8 @@ def _vector(instruction: Instruction, device: Device) -> Demand:
                          zip(instruction.reads, op.elements_read(*shapes, attrs), strict=True))])
     widest = max((ELEMENT_BYTES[tile.element] for tile in tiles), default=1)
     seconds = max(vector_seconds(device, counts, widest), _memory_seconds(device, traffic))
-    return Demand(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()))
+    return Demand(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()),
+                  startup=device.vector.startup)
 
 
 def _vector_op(instruction: Instruction) -> tuple[str, Mapping[str, Any]]:
@@ -203,7 +207,7 @@ def _memory_seconds(device: Device, traffic: Mapping[str, float]) -> float:
 def _transfer(instruction: Instruction, device: Device) -> Demand:
     (written,), source = instruction.writes, instruction.reads[0] if instruction.reads else None
     if not written.size:
-        return Demand(device.dma_startup)
+        return Demand(device.dma_startup, startup=device.dma_startup)
     element, run = ELEMENT_BYTES[written.element], written.size
     if instruction.op == "transpose" and not device.native_transpose:
         run = _kept_run(written.shape, attributes(instruction)["order"])
@@ -216,7 +220,7 @@ def _transfer(instruction: Instruction, device: Device) -> Demand:
     if "host" in traffic:
         latency += device.host_link.latency
     path = route(source.memory if source else None, written.memory)
-    return Demand(latency, max(count for _, count in sides[:2]), path, traffic)
+    return Demand(latency, max(count for _, count in sides[:2]), path, traffic, startup=latency)
 
 
 def _read_bytes(instruction: Instruction, source: Tile, burst: int) -> int:
@@ -411,15 +415,16 @@ _SAME = 1e-12
 class Timeline:
     """The result of a simulation: simulated seconds, bytes, joules.
 
-    `start` and `end` are by instruction; `busy` is by unit; `traffic` is bytes read and written by memory; `carried` is
-    bytes by port or link, as `route` names them; `most` is the most bytes in use at once by memory; `energy` is by
-    what spends it.
+    `start`, `end` and `startup` (`Demand.startup`) are by instruction; `busy` is by unit; `traffic` is bytes read and
+    written by memory; `carried` is bytes by port or link, as `route` names them; `most` is the most bytes in use at
+    once by memory; `energy` is by what spends it.
     """
 
     program: Program
     device: Device
     start: np.ndarray
     end: np.ndarray
+    startup: np.ndarray
     seconds: float
     busy: dict[str, float]
     traffic: dict[str, float]
@@ -458,8 +463,9 @@ def simulate(program: Program, device: Device | None = None) -> Timeline:
             carried[name] += demand.moved * weight
     seconds = float(end.max(initial=0.0))
     spent = energy(device, seconds, macs, sum(demand.operations for demand in demands), traffic, carried)
-    return Timeline(program, device, start, end, seconds, dict(busy), dict(traffic), dict(carried), most, dict(macs),
-                    spent)
+    startup = np.array([demand.startup for demand in demands])
+    return Timeline(program, device, start, end, startup, seconds, dict(busy), dict(traffic), dict(carried), most,
+                    dict(macs), spent)
 
 
 _ELSEWHERE = "meanwhile"

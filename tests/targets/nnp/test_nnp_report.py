@@ -50,6 +50,39 @@ def test_totals():
     assert fc.end == timeline.seconds
 
 
+def test_where_the_time_of_engines_went():
+    """Two loads, a product and a store, of which none overlaps another."""
+    timeline = run()
+    load, again, product, store = range(4)
+    row = make_report(timeline).engines[2]
+    assert row.engine == "ice2" and row.dependence == 0
+    starts = timeline.startup / timeline.seconds
+    times = (timeline.end - timeline.start) / timeline.seconds
+    assert row.busy == pytest.approx(times[product] - starts[product])
+    assert row.startup == pytest.approx(starts[load] + starts[again] + starts[product])
+    assert row.transfer == pytest.approx(times[[load, again]].sum() - starts[[load, again]].sum() + times[store])
+    assert [each.no_work for each in make_report(timeline).engines if each.engine != "ice2"] == [1.0] * 11
+
+
+def test_an_engine_waits_for_another():
+    memories = {"x": "ice0.sram", "y": "ice0.sram", "z": "ice1.sram", "w": "ice1.sram"}
+    near = {name: whole(Buffer(name, memory, place << 16, "f16", (4096,)))
+            for place, (name, memory) in enumerate(memories.items())}
+    timeline = simulate(order(Program("two", "nnp-i-1100", [
+        Instruction("ice0.vector", "vector", (near["y"],), (near["x"],), {"op": "exp"}),
+        Instruction("ice1.dma0", "copy", (near["z"],), (near["y"],)),
+        Instruction("ice1.vector", "vector", (near["w"],), (near["z"],), {"op": "exp"}),
+    ], [near["x"].buffer], [near["w"].buffer])))
+    first, second = make_report(timeline).engines[:2]
+    times = (timeline.end - timeline.start) / timeline.seconds
+    starts = timeline.startup / timeline.seconds
+    assert (first.busy, first.startup) == pytest.approx((times[0] - starts[0], starts[0]))
+    assert first.no_work == pytest.approx(1 - times[0])
+    assert second.dependence == pytest.approx(times[0]) and second.transfer == pytest.approx(times[1] - starts[1])
+    assert second.startup == pytest.approx(starts[1] + starts[2]) and second.no_work == pytest.approx(0)
+    assert second.busy == pytest.approx(times[2] - starts[2])
+
+
 def test_everything_is_labelled_simulated():
     report = make_report(run())
     content = json.loads(json.dumps(report.to_dict()))
@@ -58,7 +91,7 @@ def test_everything_is_labelled_simulated():
     console.print(report)
     text = console.export_text()
     assert "product on nnp-i-1100:12W (simulated)" in text and "mx:fc" in text
-    titles = ("Units", "Memories and links", "Energy", "Nodes that took longest")
+    titles = ("Where the time of each engine went", "Units", "Memories and links", "Energy", "Nodes that took longest")
     assert all(f"{title} (simulated" in text for title in titles)
 
 
@@ -68,6 +101,9 @@ def test_any_program_has_a_report(program: Program):
     report = make_report(simulate(order(program)))
     assert all(0 <= row.utilisation <= 1 + 1e-9 for row in report.levels)
     assert all(0 <= row.mean <= row.most <= 1 + 1e-9 for row in report.units)
+    for row in report.engines:
+        parts = (row.busy, row.dependence, row.transfer, row.startup, row.no_work)
+        assert all(0 <= part <= 1 + 1e-9 for part in parts) and sum(parts) == pytest.approx(1)
     json.dumps(report.to_dict())
 
 
