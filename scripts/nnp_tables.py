@@ -8,6 +8,7 @@ from ngraph_mxnet.ir.types import REQUIRED, Attribute
 from ngraph_mxnet.targets.nnp.device import Number, devices, load_device
 from ngraph_mxnet.targets.nnp.places import Guesses
 from ngraph_mxnet.targets.nnp.program import OPS
+from ngraph_mxnet.targets.nnp.support import RUNS
 
 
 def instruction_table() -> str:
@@ -54,6 +55,18 @@ def lowering_table() -> str:
     rows = ["| number | value | where, and what it means |", "|---|---|---|"]
     rows += [f"| `{each.name}` | {_value(each.default)} {each.metadata['unit']} | {each.metadata['meaning']} |"
              for each in fields(Guesses)]
+    return "\n".join(rows) + "\n"
+
+
+def support_table() -> str:
+    """One row a set of facts: ops that Intel's software ran on the NNP-I, Glow's node kinds, integers beside reals."""
+    rows = ["| op | Glow's node kinds | integers |", "|---|---|---|"]
+    by_facts: dict[tuple[str, str], list[str]] = {}
+    for op, runs in sorted(RUNS.items()):
+        if runs.kinds:
+            by_facts.setdefault((runs.kinds, runs.integers), []).append(op)
+    rows += [f"| {', '.join(f'`{op}`' for op in ops)} | {', '.join(kinds.split())} | {', '.join(integers.split())} |"
+             for (kinds, integers), ops in by_facts.items()]
     return "\n".join(rows) + "\n"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from nnp_tables import device_tables, instruction_table, lowering_table  # noqa: E402
+from nnp_tables import device_tables, instruction_table, lowering_table, support_table  # noqa: E402
 
 from ngraph_mxnet.base import config  # noqa: E402
 
@@ -39,12 +39,20 @@ benchmark. `load_device(name, {{path: value}})` gives a device with other number
 These numbers belong to the compiler, not to a device. They have no source: each was set by judgement.
 [nnp-mlperf.md](nnp-mlperf.md) says how much they matter for MLPerf's networks.
 
-{lowering}"""
+{lowering}
+## What Intel's software ran on the NNP-I
+Glow's backend NNPI took these node kinds (pytorch/glow, commit 05dd99b, `lib/Backends/NNPI/NNPI.cpp`). The table says
+of which of them our ops are made. Real numbers are f16. An op that is not in the table had no node kind. So it is with
+NonMaxSuppression, argsort other than TopK, GRU, a bilinear resize, a slice with steps, and a transposed convolution.
+Nothing of the kind is published of the NNP-T.
+
+{support}"""
 
 
 def main() -> None:
     (ROOT / "docs" / "environment.md").write_text(TEXT.format(table=config.docs_table()), encoding="utf-8")
-    devices = DEVICES.format(tables=device_tables(), lowering=lowering_table())
+    devices = DEVICES.format(tables=device_tables(), lowering=lowering_table(),
+                             support=support_table())
     (ROOT / "docs" / "nnp-devices.md").write_text(devices, encoding="utf-8")
     page = ROOT / "docs" / "nnp.md"
     before, _, rest = page.read_text(encoding="utf-8").partition("| op | units |")

@@ -296,8 +296,8 @@ class Backend(ABC):
 
     def unfit(self, graph: Graph, options: Mapping[str, Any],
               samples: Sequence[Sequence[np.ndarray]]) -> Mapping[Node, str]:
-        """Why nodes should run elsewhere although `supports` lets them, which only samples tell: arrays for all
-        parameters each."""
+        """Why nodes should run elsewhere although `supports` lets them: by the options, or as samples tell, arrays for
+        all parameters each. Such a node stays here if it is pinned here or no other backend runs it."""
         return {}
 
     def beside(self, options: Mapping[str, Any]) -> Mapping[str, Any]:

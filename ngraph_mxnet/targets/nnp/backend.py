@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node, touched
+from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node, neighbourhood, touched
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Shared, joined
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
 from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
@@ -34,6 +34,7 @@ from ngraph_mxnet.targets.nnp.places import VIEWS, Resources, resources_of
 from ngraph_mxnet.targets.nnp.program import ELEMENT_BYTES
 from ngraph_mxnet.targets.nnp.quantization import on_grid
 from ngraph_mxnet.targets.nnp.quantize import overflowing
+from ngraph_mxnet.targets.nnp.support import only_published, unpublished
 from ngraph_mxnet.targets.nnp.timing import (
     GridCycles,
     Sides,
@@ -53,6 +54,8 @@ OPTIONS = {
             "(default: throughput if the batch is larger than 1 and computes for longer than its transfers start)",
     "devices": "how many devices share the batch, each with its own memory (default: 1)",
     "instances": "into how many parts the batch is cut, each on engines of its own (default: by mode)",
+    "support": "published: what Intel's software ran on the NNP-I; all: what the simulator runs (default: published "
+               "for an NNP-I beside other devices, else all)",
 }
 _USUAL = "nnp-i-1100"
 _MOST_DEVICES = 1024
@@ -91,6 +94,7 @@ class NNPBackend(Backend):
         read_count(options, "devices", _MOST_DEVICES)
         read_count(options, "instances", len(_resources(device).engines))
         read_samples(options)
+        only_published(device, options, "all")
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
         """The shared groups, before which ops that the engines compute in two steps become two."""
@@ -105,7 +109,11 @@ class NNPBackend(Backend):
 
     def unfit(self, graph: Graph, options: Mapping[str, Any],
               samples: Sequence[Sequence[np.ndarray]]) -> Mapping[Node, str]:
-        return overflowing(graph, samples, self.asked(options)[1])
+        device, element = self.asked(options)
+        found = dict(overflowing(graph, samples, element))
+        if only_published(device, options, "published"):
+            found |= {node: reason for node in graph.nodes if (reason := unpublished(node)) is not None}
+        return found
 
     def beside(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return `options`, with the precision f32 added if the device lacks the precision of NGRAPH_PRECISION.
@@ -151,6 +159,11 @@ class NNPBackend(Backend):
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
+        if only_published(self.asked(options)[0], options, "all"):
+            refused = next(((node, reason) for node in graph.nodes if (reason := unpublished(node))), None)
+            if refused is not None:
+                raise UnsupportedError(f"backend {self.name} with support=published does not run {refused[0]}: "
+                                       f"{refused[1]}\n{neighbourhood(graph, refused[0])}")
 
     def _compiled(self, graph: Graph, options: Mapping[str, Any],
                   arrivals: tuple[int, ...] = (), begins: tuple[int, ...] = ()) -> NNPExecutable | NNPReplicas:

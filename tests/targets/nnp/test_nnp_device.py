@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nnp_tables import device_tables, instruction_table, lowering_table
+from nnp_tables import device_tables, instruction_table, lowering_table, support_table
 
 from ngraph_mxnet.base.errors import ConfigError, NGraphError
 from ngraph_mxnet.targets.nnp.device import KINDS, devices, load_device, owner
@@ -70,6 +70,6 @@ def test_unknown_names(name: str, says: str):
 
 def test_the_tables_of_the_documentation():
     docs = Path(__file__).resolve().parents[3] / "docs"
-    for table in (device_tables(), lowering_table()):
+    for table in (device_tables(), lowering_table(), support_table()):
         assert table in (docs / "nnp-devices.md").read_text(), "run scripts/update_docs.py"
     assert instruction_table() in (docs / "nnp.md").read_text(), "run scripts/update_docs.py"
