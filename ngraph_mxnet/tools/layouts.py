@@ -301,6 +301,11 @@ def placement(found: Any) -> Parts:
         *([("as compiled, simulated", time_text(simulated))] if simulated is not None else []),
         *((f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")
           for name, seconds in zip(found.devices, found.alone, strict=True)), ("found by", found.placement.method)])
+    if (served := found.throughput) is not None:
+        yield bold(f"{served.rate:,.0f} requests a second follow each other (simulated): {served.bottleneck} is the "
+                   f"bottleneck")
+        yield view(served.stages, "stage {name}", ">time of a request {seconds:time}", ">busy {busy:percent}",
+                   caption=f"{served.in_flight} in flight; one alone takes {time_text(served.latency)}")
     compiled = [">simulated as compiled {simulated_seconds:time}"] * bool(found.simulated)
     yield view(found.regions, "# {#}", "device {device}", "ops {ops:ops}", ">nodes {nodes:count}",
                ">MACs {cost.macs:short}", ">begin {begin:time}", ">time {seconds:time}", *compiled,

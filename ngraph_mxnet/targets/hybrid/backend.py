@@ -58,6 +58,7 @@ from ngraph_mxnet.targets.hybrid.extraction import (
 from ngraph_mxnet.targets.hybrid.plan import Plan, decode_plan, encode_plan
 from ngraph_mxnet.targets.hybrid.rounds import Judged, Key, best_of_rounds, call_seconds, key_of
 from ngraph_mxnet.targets.hybrid.search import HOST, Placement, place
+from ngraph_mxnet.targets.hybrid.throughput import throughput
 
 OPTIONS = {
     "devices": "the backends, the host's first (default: CPU,NNP)",
@@ -418,15 +419,20 @@ class HybridBackend(Backend):
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
         """Return the plan that says where the nodes of `graph`, a verified graph, would be placed.
 
-        Nothing is compiled, unless the option `simulate` is 1; `graph` may be rewritten. With `simulate`, the plan also
-        has the simulated time of each region of a simulated device.
+        Nothing is compiled, unless an option `simulate` or `throughput` is 1; `graph` may be rewritten. With either,
+        the plan also has the simulated time of each region of a simulated device, and with `throughput` the rate of
+        requests that follow each other.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
         """
         options = dict(options)
-        if str(options.pop("simulate", "0")) == "1":
-            return self.compile(graph, options).simulate()
+        simulates, serves = (str(options.pop(name, "0")) == "1" for name in ("simulate", "throughput"))
+        if simulates or serves:
+            plan = self.compile(graph, options).simulate()
+            if serves:
+                plan.throughput = throughput(plan.outline.problem, plan.placement, plan.simulated)
+            return plan
         wanted, backends = self._wanted(options)
         outlined, costs = self._outlined(graph, wanted, backends)
         with span("place", "compile"):

@@ -26,6 +26,7 @@ from ngraph_mxnet.targets.hybrid.search import (
     Span,
     Tensor,
 )
+from ngraph_mxnet.targets.hybrid.throughput import Throughput
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class Plan(Facts):
         """Seconds of regions; see `PlacedRegion.simulated_seconds`."""
         self.simulated_seconds: float | None = None
         """Of a call as it was compiled, regions on other devices as predicted; None where nothing was simulated."""
+        self.throughput: Throughput | None = None
+        """Told where it is asked for."""
 
     @property
     def seconds(self) -> float:
@@ -183,7 +186,8 @@ class Plan(Facts):
         return {"devices": self.devices, "costs": self.kinds, "predicted_seconds": self.seconds,
                 "simulated_seconds": self.simulated_seconds,
                 "alone_seconds": finite(self.alone), "serial_seconds": self.placement.serial,
-                "method": self.placement.method, "unmatched_pins": self.outline.unmatched}
+                "method": self.placement.method, "unmatched_pins": self.outline.unmatched,
+                **({} if self.throughput is None else {"throughput": self.throughput})}
 
     renamed: ClassVar[Mapping[str, str | None]] = {"facts": ""}
     derived = ("facts", "nodes", "regions", "transfers", "shared")

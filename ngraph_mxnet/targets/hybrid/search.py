@@ -340,7 +340,7 @@ def _numbered(groups: Sequence[Hashable]) -> list[int]:
 
 
 @dataclass
-class _Task:
+class Task:
     """A region or a crossing. `rank`: seconds from its begin to the end of all that follows from it, at least."""
 
     what: int | Crossing
@@ -363,9 +363,20 @@ def scheduled(problem: Problem, placement: Sequence[int], numbers: Sequence[int]
     takes, of what is ready, that with the longest way to the end. Without `overlap` all of them are one resource.
     Nothing idles while something is ready, so it never takes longer than one after the other.
     """
-    tasks = _tasks(problem, placement, numbers, overlap)
+    tasks = tasks_of(problem, placement, numbers, overlap=overlap)
+    rank(tasks)
+    return _finished(problem, placement, numbers, tasks, list_schedule(tasks))
+
+
+def rank(tasks: Sequence[Task]) -> None:
+    """Give each task its rank."""
     for task in reversed(_in_order(tasks)):
         tasks[task].rank = tasks[task].seconds + max((tasks[f].rank for f in tasks[task].followers), default=0.0)
+
+
+def list_schedule(tasks: Sequence[Task]) -> list[tuple[float, float, int]]:
+    """Begin, end and number of each task, in the order of the begins, if each resource takes what is ready of highest
+    rank."""
     spans: list[tuple[float, float, int]] = []
     waiting = [len(task.needs) for task in tasks]
     ready: dict[str, list[tuple[float, int]]] = {}
@@ -393,17 +404,17 @@ def scheduled(problem: Problem, placement: Sequence[int], numbers: Sequence[int]
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     freed.append(follower)
-    return _finished(problem, placement, numbers, tasks, spans)
+    return spans
 
 
-def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], overlap: bool) -> list[_Task]:
-    """The regions by their numbers, then the crossings."""
-    tasks: list[_Task] = []
+def tasks_of(problem: Problem, placement: Sequence[int], numbers: Sequence[int], *, overlap: bool = True) -> list[Task]:
+    """The regions by their numbers, which are in the order of first items, then the crossings."""
+    tasks: list[Task] = []
     for item, number in enumerate(numbers):
         device = placement[item]
         if number == len(tasks):
             resource = f"device {device}" if overlap else "all"
-            tasks.append(_Task(number, resource, problem.launch[device], [], []))
+            tasks.append(Task(number, resource, problem.launch[device], [], []))
         tasks[number].seconds += problem.items[item].seconds[device]
     crossings: dict[int, list[Crossing]] = {}
     for crossing in problem.crossings(placement):
@@ -414,7 +425,7 @@ def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], o
         there = {here: source}
         for found in crossings.get(number, ()):
             resource = f"link to {found.to}" if overlap else "all"
-            tasks.append(_Task(found, resource, problem.crossing_seconds(found), source, []))
+            tasks.append(Task(found, resource, problem.crossing_seconds(found), source, []))
             there[found.to] = [len(tasks) - 1]
         for reader in tensor.readers:
             tasks[numbers[reader]].needs += there[placement[reader]]
@@ -425,7 +436,7 @@ def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], o
     return tasks
 
 
-def _in_order(tasks: Sequence[_Task]) -> list[int]:
+def _in_order(tasks: Sequence[Task]) -> list[int]:
     """Each after what it needs."""
     waiting = [len(task.needs) for task in tasks]
     order = [number for number, count in enumerate(waiting) if not count]
@@ -438,7 +449,7 @@ def _in_order(tasks: Sequence[_Task]) -> list[int]:
     return order
 
 
-def _finished(problem: Problem, placement: Sequence[int], numbers: Sequence[int], tasks: Sequence[_Task],
+def _finished(problem: Problem, placement: Sequence[int], numbers: Sequence[int], tasks: Sequence[Task],
               spans: list[tuple[float, float, int]]) -> Schedule:
     """With the regions renumbered in the order in which they begin."""
     members: dict[int, list[int]] = {}

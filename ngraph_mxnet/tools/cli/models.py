@@ -45,6 +45,8 @@ def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: 
 @options.takes("model")
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
 @click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
+@click.option("--throughput", is_flag=True,
+              help="HYBRID: simulate requests that follow each other: how many a second, and who is the bottleneck.")
 @click.option("--train", is_flag=True, help="Of a symbol: where each node and update runs in training, on the CPU.")
 @click.option("--shapes", "axes", callback=options.axes, metavar="NAME:AXIS,...[;...]",
               help="Which sizes of the inputs change, as data:0,2,3: what is compiled once for all of them, what that "
@@ -54,9 +56,9 @@ def compiled_model(model: Model, shapes: Shapes, backend: str | None, settings: 
 @click.option("--timeline", type=options.NEW_FILE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 @options.one_model
-def explain(model: Model, shapes: Shapes, backend: str | None, kernels: bool, simulate: bool, train: bool,
-            axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str], svg: Path | None, timeline: Path | None,
-            as_json: bool) -> None:
+def explain(model: Model, shapes: Shapes, backend: str | None, kernels: bool, simulate: bool, throughput: bool,
+            train: bool, axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str], svg: Path | None,
+            timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
@@ -66,6 +68,8 @@ def explain(model: Model, shapes: Shapes, backend: str | None, kernels: bool, si
     options.set_variables(settings)
     if simulate:
         settings["simulate"] = "1"
+    if throughput:
+        settings["throughput"] = "1"
     if train:
         if backend or kernels or settings or svg or timeline:
             raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
