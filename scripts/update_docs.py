@@ -37,7 +37,7 @@ benchmark. `load_device(name, {{path: value}})` gives a device with other number
 {tables}
 ## The numbers of lowering
 These numbers belong to the compiler, not to a device. They have no source: each was set by judgement.
-[nnp-mlperf.md](nnp-mlperf.md) says how much they matter for MLPerf's networks.
+[nnp-validation.md](nnp-validation.md) says how much they matter for MLPerf's ResNet-50.
 
 {lowering}
 ## What Intel's software ran on the NNP-I

@@ -1,1 +1,1 @@
-"""What nnp_mlperf.py is made of."""
+"""What nnp_validate.py is made of."""

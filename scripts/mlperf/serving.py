@@ -1,14 +1,14 @@
-"""Batches on simulated instances: runs that follow each other, and how long requests wait that arrive at random.
+"""Runs of a program that follow each other, and the latencies of requests that reach simulated engines at given times.
 
-A run's transfers overlap with another's computing as far as the buffers that they share allow. Requests arrive at
-random as in MLPerf's Server scenario.
+A run's transfers overlap with another's computing as far as the buffers that they share allow.
 """
 
 from __future__ import annotations
 
-import bisect
 import heapq
-from collections.abc import Collection, Sequence
+import random
+from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,77 +68,144 @@ def stream(program: Program, device: Device | None = None, times: int = 4, kept:
 
 
 @dataclass(frozen=True)
-class Served:
-    """The result of a run.
+class Queue:
+    """How requests reach engines, of which each holds at most `slots` in flight; they wait in order of arrival.
 
-    `latencies` has the simulated seconds of each request, in order of arrival. `counts[b - 1]` is the number of batches
-    of size b.
+    `choice` is `blind` (any free slot, all alike) or `idlest` (a slot of the engine with the least left to do).
+    `sharing` is `shared` (those in flight share the engine evenly) or `in turn` (it computes one after another).
     """
 
-    latencies: np.ndarray
-    counts: np.ndarray
-
-    def percentile(self, percent: float) -> float:
-        return float(np.percentile(self.latencies, percent, method="higher"))
+    choice: str
+    sharing: str
+    slots: int = 2
 
 
-def poisson_arrivals(rate: float, count: int, seed: int = 0) -> np.ndarray:
-    """f64[count]: times in s of requests that arrive independently, `rate` a second on average."""
-    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
+SUBMITTED = Queue("blind", "shared")
+"""Two inferences in flight on every engine (the submission's scripts), in slots that a host fills without a look."""
+ALTERNATIVES = (Queue("idlest", "shared"), Queue("blind", "in turn"), Queue("idlest", "in turn"))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A batch on one instance: simulated `seconds` from its start to its results, and the `period`, after which the
-    instance starts the next one (shorter where transfers overlap with computing)."""
+def loadgen_arrivals(rate: float, count: int, seed: int) -> np.ndarray:
+    """i64[count]: the nanoseconds at which LoadGen v0.5 sends the Server scenario's requests.
 
-    seconds: float
-    period: float
+    `rate` (1/s) and `seed` are `target_qps` and `schedule_rng_seed` of its logs. The gaps are those of
+    std::exponential_distribution on std::mt19937 in libstdc++, cut to nanoseconds.
+    """
+    low, high = np.random.RandomState(seed % 2**32).randint(0, 2**32, (count, 2), np.uint32).astype(float).T
+    gaps = -np.log(1 - (low + high * 2.0**32) / 2.0**64) / rate
+    return np.cumsum((gaps * 1e9).astype(np.int64))
 
 
-def serve(arrivals: np.ndarray, batches: Sequence[Batch], instances: int) -> Served:
-    """Run the requests that arrive at `arrivals` (s, ascending) on `instances` alike.
+def serve(arrivals: np.ndarray, alone: float, period: float, engines: int, queue: Queue, seed: int = 0) -> np.ndarray:
+    """f64[n]: seconds from each request's arrival (f64[n], s, ascending) to its end, on `engines` alike.
 
-    A batch of b is `batches[b - 1]`. Requests wait in one queue in the order of their arrival; an idle instance takes
-    at once as many as are waiting, at most `len(batches)`.
+    A lone inference takes `alone` seconds; an engine that always has others waiting ends one each `period`.
 
     Raises:
-        NGraphError: no instance, no batch, or a time that is not positive.
+        NGraphError: no engine or no slot, or a time that is not positive.
     """
-    if instances < 1 or not batches or min(min(batch.seconds, batch.period) for batch in batches) <= 0:
-        raise NGraphError(f"serving needs instances and positive times, found {instances} and {list(batches)}")
-    free = [0.0] * instances  # when each instance is idle next: a heap
-    times, most, count = arrivals.tolist(), len(batches), len(arrivals)
-    ends: list[float] = []
-    counts = [0] * most
+    if min(engines, queue.slots) < 1 or min(alone, period) <= 0:
+        raise NGraphError(f"serving needs engines, slots and positive times, found {engines}, {queue.slots}, {alone} "
+                          f"and {period} s")
+    draw = random.Random(seed).random
+    kind = {"shared": _Shared, "in turn": _InTurn}[queue.sharing]
+    held = [kind(alone, period) for _ in range(engines)]
+    free = [engine for engine in range(engines) for _ in range(queue.slots)]
+    waiting: deque[int] = deque()
+    events: list[tuple[float, int, int]] = []  # when an engine ends a request, the engine, its changes until then
+    latencies, times = np.zeros(len(arrivals)), [*arrivals.tolist(), np.inf]
+
+    def begin(engine: int, request: int, now: float) -> None:
+        held[engine].begin(now, request)
+        announce(engine)
+
+    def announce(engine: int) -> None:
+        heapq.heappush(events, (held[engine].next_end(), engine, held[engine].changes))
+
     first = 0
-    while first < count:
-        start = max(free[0], times[first])
-        size = bisect.bisect_right(times, start, first, min(first + most, count)) - first
-        heapq.heapreplace(free, start + batches[size - 1].period)
-        ends += [start + batches[size - 1].seconds] * size
-        counts[size - 1] += 1
-        first += size
-    return Served(np.array(ends) - arrivals, np.array(counts))
-
-
-def highest_rate(batches: Sequence[Batch], instances: int, bound: float, *, percent: float = 99,
-                 count: int = 270_336, seed: int = 0) -> tuple[float, Served]:
-    """The highest rate of Poisson arrivals, to one part in a thousand, at which `percent` of the requests are answered
-    within `bound` seconds; and what came of it. `count` is the least that MLPerf Inference v0.5 asks of a Server run.
-
-    Raises:
-        NGraphError: not even a lone request is answered within the bound.
-    """
-    if batches and batches[0].seconds > bound:
-        raise NGraphError(f"a lone request takes {batches[0].seconds:.4g} s, the bound is {bound:.4g} s")
-    low, high = 0.0, instances * max(size / batch.period for size, batch in enumerate(batches, 1))
-    best: tuple[float, Served] | None = None
-    while high - low > high / 1000 or best is None:
-        rate = (low + high) / 2
-        served = serve(poisson_arrivals(rate, count, seed), batches, instances)
-        if served.percentile(percent) <= bound:
-            low, best = rate, (rate, served)
+    while first < len(arrivals) or events:
+        now, engine, changes = events[0] if events else (np.inf, 0, 0)
+        if times[first] <= now:
+            if free:
+                chosen = (int(draw() * len(free)) if queue.choice == "blind"
+                          else min(range(len(free)), key=lambda place: held[free[place]].left(times[first])))
+                free[chosen], free[-1] = free[-1], free[chosen]
+                begin(free.pop(), first, times[first])
+            else:
+                waiting.append(first)
+            first += 1
+            continue
+        heapq.heappop(events)
+        if changes != held[engine].changes:
+            continue
+        request = held[engine].end(now)
+        latencies[request] = now - times[request]
+        if waiting:
+            held[engine].begin(now, waiting.popleft())
         else:
-            high = rate
-    return best
+            free.append(engine)
+        if held[engine].flying:
+            announce(engine)
+    return latencies
+
+
+class _Shared:
+    """An engine whose inferences in flight advance alike. `flying` has the mark that `done` must reach for each."""
+
+    def __init__(self, alone: float, period: float) -> None:
+        self.alone, self.period = alone, period
+        self.flying: deque[tuple[float, int]] = deque()
+        self.changes = 0
+        self.done = self.now = 0.0
+
+    def begin(self, now: float, request: int) -> None:
+        self._advance(now)
+        self.flying.append((self.done + 1, request))
+
+    def end(self, now: float) -> int:
+        self._advance(now)
+        return self.flying.popleft()[1]
+
+    def next_end(self) -> float:
+        return self.now + (self.flying[0][0] - self.done) * self._seconds()
+
+    def left(self, now: float) -> float:
+        """The inferences that it has still to compute."""
+        due = self.done + ((now - self.now) / self._seconds() if self.flying else 0.0)
+        return sum(mark - due for mark, _ in self.flying)
+
+    def _seconds(self) -> float:
+        """Seconds that each in flight would take at the present rate."""
+        return self.alone if len(self.flying) == 1 else len(self.flying) * self.period
+
+    def _advance(self, now: float) -> None:
+        if self.flying:
+            self.done += (now - self.now) / self._seconds()
+        self.now = now
+        self.changes += 1
+
+
+class _InTurn:
+    """An engine that computes one after another; the transfers of the next overlap. `flying` has ends and requests."""
+
+    def __init__(self, alone: float, period: float) -> None:
+        self.alone, self.period = alone, period
+        self.flying: deque[tuple[float, int]] = deque()
+        self.changes = 0
+        self.last = -np.inf
+
+    def begin(self, now: float, request: int) -> None:
+        self.last = max(now + self.alone, self.last + self.period)
+        self.flying.append((self.last, request))
+        self.changes += 1
+
+    def end(self, now: float) -> int:
+        self.changes += 1
+        return self.flying.popleft()[1]
+
+    def next_end(self) -> float:
+        return self.flying[0][0]
+
+    def left(self, now: float) -> float:
+        """Seconds until the engine is idle."""
+        return max(self.last - now, 0.0)

@@ -219,3 +219,23 @@ def test_thirty_thousand_uneven_instructions():
     start = time.process_time()
     simulate(program)
     assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize(("m", "k", "n", "rows", "columns"),
+                         [(1024, 700, 512, 32, 32), (70, 9, 33, 16, 8), (5, 3, 4, 8, 8)])
+def test_a_systolic_array_takes_the_published_cycles(m: int, k: int, n: int, rows: int, columns: int):
+    """ceil(M/R) ceil(N/C) (K + R + C - 2), as SCALE-Sim 3.0.0 counts (390,144 for the first): each block of the result
+    fills and drains the array, which is an instruction's start-up, and takes one place of the contraction a cycle."""
+    device = load_device("nnp-t-1400", {
+        "grid.formats.bf16.positions": rows, "grid.formats.bf16.channels": columns, "grid.formats.bf16.depth": 1,
+        "grid.startup": rows + columns - 2, "memories.sram.size": 1 << 30, "memories.sram.bandwidth": 1e18})
+    a, b, c = (Buffer(name, "tpc0.sram", place << 24, "bf16", shape)
+               for place, (name, shape) in enumerate({"a": (m, k), "b": (k, n), "c": (m, n)}.items()))
+    program = Program("p", "nnp-t-1400", [
+        Instruction("tpc0.grid", "matmul",
+                    (Tile(c, (row, column), (min(rows, m - row), min(columns, n - column))),),
+                    (Tile(a, (row, 0), (min(rows, m - row), k)), Tile(b, (0, column), (k, min(columns, n - column)))))
+        for row in range(0, m, rows) for column in range(0, n, columns)])
+    cycles = ceil(m / rows) * ceil(n / columns) * (k + rows + columns - 2)
+    assert simulate(program, device).seconds * device.clock == pytest.approx(cycles)
+    assert (m, k, n) != (1024, 700, 512) or cycles == 390_144
