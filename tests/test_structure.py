@@ -334,7 +334,7 @@ def _is_target(node: ast.expr) -> bool:
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return any(map(_is_target, node.elts))
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, str) and node.value.rstrip(":") in {*TARGETS.values(), *_CLASSES}
+        return isinstance(node.value, str) and node.value.rstrip(":") in {*TARGETS_OF_THE_PACKAGE, *_CLASSES}
     words = ast.unparse(node).split("(")[0].split(".")
     return words[-1] in _CLASSES or (len(words) > 1 and words[-1] == "name" and words[-2].endswith(_LIKELY))
 

@@ -81,6 +81,7 @@ TARGETS: dict[str, Place] = {
     "HYBRID": Place("ngraph_mxnet.targets.hybrid.backend:HybridBackend", varied=True),
     "INTERPRETER": Place("ngraph_mxnet.targets.interpreter:InterpreterBackend"),
     "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),
+    "NNP-IA": Place("ngraph_mxnet.targets.nnp.cores:CoresBackend", varied=True),
 }
 """The targets of this package, by name."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +30,23 @@ class DeviceCosts:
 
     `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
     host's memory to the device's or back, None where it computes in the host's; `leaving`: those back, where they are
-    others. `kind` says what they are, for people:
-    `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
-    `compiled`: seconds of a graph as it was compiled, its transfers included and its launch not; None where no more
-    than the nodes' is known.
+    others. `kind` says what they are, for people: `modelled`, `measured` or `simulated`. `memory` names the memory that
+    the device addresses, in which tensors need no copy to any other device that addresses it; the host's is called
+    `host`. Empty: it is not known. `apart`: why it can't be the host's. `compiled`: seconds of a graph as it was
+    compiled, its transfers included and its launch not; None where no more than the nodes' is known.
     """
 
     seconds: Callable[[Node], float]
     launch: float
     transfer: Callable[[TensorType], float] | None
     kind: str
-    shares_memory: bool = False
+    memory: str = ""
+    apart: str = ""
     leaving: Callable[[TensorType], float] | None = None
     compiled: Callable[[Graph, Executable], float | None] | None = None
+
+
+HOST_MEMORY = "host"
 
 
 _LONGEST_PATH = 4096
@@ -178,12 +182,14 @@ class Backend(ABC):
             ConfigError: an option is unknown or its value not allowed.
         """
 
-    def compile_parts(self, module: Module, options: Mapping[str, Any]) -> Parts | None:
+    def compile_parts(self, module: Module, options: Mapping[str, Any],
+                      near: Collection[str] = ()) -> Parts | None:
         """Compile the steps of a module, which run in this order on one device while other devices run what is between
         them. Return None where each graph is to be compiled for itself. The method owns the graphs as `compile` does.
 
         The flow's inputs are all that the steps read and do not make, inputs of any role; its results are those values
-        that others read.
+        that others read. `near` are names of inputs and results whose other makers and readers address the device's
+        memory.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.

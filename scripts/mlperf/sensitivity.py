@@ -46,7 +46,8 @@ def variations(device: Device) -> Iterator[Variation]:
             yield Variation(f"{name} grid: {words}",
                             {f"grid.formats.{name}.{axis}": size for axis, size in zip(_AXES, other, strict=True)})
     for path, number in device.numbers.items():
-        if number.kind != "guess" or path.startswith("grid.formats") or path.split(".")[-1] in _NOT_TIME:
+        elsewhere = path.startswith(("grid.formats", "cores"))  # done above; of nodes that the engines don't run
+        if number.kind != "guess" or elsewhere or path.split(".")[-1] in _NOT_TIME:
             continue
         if path == "grid.joined":
             others = [0.0, 1.0]

@@ -30,6 +30,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} with data_dilations has no CPU kernel": "quantized_convolution",
     },
     "INTERPRETER": {},
+    "NNP-IA": {},
     "NNP": {
         "the device has no float64": """
             abs acos acosh adaptive_avg_pool adaptive_avg_pool_gradient add argmax argmin argsort asin asinh atan

@@ -21,6 +21,7 @@ from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.program.backend import (
+    HOST_MEMORY,
     PRECISIONS,
     Backend,
     DeviceCosts,
@@ -64,7 +65,7 @@ OPTIONS = {
     "devices": "the backends, the host's first (default: CPU,NNP)",
     "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
     "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
-    "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
+    "shared_memory": "1: all devices address the memory that tensors lie in; 0: no two do (default: what they are)",
     "costs": "{device: runtime.backend.DeviceCosts}, in place of what the devices state",
     "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
     "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
@@ -268,11 +269,11 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
             continue
         reads, makes = (tuple(value.name for value in values) for values in (step.inputs, step.outputs))
         taken = call.executable.simulated_seconds()
-        if taken is None:
-            taken = 0.0 if number < 0 else seconds.get(number, plan.placement.regions[number].seconds)
+        if taken is None and number >= 0:
+            taken = seconds.get(number, plan.placement.regions[number].seconds) + _crossing_seconds(plan, number)
         after = sorted({makers[name] for name in reads if name in makers})
         makers |= dict.fromkeys(makes, len(steps))
-        steps.append(Meanwhile(part, call.lane, taken, reads, makes, tuple(after)))
+        steps.append(Meanwhile(part, call.lane, taken or 0.0, reads, makes, tuple(after)))
     if device is None:
         spans = _listed(steps, overlap)
         return CallTimes(max((end for _, end in spans), default=0.0), tuple(spans[first:]),
@@ -311,6 +312,22 @@ def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judge
 def _launch(executable: HybridExecutable) -> float:
     """Seconds to start the simulated parts of a call."""
     return max((executable.plan.outline.problem.launch[device] for device in executable.parts), default=0.0)
+def _crossing_seconds(plan: Plan, number: int) -> float:
+    """The predicted seconds of the copies that a region makes for itself: if its device has a memory of its own, those
+    of what it first reads and of all that it makes for others."""
+    regions, problem = plan.placement.regions, plan.outline.problem
+    region, own = regions[number], set(regions[number].items)
+    if region.device == HOST:
+        return 0.0
+    earlier = {item for other in regions[:number] if other.device == region.device for item in other.items}
+    seconds = 0.0
+    for crossing in problem.crossings(plan.placement.devices):
+        tensor = problem.tensors[crossing.tensor]
+        reads = crossing.to == region.device and own.intersection(tensor.readers) and (
+            not earlier.intersection(tensor.readers))
+        if reads or (crossing.here == region.device and tensor.producer in own):
+            seconds += problem.crossing_seconds(crossing)
+    return seconds
 
 
 def _listed(steps: Sequence[Meanwhile], overlap: bool) -> list[Times]:
@@ -390,7 +407,7 @@ class HybridBackend(Backend):
             module = regions.on(device)
             graphs = {name: graph.clone() for name, graph in module.graphs.items()}
             made = None if len(regions.devices) == 1 else backends[device].compile_parts(
-                replace(module, graphs=graphs), wanted.passed[device])
+                replace(module, graphs=graphs), wanted.passed[device], regions.near(device, plan.memories))
             if made is not None:
                 parts[device] = made
             else:
@@ -458,11 +475,22 @@ class HybridBackend(Backend):
         graph = _optimized(graph, wanted.pins, self.pipeline())
         with span("cost", "compile"):
             costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
-            shared = wanted.shared_memory
-            if shared is None:
-                shared = any(device.shares_memory for device in costs)
-            found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
+            found = outline(graph, backends, costs, wanted.pins, memories=_memories(backends, costs, wanted),
+                            unfit=_unfit(backends, graph, wanted))
         return found, costs
+
+
+def _memories(backends: Backends, costs: Sequence[DeviceCosts], wanted: Options) -> tuple[int, ...]:
+    """A number for the memory of each device. Raises ConfigError: memory is to be shared that can't be."""
+    if wanted.shared_memory:
+        for backend, device in zip(backends, costs, strict=True):
+            if device.apart:
+                raise ConfigError(f"option shared_memory: found 1, but {backend.name} can't share the host's memory: "
+                                  f"{device.apart}. Leave the option out: devices that share a memory do then")
+        return (HOST,) * len(backends)
+    names = [HOST_MEMORY, *(device.memory for device in costs[1:])]
+    return tuple(names.index(name) if name and wanted.shared_memory is None else number
+                 for number, name in enumerate(names))
 
 
 def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:

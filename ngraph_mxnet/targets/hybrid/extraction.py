@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, neighbourhood
-from ngraph_mxnet.ir.module import Changes, Derivation, Flow, Module, Modules
+from ngraph_mxnet.ir.module import Changes, Derivation, Flow, Module, Modules, Shared
 from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.program.backend import Backend, DeviceCosts
 from ngraph_mxnet.targets.hybrid.search import HOST, Item, Problem, Region, Tensor
@@ -38,12 +38,12 @@ class Outline:
 
 
 def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCosts],
-            pins: Mapping[str, str], *, shared: bool, unfit: Sequence[Mapping[Node, str]] = ()) -> Outline:
+            pins: Mapping[str, str], *, memories: tuple[int, ...], unfit: Sequence[Mapping[Node, str]] = ()) -> Outline:
     """The problem of placing `graph`, which has no dead nodes, on devices.
 
     Args:
         pins: device by a pattern of `fnmatch` for a node's name or origin; the last that matches counts.
-        shared: all devices address the memory in which tensors lie.
+        memories: a number for the memory of each device, in which its tensors lie.
         unfit: of each device, why nodes should not run there although it can: unless they are pinned there, or no
             other can.
 
@@ -75,7 +75,7 @@ def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCos
         seconds = [costs[device].seconds(node) if reason is None and pin in (None, device) else math.inf
                    for device, reason in enumerate(reasons)]
         items.append(Item(_name(node), tuple(seconds)))
-    values, tensors = _tensors(graph, nodes, prepared, costs, shared)
+    values, tensors = _tensors(graph, nodes, prepared, costs, memories)
     problem = Problem(tuple(items), tensors, tuple(device.launch for device in costs), names)
     return Outline(graph, nodes, values, frozenset(prepared), tuple(verdicts[node] for node in nodes), tuple(pinned),
                    problem, tuple(pattern for pattern in pins if pattern not in used))
@@ -97,7 +97,7 @@ def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) ->
 
 
 def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Sequence[DeviceCosts],
-             shared: bool) -> tuple[tuple[Value, ...], tuple[Tensor, ...]]:
+             memories: tuple[int, ...]) -> tuple[tuple[Value, ...], tuple[Tensor, ...]]:
     """Return the values and tensors that items read or make, weights aside."""
     number = {node: place for place, node in enumerate(nodes)}
     readers: dict[Value, list[int]] = {}
@@ -115,7 +115,7 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Se
             [device.transfer for device in costs], [device.leaving or device.transfer for device in costs]))
         producer = number[value.node] if value.node is not None else None
         tensors.append(Tensor(value.name or (_name(value.node) if value.node else ""), producer, tuple(items),
-                              value.type.bytes, copy, value in results and producer is not None, leaving, shared))
+                              value.type.bytes, copy, value in results and producer is not None, leaving, memories))
     return tuple(readers), tuple(tensors)
 
 
@@ -172,6 +172,17 @@ class Regions:
         wanted = tuple(value for value in made if value in others)
         return Module(f"{self.module.name}_{device}", {step.graph: graphs[step.graph] for step in own},
                       Flow(tuple(read), own, wanted, tuple(value.name for value in wanted)))
+
+    def near(self, device: int, memories: Sequence[int]) -> frozenset[str]:
+        """The values between this device and others that only devices with the same memory make and read."""
+        flow, users = self.module.flow, dict[Shared, set[int]]()
+        for value in (*flow.inputs, *flow.results):
+            users.setdefault(value, set()).add(HOST)
+        for step, on in zip(flow.steps, self.devices, strict=True):
+            for value in (*step.inputs, *step.outputs):
+                users.setdefault(value, set()).add(on)
+        return frozenset(value.name for value, own in users.items()
+                         if len(own) > 1 and all(memories[each] == memories[device] for each in own))
 
 
 def extract_regions(outline: Outline, regions: Sequence[Region]) -> Regions:

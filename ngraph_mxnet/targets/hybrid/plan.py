@@ -64,7 +64,7 @@ class PlacedRegion(Facts):
 
 @dataclass(frozen=True)
 class Transfer:
-    """A tensor that another device reads. `copied`: else all address it, and `saved_seconds` of a copy are not
+    """A tensor that another device reads. `copied`: else both address it, and `saved_seconds` of a copy are not
     spent."""
 
     name: str
@@ -97,6 +97,12 @@ class Plan(Facts):
     def seconds(self) -> float:
         """Predicted for a call."""
         return self.placement.seconds
+
+    @property
+    def memories(self) -> tuple[int, ...]:
+        """A number for the memory that each device addresses."""
+        tensors = self.outline.problem.tensors
+        return tensors[0].memories if tensors and tensors[0].memories else tuple(range(len(self.devices)))
 
     @property
     def alone(self) -> Seconds:
@@ -174,7 +180,7 @@ class Plan(Facts):
 
     @property
     def shared(self) -> dict[str, float]:
-        """The transfers that are none, as all devices address the tensors: how many, their bytes, and the seconds that
+        """The transfers that are none, as both devices address the tensors: how many, their bytes, and the seconds that
         copies would take."""
         found = [transfer for transfer in self.transfers if not transfer.copied]
         return {"tensors": len(found), "bytes": sum(one.bytes for one in found),

@@ -118,7 +118,7 @@ def _moved(problem: Problem, placement: Placement) -> dict[int, set[tuple[int, s
     found: dict[int, set[tuple[int, str, int]]] = {number: set() for number in range(len(placement.regions))}
     for crossing in problem.crossings(placement.devices):
         tensor = problem.tensors[crossing.tensor]
-        if tensor.shared:
+        if not problem.crossing_seconds(crossing):  # the devices share a memory
             continue
         if tensor.producer is not None and tensor.leaving:
             found[region_of[tensor.producer]].add((crossing.tensor, "leaving", crossing.here))

@@ -46,8 +46,8 @@ class Tensor:
     """A value that items read. `producer` is an item, or None for an input of the graph, which the host has.
 
     `crossing`: seconds to bring it to each device, and `leaving`, if any, those to bring it out of each before; once
-    brought somewhere, all readers there have it. `shared`: all devices address the memory that it lies in, so that
-    neither is spent. `result`: the host must have it in the end.
+    brought somewhere, all readers there have it. `memories`: a number for the memory of each device, each its own if
+    empty; between devices that address one memory neither is spent. `result`: the host must have it in the end.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Tensor:
     crossing: Seconds
     result: bool = False
     leaving: Seconds = ()
-    shared: bool = False
+    memories: tuple[int, ...] = ()
 
     def made_on(self, placement: Sequence[int]) -> int:
         """The device that has it first."""
@@ -69,7 +69,8 @@ class Tensor:
 
     def seconds(self, here: int, to: int) -> float:
         """From device `here` to device `to`."""
-        return 0.0 if self.shared else self.copy_seconds(here, to)
+        together = bool(self.memories) and self.memories[here] == self.memories[to]
+        return 0.0 if together else self.copy_seconds(here, to)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ computing, and each node begins when the one before has ended. All times are sim
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
@@ -24,7 +24,7 @@ from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies, main_nodes, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.program.backend import Backend, DeviceCosts, read_count, read_samples
+from ngraph_mxnet.program.backend import HOST_MEMORY, Backend, DeviceCosts, read_count, read_samples
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.nnp.access import full, read, ways
 from ngraph_mxnet.targets.nnp.device import Device, load_device
@@ -57,7 +57,7 @@ OPTIONS = {
     "support": "published: what Intel's software ran on the NNP-I; all: what the simulator runs (default: published "
                "for an NNP-I beside other devices, else all)",
 }
-_USUAL = "nnp-i-1100"
+USUAL_DEVICE = "nnp-i-1100"
 _MOST_DEVICES = 1024
 _MODES = ("throughput", "latency")
 _LATENCY_INSTANCES = 2
@@ -75,7 +75,7 @@ class NNPBackend(Backend):
     options = OPTIONS
 
     def __init__(self, device: str = "") -> None:
-        self._device = load_device(device or _USUAL)
+        self._device = load_device(device or USUAL_DEVICE)
         if device:
             self.name = f"NNP:{device}"
 
@@ -131,7 +131,8 @@ class NNPBackend(Backend):
         self._optimise(graph, options)
         return self._compiled(graph, options)
 
-    def compile_parts(self, module: Module, options: Mapping[str, Any]) -> NNPParts | None:
+    def compile_parts(self, module: Module, options: Mapping[str, Any],
+                      near: Collection[str] = ()) -> NNPParts | None:
         if (read_count(options, "devices", _MOST_DEVICES) or 1) > 1:
             return None
         for graph in module.graphs.values():
@@ -147,7 +148,9 @@ class NNPBackend(Backend):
             behind += len(module.graphs[step.graph].nodes)
             begins.append(bisect_left(main, behind))
         arrivals = tuple(first[value] for value in module.flow.inputs)
-        found = self._compiled(graph, options, arrivals, tuple(begins))
+        shared = tuple(tuple(number for number, value in enumerate(values) if value.name in near)
+                       for values in (module.flow.inputs, module.flow.results))
+        found = self._compiled(graph, options, arrivals=arrivals, begins=tuple(begins), near=shared)
         assert isinstance(found, NNPExecutable)
         return NNPParts(found, module)
 
@@ -165,8 +168,8 @@ class NNPBackend(Backend):
                 raise UnsupportedError(f"backend {self.name} with support=published does not run {refused[0]}: "
                                        f"{refused[1]}\n{neighbourhood(graph, refused[0])}")
 
-    def _compiled(self, graph: Graph, options: Mapping[str, Any],
-                  arrivals: tuple[int, ...] = (), begins: tuple[int, ...] = ()) -> NNPExecutable | NNPReplicas:
+    def _compiled(self, graph: Graph, options: Mapping[str, Any], **parts: Any) -> NNPExecutable | NNPReplicas:
+        """`parts`: the settings of the parts of a call."""
         device, element = self.asked(options)
         samples = read_samples(options)
         for sample in samples:
@@ -175,7 +178,7 @@ class NNPBackend(Backend):
                                   f"{len(graph.parameters)}, one for each input, weights too")
         devices = read_count(options, "devices", _MOST_DEVICES) or 1
         resources, instances = _divided(_resources(device), graph, options)
-        settings = Settings(resources, instances, element == "i8", samples, devices, arrivals, begins)
+        settings = Settings(resources, instances, element == "i8", samples, devices, **parts)
         if devices > 1:
             return NNPReplicas.compiled(self.name, graph, settings)
         return NNPExecutable(self.name, split_prepare(graph), settings)
@@ -188,22 +191,22 @@ class NNPBackend(Backend):
         Raises ConfigError: there is no such device, or it has no such precision."""
         device = load_device(str(options["device"])) if options.get("device") else self._device
         narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
-        return device, "i8" if narrow else _element(device)
+        return device, "i8" if narrow else real_element(device)
 
 
-def _element(device: Device) -> str:
+def real_element(device: Device) -> str:
     """Return the element that real numbers are stored in: f16 if the device's grid has it, else bf16."""
     return "f16" if "f16" in device.grids else "bf16"
 
 
 def _resources(device: Device) -> Resources:
-    return resources_of(device, _element(device))
+    return resources_of(device, real_element(device))
 
 
 def _is_int8(wanted: str, device: Device) -> bool:
     """True if products are to be in i8. `f32`, NGRAPH_PRECISION's default, and `auto` stand for the device's own
     element."""
-    known = [_element(device), *(["int8"] if "i8" in device.grids else [])]
+    known = [real_element(device), *(["int8"] if "i8" in device.grids else [])]
     if wanted not in ("f32", "auto", *known):
         raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(known)} on {device.name}")
     return wanted == "int8"
@@ -340,7 +343,9 @@ def device_costs(device: Device, precision: str) -> DeviceCosts:
     derivation = Derivation()
     return DeviceCosts(lambda node: node_seconds(node, device, precision, derivation), 2 * device.host_link.latency,
                        lambda type_: transfer_seconds(stored_bytes(type_, precision), device), "simulated",
-                       device.shares_memory, lambda type_: transfer_seconds(type_.bytes, device),
+                       HOST_MEMORY if device.shares_memory else device.name,
+                       "" if device.shares_memory else device.numbers["host_link.shared"].source,
+                       lambda type_: transfer_seconds(type_.bytes, device),
                        None if precision == "i8" else lambda _, executable: executable.simulated_seconds())
 
 

@@ -73,6 +73,18 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Cores:
+    """The chip's own general cores. Rates a second of all of them: f32 MAC, vectors of 16 elements, bytes; `startup` of
+    a step in s."""
+
+    count: int
+    macs: float
+    vectors: float
+    bytes: float
+    startup: float
+
+
+@dataclass(frozen=True)
 class Link:
     """A link, with its bandwidth in B/s in each direction, latency in s and energy in J/B."""
 
@@ -115,7 +127,14 @@ class Device:
         self.queues, self.host_queues = int(self["dma.queues"]), int(self["dma.host_queues"])
         self.dma_startup = self["dma.startup"]
         self.native_transpose = "native_transpose" in self.numbers and bool(self["native_transpose"])
+        self.cores = self._cores() if "cores.count" in self.numbers else None
+        """None if the chip has no general cores."""
         self.power, self.static_power = self["power.design"], self["power.static"] * self["power.design"]
+
+    def _cores(self) -> Cores:
+        cycles = self["cores.count"] * self["cores.clock"]
+        return Cores(int(self["cores.count"]), self["cores.macs"] * cycles, cycles, self["cores.bytes"] * cycles,
+                     self["cores.startup"])
 
     @property
     def name(self) -> str:

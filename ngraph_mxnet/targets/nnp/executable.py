@@ -57,12 +57,16 @@ def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, 
         raise PackageError(f"only what was compiled for {device.name} as it is can be kept, not with other numbers")
     return {"device": device.name, "element": resources.element, "engines": len(resources.engines),
             "instances": settings.instances, "narrow": settings.narrow, "devices": settings.devices,
-            "arrivals": settings.arrivals, "begins": settings.begins, "samples": [list(sample) for sample in samples]}
+            "arrivals": settings.arrivals, "begins": settings.begins,
+            "near": settings.near, "samples": [list(sample) for sample in samples]}
 
 
 def decode_settings(found: Any) -> Settings:
     """Return the settings that `encode_settings` encoded. Raises PackageError: the data are something else, or there is
     no such device."""
+
+    def counts(numbers: Any) -> tuple[int, ...]:
+        return tuple(map(count, numbers))
 
     def settings() -> Settings:
         resources = resources_of(load_device(text(found["device"])), text(found["element"]))
@@ -73,7 +77,8 @@ def decode_settings(found: Any) -> Settings:
         if not all(isinstance(array, np.ndarray) for sample in samples for array in sample):
             raise TypeError("a sample is no list of arrays")
         return Settings(resources.with_engines(engines), count(found["instances"]), bool(found["narrow"]), samples,
-                        count(found["devices"]), *(tuple(map(count, found[name])) for name in ("arrivals", "begins")))
+                        count(found["devices"]), counts(found["arrivals"]), counts(found["begins"]),
+                        (counts(found["near"][0]), counts(found["near"][1])))
 
     return _read("settings", settings)
 
@@ -228,6 +233,13 @@ class NNPExecutable(Executable):
         return self.version.program
 
     @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """Those of the Program's inputs, empty for prepared values, and of its results."""
+        ports = [port.name for port in self.inputs]
+        return ([ports[source] if source < len(ports) else "" for source in self._sources],
+                [port.name for port in self.outputs])
+
+    @property
     def timeline(self) -> Timeline:
         """The simulated run of `program`, which does not depend on data."""
         program = self.program
@@ -324,8 +336,11 @@ class NNPExecutable(Executable):
     def _lowered(self, graph: Graph, weights: frozenset[Value], parts: PartNumbers,
                  quantization: Quantization) -> Version:
         convert_views(graph, quantization)
+        inputs, results = self.settings.near
+        near = {value for value, source in zip(graph.parameters, self._sources, strict=True) if source in inputs}
+        near |= {graph.results[number] for number in results}
         lowered = lower(graph, weights, self.settings.resources, quantization, instances=self.settings.instances,
-                        parts=parts)
+                        parts=parts, near=near)
         order(lowered.program)
         return Version(graph, weights, quantization, lowered)
 
@@ -361,7 +376,7 @@ class NNPParts(Parts):
                             for number, step in enumerate(module.flow.steps)}
         self._samples: list[dict[int, np.ndarray]] = []
         self._simulated: tuple[Program, Any, PartTimes] | None = None
-        self._names = [port.name for port in whole.inputs], [port.name for port in whole.outputs]
+        self._arrivals = {port.name: part for port, part in zip(whole.inputs, whole.settings.arrivals, strict=True)}
 
     @property
     def calibrated(self) -> bool:
@@ -385,8 +400,7 @@ class NNPParts(Parts):
     def simulate(self, steps: Sequence[Meanwhile], *, overlap: bool = True) -> PartTimes:
         key, compiled = (tuple(steps), overlap), self.whole.program
         if self._simulated is None or self._simulated[0] is not compiled or self._simulated[1] != key:
-            inputs = [value.name for value in self.whole.version.graph.parameters]  # without what is prepared
-            program, places = with_steps(compiled, steps, (inputs, self._names[1]), overlap=overlap)
+            program, places = with_steps(compiled, steps, self.whole.names, overlap=overlap)
             timeline = simulate(program)
             times = [(float(timeline.start[place]), float(timeline.end[place])) for place in places]
             parts = tuple(self._part_times(timeline, steps, places))
@@ -396,7 +410,6 @@ class NNPParts(Parts):
 
     def _part_times(self, timeline: Timeline, steps: Sequence[Meanwhile], places: Sequence[int]) -> Iterator[Times]:
         """A part begins when its first instruction does and the steps have ended that make its inputs."""
-        arrivals = dict(zip(self._names[0], self.whole.settings.arrivals, strict=True))
         latest, others = 0.0, set(places)
         for part in range(len(self.executables)):
             own = [number for number in timeline.program.part(part) if number not in others]
@@ -404,10 +417,10 @@ class NNPParts(Parts):
                 yield latest, latest
                 continue
             made = [place for step, place in zip(steps, places, strict=True)
-                    if any(arrivals.get(name) == part for name in step.makes)]
-            begin = max([timeline.start[own].min(), *timeline.end[made]])
+                    if any(self._arrivals.get(name) == part for name in step.makes)]
             latest = float(timeline.end[own].max())
-            yield float(begin), latest
+            begin = float(max([timeline.start[own].min(), *timeline.end[made]]))
+            yield min(begin, latest), latest  # what is made may be read later, as by a view
 
 
 class NNPPart(Executable):

@@ -14,6 +14,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.nnp.access import Box, Read, cut, even, full, granule, read, ways
+from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.places import (
     DeviceMemoryError,
@@ -457,15 +458,17 @@ class Lowering:
     """One graph on one device. `weights` are the parameters whose content is known before a call; constants of the
     graph are too. `quantization` says how each value is stored. `instances` is into how many parts a batch is cut,
     each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory.
-    `parts` are the parts of the call that parameters come with, and that nodes begin, 0 where not given. Where `like`
-    is given, what it found out (shards and tiles) is not searched for again.
+    `parts` are the parts of the call that parameters come with, and that nodes begin, 0 where not given. `near` are the
+    parameters that are written to the device's memory by others, and the results that are read there, without a copy
+    from or to the host. Where `like` is given, what it found out (shards and tiles) is not searched for again.
     """
 
     def __init__(self, graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
                  instances: int = 1, resident: int = 0, parts: PartNumbers = MappingProxyType({}),
-                 like: Lowering | None = None) -> None:
+                 near: Set[Value] = frozenset(), like: Lowering | None = None) -> None:
         self.graph = graph
         self.parts = parts
+        self.near = near
         self.resources = resources
         self.instances = instances
         self.quantization = quantization
@@ -496,7 +499,8 @@ class Lowering:
         """Lower everything. Raises DeviceMemoryError: a node needs more memory than there is."""
         places, parameters = self.places, self.graph.parameters
         weights, scales = self._place_weights()
-        inputs = [self._host_buffer(f"in{number}", parameter) for number, parameter in enumerate(parameters)]
+        inputs = {parameter: self._host_buffer(f"in{number}", parameter)
+                  for number, parameter in enumerate(parameters) if parameter not in self.near}
         outputs: dict[int, Buffer] = {}
         begins: list[int] = []
         self._arrive(0, inputs, outputs)
@@ -512,7 +516,8 @@ class Lowering:
                     places.drop(value)
         self._begin(begins, self.parts, inputs, outputs)
         sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
-        program = Program(self.graph.name, self.resources.device.name, places.code, inputs,
+        program = Program(self.graph.name, self.resources.device.name, places.code,
+                          [inputs[parameter] for parameter in parameters],
                           [outputs[index] for index in range(len(self.graph.results))], {}, sizes, begins)
         return Lowered(program, weights, scales)
 
@@ -556,17 +561,26 @@ class Lowering:
     def _part(self, what: Value | Node) -> int:
         return self.parts.get(what, 0)
 
-    def _begin(self, begins: list[int], of: Iterable[Value | Node], inputs: Sequence[Buffer],
+    def _begin(self, begins: list[int], of: Iterable[Value | Node], inputs: dict[Value, Buffer],
                outputs: dict[int, Buffer]) -> None:
         """Begin all parts up to the last one of these."""
         for part in range(len(begins) + 1, max(map(self._part, of), default=0) + 1):
             begins.append(len(self.places.code))
             self._arrive(part, inputs, outputs)
 
-    def _arrive(self, part: int, inputs: Sequence[Buffer], outputs: dict[int, Buffer]) -> None:
-        """Load the inputs of a part, and store those results that are there without being computed."""
-        for parameter, buffer in zip(self.graph.parameters, inputs, strict=True):
-            if parameter in self.known or parameter not in self.places.readers or self._part(parameter) != part:
+    def _arrive(self, part: int, inputs: dict[Value, Buffer], outputs: dict[int, Buffer]) -> None:
+        """Load the inputs of a part, or make room for them, and store those results that are there without being
+        computed."""
+        for parameter in self.graph.parameters:
+            if self._part(parameter) != part:
+                continue
+            if parameter in self.near:
+                buffer, key = self.places.allocate_shared(self.element(parameter), parameter.shape, "x")
+                self.places.add(parameter, Piece(full(parameter.shape), whole(buffer), key))
+                inputs[parameter] = buffer
+                continue
+            buffer = inputs[parameter]
+            if parameter in self.known or parameter not in self.places.readers:
                 continue
             # In parts, so that the first instance need not wait for the others' images: unless a part takes less time
             # than a transfer's start.
@@ -587,10 +601,28 @@ class Lowering:
 
     def _store_results(self, outputs: dict[int, Buffer], values: list[Value]) -> None:
         for index, result in enumerate(self.graph.results):
-            if result in values and index not in outputs:
+            if result in values and index not in outputs and result in self.near:
+                outputs[index] = self._near_result(result)
+            elif result in values and index not in outputs:
                 outputs[index] = buffer = self._host_buffer(f"out{index}", result)
                 unit = f"host.dma{self.resources.host_queues - 1}"
                 self.places.gather(result, full(result.shape), whole(buffer), unit)
+
+    def _near_result(self, result: Value) -> Buffer:
+        """The result as one tensor of a shared memory, for the rest of the call: as it lies, or brought there by the
+        engines that have its pieces."""
+        places, resources = self.places, self.resources
+        shared = {name for name, _ in resources.shared}
+        for piece in places.pieces.get(result, ()):
+            if piece.box == full(result.shape) and piece.tile == whole(piece.tile.buffer) and (
+                    piece.tile.memory in shared):
+                places.hold(piece.key)
+                return piece.tile.buffer
+        buffer, _ = places.allocate_shared(self.element(result), result.shape, "o")
+        for piece in places.owned(result):
+            engine = owner(piece.tile.memory) or resources.engines[0]
+            places.copy(resources.store_unit(engine), Tile(buffer, *piece.box), piece.tile)
+        return buffer
 
     def _scale(self, node: Node) -> Value:
         """Return the value that holds, for each channel of the output, the factor of an i8 product's sums."""
@@ -656,16 +688,16 @@ class Lowering:
 
 
 def lower(graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
-          instances: int = 1, parts: PartNumbers = MappingProxyType({})) -> Lowered:
+          instances: int = 1, parts: PartNumbers = MappingProxyType({}), near: Set[Value] = frozenset()) -> Lowered:
     """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for. Raises
     DeviceMemoryError: a node, or all weights together, need more memory than there is."""
-    first = Lowering(graph, weights, resources, quantization, instances=instances, parts=parts)
+    first = Lowering(graph, weights, resources, quantization, instances=instances, parts=parts, near=near)
     lowered = first.run()
     nearest, size = resources.shared[0]
     if len(resources.shared) > 1 and first.known:
         left = size - first.places.memories[nearest].peak
         lowered = Lowering(graph, weights, resources, quantization, instances=instances, resident=left,
-                           parts=parts, like=first).run()
+                           parts=parts, near=near, like=first).run()
     return lowered
 
 
@@ -679,7 +711,8 @@ class Settings:
     Products are in i8 if `narrow`. They are calibrated on `samples` (arrays for all inputs, weights too), or else on
     the arrays of the first call. The batch is cut into `instances` parts, each on engines of its own. `devices` is the
     number of devices. `arrivals` are the parts of the call that the graph's inputs come with, all with the first if
-    none; `begins` the numbers of the main graph's nodes that begin the parts after the first.
+    none; `begins` the numbers of the main graph's nodes that begin the parts after the first. `near` are the numbers of
+    inputs and of results that are exchanged in the device's memory.
     """
 
     resources: Resources
@@ -689,6 +722,7 @@ class Settings:
     devices: int = 1
     arrivals: tuple[int, ...] = ()
     begins: tuple[int, ...] = ()
+    near: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 @dataclass(frozen=True)

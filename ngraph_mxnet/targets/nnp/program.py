@@ -142,7 +142,8 @@ class Instruction:
 class Program:
     """Instructions in an order in which executing one after the other is right.
 
-    `inputs` and `outputs` are buffers of the memory `host`, in the order of the graph's parameters and results;
+    `inputs` and `outputs` are buffers in the order of the graph's parameters and results: of the memory `host`, or of a
+    shared memory of the device where others write and read them there;
     `constants` maps further buffers to the bytes they hold before the first instruction.
     `sizes` is how many bytes each memory must have. `begins` are the instructions at which the parts of the call after
     the first begin, ascending: a part may need inputs that another device computes from the results of earlier parts.

@@ -29,8 +29,13 @@ def problems(draw: st.DrawFn, most: int = 12, pins: bool = True, devices: int = 
         readers = tuple(sorted(draw(st.sets(st.sampled_from(later), max_size=4)))) if later else ()
         result = draw(st.integers(0, 3)) == 0
         tensors.append(Tensor(f"tensor{len(tensors)}", producer, readers, 4, of_each(draw, devices), result,
-                              of_each(draw, devices) if devices > 2 else (), draw(st.integers(0, 4)) == 4))
+                              of_each(draw, devices) if devices > 2 else (), _memories(draw, devices)))
     return Problem(tuple(items), tuple(tensors), of_each(draw, devices), tuple(map(str, range(devices))))
+
+
+def _memories(draw: st.DrawFn, devices: int) -> tuple[int, ...]:
+    """Of some tensors: those of one memory for all devices, or for the last two."""
+    return draw(st.sampled_from([(), (), (), (0,) * devices, (*range(devices - 1), devices - 2)]))
 
 
 def of_each(draw: st.DrawFn, devices: int) -> tuple[float, ...]:
@@ -50,10 +55,11 @@ def serial_costs(problem: Problem, placements: np.ndarray) -> np.ndarray:
     for tensor in problem.tensors:
         here = np.zeros(len(placements), int) if tensor.producer is None else placements[:, tensor.producer]
         read = placements[:, list(tensor.readers)]
-        for to in devices if not tensor.shared else ():
+        memories = np.array(tensor.memories or devices)
+        for to in devices:
             wanted = (read == to).any(axis=1) | (tensor.result and to == 0)
             leaving = np.array(tensor.leaving or [0.0] * len(devices))[here]
-            costs += np.where((here != to) & wanted, leaving + tensor.crossing[to], 0)
+            costs += np.where((memories[here] != memories[to]) & wanted, leaving + tensor.crossing[to], 0)
     for device in devices:
         costs += np.where((placements == device).any(axis=1), problem.launch[device], 0)
     return costs

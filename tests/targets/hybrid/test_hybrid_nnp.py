@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,9 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.program.backend import DeviceCosts, get_backend
 from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.program.executable import InputError
-from ngraph_mxnet.targets.hybrid.backend import HybridBackend
+from ngraph_mxnet.targets.hybrid.backend import simulate_call
+from ngraph_mxnet.targets.nnp import backend as nnp_backend
+from ngraph_mxnet.targets.nnp.device import load_device
 
 STEPS = ("floor", "argmax", "greater")
 """Where a number that is rounded otherwise gives quite another result."""
@@ -141,12 +145,30 @@ def test_what_f16_cannot_hold_stays_on_the_cpu():
     assert {node.name: node.device for node in pinned.plan.nodes}["sum"] == "NNP"
 
 
-def test_nothing_is_copied_where_memory_is_shared():
-    backend = get_backend("HYBRID")
-    assert isinstance(backend, HybridBackend)
-    plans = [backend.plan(net(), {"pins": "act*=CPU,conv*=NNP", "shared_memory": shared}) for shared in (0, 1)]
-    copied, shared = (plan.to_dict()["shared"] for plan in plans)
-    assert copied == {"tensors": 0, "bytes": 0, "seconds": 0}
-    assert shared["tensors"] == len(plans[1].transfers) == 6
-    assert plans[0].seconds > plans[1].seconds
-    assert shared["seconds"] == pytest.approx(sum(t.end - t.begin for t in plans[0].transfers))
+@pytest.mark.parametrize(("product", "reason"), [
+    ("nnp-i-1100", "Intel's driver .* the device DRAM as well as the ICEs are not accessible from host CPU"),
+    ("nnp-t-1400", "PCIe 4 copies")])
+def test_memory_is_not_shared_over_pcie(product: str, reason: str):
+    with pytest.raises(ConfigError, match=f"shared_memory: found 1, but NNP:{product} can't share .*: {reason}"):
+        compile(net(), f"HYBRID:{product}", shared_memory=1)
+
+
+def test_nothing_is_copied_where_memory_is_shared(monkeypatch: pytest.MonkeyPatch):
+    """By the numbers of a device. The same bits, no bytes over the link, and no call that is slower."""
+    monkeypatch.setattr(nnp_backend, "load_device", lambda name: load_device(name, {"host_link.shared": 1}))
+    found = []
+    arrays = arrays_for(net())
+    for shared in (0, 1, None):
+        options = {} if shared is None else {"shared_memory": shared}
+        executable = compile(net(), "HYBRID", nnp_device="nnp-i-1100", pins="act*=CPU,conv*=NNP", **options)
+        times = simulate_call(executable)
+        events = json.loads(times.trace())["traceEvents"]
+        crossing = sum("host" in text for event in events if event.get("cat") and event["name"] != "meanwhile"
+                       for text in (*event["args"]["writes"], *event["args"]["reads"]))
+        found.append((executable.plan, times.seconds, crossing, executable(*arrays)[0]))
+    (copied, first, some, result), (plan, second, none, same), default = found
+    assert copied.to_dict()["shared"] == {"tensors": 0, "bytes": 0, "seconds": 0}
+    assert plan.to_dict()["shared"]["tensors"] == len(plan.transfers) == 6 < some
+    assert plan.to_dict()["shared"]["seconds"] == pytest.approx(sum(t.end - t.begin for t in copied.transfers))
+    assert none == default[2] == 0 and second < first and plan.seconds < copied.seconds
+    assert np.array_equal(result, same) and default[1] == pytest.approx(second, rel=0.2)

@@ -103,8 +103,10 @@ def test_the_nnp_copies_what_it_stores():
     for name, size in (("f32", 2000), ("i32", 4000), ("u8", 1000)):
         assert found.transfer is not None
         assert found.transfer(tensors[name]) == transfer_seconds(size, device)
-    assert (found.kind, found.shares_memory) == ("simulated", False)
-    assert device_costs(load_device("nnp-i-1100", {"host_link.shared": 1}), "f16").shares_memory
+    assert (found.kind, found.memory) == ("simulated", "nnp-i-1100:12W")
+    assert "not accessible from host CPU" in found.apart
+    shared = device_costs(load_device("nnp-i-1100", {"host_link.shared": 1}), "f16")
+    assert (shared.memory, shared.apart) == ("host", "")
     b = Builder(name="costs")
     b.matmul(b.parameter("x", (512, 512)), b.constant(np.ones((512, 512), np.float32)))
     assert 0 < found.seconds(b.graph.nodes[-1]) < 1e-3
