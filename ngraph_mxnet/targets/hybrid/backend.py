@@ -184,7 +184,7 @@ class HybridExecutable(Executable):
         if plan.simulated_seconds is None:
             calls, found = self.session.calls[len(self.session.calls) - len(plan.regions):], simulate_call(self)
             for number, (call, (begin, end)) in enumerate(zip(calls, found.regions, strict=True)):
-                if call.executable.simulated_seconds() is not None:
+                if call.lane in self.parts or call.executable.simulated_seconds() is not None:
                     plan.simulated[number] = end - begin
             if plan.simulated:
                 plan.simulated_seconds = found.seconds + _launch(self)

@@ -120,6 +120,8 @@ def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
         program = parse_program(text(found["program"]))
         if program.device != settings.resources.device.name:
             raise ValueError(f"its program is for {program.device}")
+        if [*program.begins, len(program.instructions)] != sorted([*program.begins, len(program.instructions)]):
+            raise ValueError(f"its parts begin at {program.begins} of {len(program.instructions)} instructions")
         buffers = list(program.constants)
         program.constants = {}
         weights = [values[count(number)] for number in found["weights"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from zlib import crc32
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
 
-from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.base.errors import ConfigError, PackageError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.program.backend import DeviceCosts, load
 from ngraph_mxnet.program.compile import compile
@@ -131,6 +132,33 @@ def test_a_package_has_the_parts():
     assert np.array_equal(again(*arrays)[0], found(*arrays)[0])
     assert simulate_call(again).seconds == simulate_call(found).seconds
     assert "from instruction" in found.listing()
+
+
+@pytest.mark.parametrize("change", [
+    lambda s: s.pop("parts"), lambda s: s.update(parts=[]), lambda s: s["parts"][0].__setitem__(0, 7),
+    lambda s: s["parts"][0][1]["settings"].update(arrivals=[0]),
+    lambda s: s["parts"][0][1]["settings"].update(near=[[0]]),
+    lambda s: s["parts"][0][1]["settings"]["versions"][0][1].update(
+        program=s["parts"][0][1]["settings"]["versions"][0][1]["program"].replace("\npart ", "\npart 99999")),
+])
+def test_damaged_parts_are_refused(change: Callable[[dict[str, Any]], None]):
+    package = Package.from_bytes(placed(net(8))[0].package().to_bytes())
+    change(package.settings)  # type: ignore[arg-type]
+    with pytest.raises(PackageError):
+        load(package)
+
+
+def test_two_simulated_devices():
+    """One is simulated as a whole; the regions of the other take their time alone, and are steps of its call."""
+    graph = net()
+    found = compile(graph, "HYBRID:cpu,nnp,nnp:nnp-t-1400", pins="conv*=NNP,act=NNP:nnp-t-1400,last=CPU")
+    assert isinstance(found, HybridExecutable) and len(found.parts) == 2
+    arrays = arrays_for(graph)
+    check(graph, found(*arrays), arrays, error=5e-2)  # bf16 has 8 bits
+    times, plan = simulate_call(found), found.simulate()
+    assert [plan.regions[number].device for number in plan.simulated] == ["NNP", "NNP:nnp-t-1400", "NNP"]
+    (_, a), (b, c), (d, _), _ = times.regions
+    assert a <= b < c <= d and plan.simulated[1] == pytest.approx(c - b)
 
 
 def test_int8_is_calibrated_as_a_whole():
