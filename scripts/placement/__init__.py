@@ -1,0 +1,1 @@
+"""What placement_check.py is made of."""
