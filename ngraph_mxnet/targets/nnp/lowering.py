@@ -19,6 +19,7 @@ from ngraph_mxnet.targets.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.targets.nnp.places import (
     DeviceMemoryError,
     Held,
+    Key,
     NoRoomError,
     Piece,
     Places,
@@ -566,6 +567,7 @@ class Lowering:
         """Begin all parts up to the last one of these."""
         for part in range(len(begins) + 1, max(map(self._part, of), default=0) + 1):
             begins.append(len(self.places.code))
+            self._settle()
             self._arrive(part, inputs, outputs)
 
     def _arrive(self, part: int, inputs: dict[Value, Buffer], outputs: dict[int, Buffer]) -> None:
@@ -618,11 +620,26 @@ class Lowering:
                     piece.tile.memory in shared):
                 places.hold(piece.key)
                 return piece.tile.buffer
-        buffer, _ = places.allocate_shared(self.element(result), result.shape, "o")
-        for piece in places.owned(result):
+        return self._stored(result)[0]
+
+    def _stored(self, value: Value) -> tuple[Buffer, Key]:
+        """The value in a new buffer of a shared memory, held; the engines that have its pieces bring them there."""
+        places, resources = self.places, self.resources
+        buffer, key = places.allocate_shared(self.element(value), value.shape, "o")
+        for piece in places.owned(value):
             engine = owner(piece.tile.memory) or resources.engines[0]
             places.copy(resources.store_unit(engine), Tile(buffer, *piece.box), piece.tile)
-        return buffer
+        return buffer, key
+
+    def _settle(self) -> None:
+        """Bring what the engines' memories hold for nodes to come to a shared memory."""
+        places, nodes = self.places, range(self.places.now, len(self.graph.nodes))
+        for value, pieces in list(places.pieces.items()):
+            later = any(number in nodes for number in places.readers.get(value, ()))
+            if later and any(owner(piece.tile.memory) for piece in pieces):
+                buffer, key = self._stored(value)
+                places.drop(value)
+                places.add(value, Piece(full(value.shape), whole(buffer), key))
 
     def _scale(self, node: Node) -> Value:
         """Return the value that holds, for each channel of the output, the factor of an i8 product's sums."""

@@ -83,6 +83,9 @@ def test_a_value_stays_in_the_device():
     assert [region.device for region in found.plan.regions] == ["NNP", "CPU", "NNP", "CPU"]
     whole = parts.whole
     assert [len(whole.inputs), len(whole.outputs)] == [2 + 3, 2]  # conv0's result is neither
+    stored = {tile.memory for number in whole.program.part(1) for tile in whole.program.instructions[number].writes
+              if whole.program.instructions[number].unit.endswith(".dma1")}
+    assert "llc" in stored  # conv0's result, before the second region begins
     image, f16, f32 = 32 * 14 * 14, 2, 4
     assert host_bytes(parts) == image * (f16 + f32 + f16 + f32)  # inputs are f16, results f32
     times = simulate_call(found)
