@@ -283,6 +283,15 @@ class Executable(Submitting, ABC):
         """
         return None
 
+    def simulated_engines(self) -> Sequence[Any]:
+        """Return where the time of a call went on each engine of a simulated device: a row each, with the `engine` and
+        parts that add up to 1. There are none where the device is real.
+
+        Raises:
+            ConfigError: the time is not known before the first call.
+        """
+        return ()
+
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         """Return the arrays of a call as `run` takes them, each unchanged where possible. Raises InputError as a call
         does."""

@@ -42,7 +42,7 @@ from ngraph_mxnet.targets.nnp.places import convert_views, resources_of
 from ngraph_mxnet.targets.nnp.program import Program, parse_program, print_program
 from ngraph_mxnet.targets.nnp.quantization import FORMATS, Quantization, known_arrays, uniform
 from ngraph_mxnet.targets.nnp.quantize import quantize
-from ngraph_mxnet.targets.nnp.report import Report, count_call, make_report, trace_text
+from ngraph_mxnet.targets.nnp.report import EngineRow, Report, count_call, make_report, trace_text
 from ngraph_mxnet.targets.nnp.timing import Timeline, simulate, with_steps
 
 Result = TypeVar("Result")
@@ -304,6 +304,9 @@ class NNPExecutable(Executable):
 
     def simulated_seconds(self) -> float:
         return self.timeline.seconds
+
+    def simulated_engines(self) -> Sequence[EngineRow]:
+        return self.report().engines
 
     # ---- versions -----------------------------------------------------------------------------------------
 

@@ -352,7 +352,8 @@ def _timeline(executable: Executable, arrays: list[np.ndarray] | None) -> dict[s
             for event in sorted(events, key=lambda event: -event["dur"])[:_MOST_EVENTS]]
     return {"lanes": [titles.get(lane, f"thread {number}") for lane, number in lanes.items()], "rows": rows,
             "texts": list(texts), "left_out": max(len(events) - _MOST_EVENTS, 0),
-            "simulated": executable.simulated_seconds() is not None}
+            "simulated": executable.simulated_seconds() is not None,
+            "engines": jsonable(list(executable.simulated_engines()))}
 
 
 def _accuracy(graph: Graph, executable: Executable, arrays: list[np.ndarray] | None) -> dict[str, Any] | str:

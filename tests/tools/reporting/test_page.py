@@ -114,7 +114,7 @@ def test_the_data_fits_together() -> None:
     keys = {f"{node['op']} ({node['origin']})" for node in graph["nodes"] if node.get("origin")}
     assert {row["origin"] for row in data["kernels"]["rows"]} <= {*keys, "result"}
     assert all(0 <= call[0] < count and call[2] < data["memory"]["levels"] for call in data["calls"])
-    assert {event[5] for event in data["timeline"]["rows"]} >= {"kernel"}
+    assert {event[5] for event in data["timeline"]["rows"]} >= {"kernel"} and data["timeline"]["engines"] == []
     (row,) = data["accuracy"]["rows"]
     assert row["agrees"] and row["share"] < 1e-5 and row["reference"]["norm"] > 0
 
@@ -133,6 +133,8 @@ def test_what_a_backend_can_not_tell_is_said(backend: str) -> None:
     data = collected(backend)
     assert "does not tell how it plans memory" in data["memory"] and "Not measured: " in data["kernels"]
     assert isinstance(data["timeline"], dict) == (backend == "NNP")
+    for row in data["timeline"]["engines"] if backend == "NNP" else []:
+        assert sum(value for name, value in row.items() if name != "engine") == pytest.approx(1)
     assert ("plan" in data["placement"]) == (backend == "HYBRID")
     page(data)
 

@@ -139,6 +139,11 @@ function fillTimeline(section) {
     legendOf([...order.slice(0, 7).map(([name, time], place) => [`var(--c${place})`, `${found.texts[name]}: ${secondsText(time / 1e6)}`]),
       ...(order.length > 7 ? [["var(--c7)", `${order.length - 7} others`]] : [])])), box);
   redraw();
+  if (!found.engines.length) return;
+  const percent = (name) => (row) => `${(100 * row[name]).toFixed(1)} %`;
+  section.append(make("h2", {}, "Where the time of each engine went"), table("Engines", [["engine", (row) => row.engine],
+    ...[["busy", "busy"], ["dependence", "dependence"], ["transfer", "transfer"], ["start-up", "startup"],
+      ["no work", "no_work"]].map(([title, name]) => [title, percent(name), "number"])], found.engines));
 }
 
 function fillAccuracy(section) {
