@@ -318,8 +318,8 @@ TABLE = (
         "NGRAPH_PRECISION",
         "f32",
         ("f32", "auto", "bf16", "f16", "int8"),
-        "bf16: convolutions, matrix products and recurrent steps multiply bf16 and sum in float32, on CPUs with "
-        "AVX512_BF16; other CPUs compute in float32. int8: the CPU computes the layers of the recipe in "
+        "bf16: convolutions, matrix products, attention and recurrent steps multiply bf16 and sum in float32, on CPUs "
+        "with AVX512_BF16; other CPUs compute in float32. int8: the CPU computes the layers of the recipe in "
         "NGRAPH_CALIBRATION in 8 bits, and everything in float32 without a recipe; the simulated NNP-I computes all "
         "products in 8 bits. f16: the precision of the NNP-I; the CPU computes in float32. auto: bf16 on CPUs that "
         "multiply it at their full rate (AMX, and AMD's AVX512_BF16), which one warning tells; else f32.",

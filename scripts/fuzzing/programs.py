@@ -188,7 +188,8 @@ def gradients() -> Graph:
 
 
 def in_bf16() -> Graph:
-    """What convolutions and their weight gradients take in bf16: made of scale and shift, of gradients and of pools."""
+    """What convolutions and their weight gradients take in bf16: made of scale and shift, of gradients and of pools.
+    Attention, too."""
     b = Builder()
     x, y, head, plain = (b.parameter(name, (2, 17, 6, 5)) for name in ("x", "y", "head", "plain"))
     vector, wide = b.parameter("vector", (17,)), b.weight("wide", (20, 17, 3, 3))
@@ -203,7 +204,8 @@ def in_bf16() -> Graph:
         mean = b.avg_pool(small, kernel=(2, 1))
         found += [b.convolution(mean, square), b.convolution(b.scale_shift(small, short, short), square),
                   b.reduce_mean(mean, axes=(2, 3)), b.convolution_weight_gradient(value, head, kernel=(3, 3), **taps)]
-    return b.results(*found)
+    queries, keys = (b.parameter(name, (2, 3, length, 20)) for name, length in (("queries", 7), ("keys", 9)))
+    return b.results(*found, b.attention(queries, keys, keys))
 
 
 def chains() -> Graph:

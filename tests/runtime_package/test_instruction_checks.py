@@ -28,8 +28,7 @@ from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
 from ngraph_mxnet.program.artefact import read  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
-from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENTS, CONTRACTIONS  # noqa: E402
-from ngraph_mxnet.targets.cpu.microkernels.variants import AMX  # noqa: E402
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTIONS  # noqa: E402
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402
 from ngraph_mxnet.targets.cpu.program.instruction import Space  # noqa: E402
@@ -156,9 +155,8 @@ def test_both_take_and_refuse_the_same_calls(real_library: str, tmp_path: Path) 
     features = {name: there for name, there in _core.cpu_features().items() if there}
     for _, call in guarded.calls(1, CALLS):
         variant = CONTRACTIONS.get(call.kernel.removeprefix("ng_").rpartition("__")[0])
-        needs = () if variant is None else variant.needs(call.kernel.rpartition("__")[2])  # type: ignore[arg-type]
-        if call.record is BF16_WEIGHT_GRADIENTS[True]:
-            needs = AMX
+        isa = call.kernel.rpartition("__")[2]
+        needs = call.record.needs if variant is None else variant.needs(isa)  # type: ignore[arg-type]
         if not features.keys() >= set(needs) or any(abs(first) > _FAR for _, first, _ in call.spans):
             taken[call.record] += 1
             continue
@@ -176,7 +174,7 @@ def test_both_take_and_refuse_the_same_calls(real_library: str, tmp_path: Path) 
                 assert agree(found), (found, changed, memory)
                 refused += bool(found[0])
     wanted = [record for record in KERNELS.values()
-              if record not in BF16_WEIGHT_GRADIENTS.values() or "avx512bf16" in features]
+              if not record.needs or "avx512bf16" in features]
     assert [record for record in wanted if taken[record] < CALLS] == [] and refused > 50
 
 

@@ -18,14 +18,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# Numba reads its settings at import: helpers must reach LLVM as written, not optimised for this machine.
-os.environ["NUMBA_OPT"] = "0"
+# Numba reads its settings at import: helpers must reach LLVM as written, not optimised for this machine. Numba makes
+# machine code of each of them, which nobody runs, and which this machine may have no instructions for.
+os.environ.update(NUMBA_OPT="0", NUMBA_CPU_NAME="x86-64-v4", NUMBA_CPU_FEATURES="+avx512bf16,+amx-tile,+amx-bf16")
 
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS, symbol
 from ngraph_mxnet.targets.cpu.kernels.compiler import kernel_module, new_module
 from ngraph_mxnet.targets.cpu.microkernels.target import emit_object as emit_microkernels
 from ngraph_mxnet.targets.cpu.microkernels.target import target_machine
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa
+from ngraph_mxnet.targets.cpu.params import KERNELS
 
 __all__ = ["FAMILIES", "CompileError", "emit_object", "main"]
 
@@ -100,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.family == MICROKERNELS:
             content = emit_microkernels(options.isa)
         else:
-            names = [name for name, record in ALL_KERNELS.items() if record.family == options.family]
+            names = [name for name, record in ALL_KERNELS.items()
+                     if record.family == options.family and KERNELS[name].is_for(options.isa)]
             content = emit_object(options.isa, names)
     except CompileError as error:
         print(error, file=sys.stderr)

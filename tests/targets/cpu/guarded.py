@@ -50,8 +50,8 @@ _USUAL = {**{f"pad.{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top",
           "lanes": (1, 4, 16), "oc_tile": (8, 16, 32, 48), "flags": range(64), "tile_rows": (1, 2, 3),
           "code": range(40),
           "in_place": (0, 1), "first_row": (0, 1, 5), "step.row": (1, 2, 3), "step.column": (1, 2, 3), "side": (4, 6),
-          "key_rows": (16, 32, 48), "wide": (0, 1), "activation": range(7), "narrow.data": (0, 1),
-          "narrow.head": (0, 1)}
+          "key_rows": (16, 32, 48), "depth": (1, 3, 16, 17, 20, 33, 64), "wide": (0, 1), "activation": range(7),
+          "narrow.data": (0, 1), "narrow.head": (0, 1)}
 """What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
 _CLIPPED = ("kernel.", "chunk", "columns", "rows", "points", "tile_rows", "count_")
@@ -184,6 +184,11 @@ def _draw(kernel: str, record: Kernels, told: Any, random: Random) -> Call | Non
     return Call(kernel, record, ints, floats, spans, tables)
 
 
+def _is_there(needs: Sequence[str], features: Mapping[str, bool]) -> bool:
+    """The tiles of AMX may be emulated."""
+    return all(features.get(need) for need in needs if not need.startswith("amx"))
+
+
 def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
     """A kernel of each record and instruction set, its symbol, and what the record's `reach` is told of it."""
     features = _core.cpu_features()
@@ -191,14 +196,13 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
         met = set()
         for name, record in KERNELS.items():
             element = record.element_bytes[name]
-            if record in BF16_WEIGHT_GRADIENTS.values() and (isa != "avx512" or not features.get("avx512bf16")):
+            if not record.is_for(isa) or not _is_there(record.needs, features):
                 continue
             if record not in _CONTRACTIONS and (id(record), element, name.rstrip("_0123456789fi")) not in met:
                 met.add((id(record), element, name.rstrip("_0123456789fi")))
                 yield name, f"ng_{name}__{isa}", record, element
         for variant in variants(isa):
-            # The tiles of AMX may be emulated.
-            if all(features.get(need) for need in variant.needs(isa) if not need.startswith("amx")):
+            if _is_there(variant.needs(isa), features):
                 name = f"contraction_{variant.name}"
                 yield name, symbol(variant, isa), KERNELS[name], variant
 

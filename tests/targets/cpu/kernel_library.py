@@ -87,6 +87,8 @@ def run(
     floats: Sequence[float] = (),
     splits: Sequence[int] = (),
     address: int | None = None,
+    *,
+    bf16: bool = False,
 ) -> None:
     """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first.
 
@@ -101,7 +103,7 @@ def run(
     tasks = KERNELS[name].tasks_of(ints)
     cuts = sorted({0, tasks, *(s % (tasks + 1) for s in splits)})
     for begin, end in reversed(list(pairwise(cuts))):
-        call_kernel(kernel, isa, *map(ctypes.addressof, (pointers, numbers, parameters)), begin, end)
+        call_kernel(kernel, isa, *map(ctypes.addressof, (pointers, numbers, parameters)), begin, end, bf16=bf16)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

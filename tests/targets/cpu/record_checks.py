@@ -19,14 +19,8 @@ import numpy as np
 
 from ngraph_mxnet.ir.sizes import MOST
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import (
-    BF16_WEIGHT_GRADIENTS,
-    CONTRACTION,
-    CONTRACTIONS,
-    Offsets,
-    Table,
-)
-from ngraph_mxnet.targets.cpu.microkernels.variants import AMX, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
+from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
@@ -152,13 +146,9 @@ class Validator:
         if isa not in self._isas:
             raise ValueError("this CPU does not run it")
         variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
-        of_bf16 = KERNELS[name] in BF16_WEIGHT_GRADIENTS.values()
-        if (name in CONTRACTIONS and variant is None) or (of_bf16 and isa != "avx512"):
+        if (name in CONTRACTIONS and variant is None) or not KERNELS[name].is_for(isa):
             raise ValueError("no such kernel")
-        if of_bf16:
-            needs: Sequence[str] = AMX if name.endswith("_amx") else ("avx512bf16",)
-        else:
-            needs = () if variant is None else variant.needs(isa)  # type: ignore[arg-type]
+        needs = KERNELS[name].needs if variant is None else variant.needs(isa)  # type: ignore[arg-type]
         for need in needs:
             if not self._features.get(need):
                 raise ValueError(f"this CPU lacks {need}")

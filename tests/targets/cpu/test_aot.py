@@ -14,7 +14,6 @@ from kernel_library import LIBRARY
 
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS, symbol
 from ngraph_mxnet.targets.cpu.microkernels.params import (
-    BF16_WEIGHT_GRADIENTS,
     DEPTHWISE_GRADIENTS,
     STRIDES,
     WEIGHT_GRADIENT,
@@ -24,14 +23,14 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
 )
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, variants
 from ngraph_mxnet.targets.cpu.microkernels.variants import symbol as microkernel_symbol
+from ngraph_mxnet.targets.cpu.params import KERNELS
 
 SINGLE = r"(a?(sin|cos|tan)h?|cbrt|floor|ceil|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f"
 DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint"
           r"|sqrt|tgamma|trunc")
 LIBM = re.compile(f"({SINGLE}|{DOUBLE})$")  # float64 kernels are scalar loops over libm
 LIBC = {"memcpy", "memmove", "memset"}
-BF16_GRADIENTS = {gradient_symbol(name, "avx512") for record in BF16_WEIGHT_GRADIENTS.values()
-                  for name in record.element_bytes}
+BF16_KERNELS = {symbol(name, "avx512") for name, record in KERNELS.items() if record.needs}
 needs = {tool: pytest.mark.skipif(not shutil.which(tool), reason=f"no {tool}") for tool in ("nm", "objdump")}
 
 
@@ -50,13 +49,13 @@ def test_needs_only_libm() -> None:
 
 @needs["nm"]
 def test_exports_every_kernel_and_nothing_else() -> None:
-    wanted = {symbol(name, isa) for name in ALL_KERNELS for isa in ISAS}
+    wanted = {symbol(name, isa) for name in ALL_KERNELS for isa in ISAS if KERNELS[name].is_for(isa)}
     wanted |= {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa)}
     wanted |= {peak_symbol(isa) for isa in ISAS}
     wanted |= {depthwise_symbol(stride, isa) for isa in ISAS for stride in STRIDES}
     gradients = [name for record in (WEIGHT_GRADIENT, *DEPTHWISE_GRADIENTS.values()) for name in record.element_bytes]
     wanted |= {gradient_symbol(name, isa) for isa in ISAS for name in gradients}
-    wanted |= BF16_GRADIENTS
+    wanted |= BF16_KERNELS
     assert _symbols("--defined-only") == wanted
 
 
@@ -80,7 +79,9 @@ def test_registers_fit_the_isa() -> None:
     assert not re.search(r"%zmm|%k[0-7]", avx2)
     assert "%zmm" in avx512
     bf16 = {name for name, body in _functions().items() if re.search(r"\tv(dpbf16ps|cvtne2?ps2bf16)", body)}
-    assert bf16 == {*BF16_GRADIENTS, *(microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16)}
+    assert bf16 == {*BF16_KERNELS, *(microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16)}
+    tiles = {name for name, body in _functions().items() if re.search(r"\t(tdp|tile|ldtile)", body)}
+    assert tiles == {name for name in _functions() if name.endswith("_amx__avx512")}
     vnni = {name: found for name, body in _functions().items()
             if (found := re.findall(r"\t((?:\{\w+\} )?)vpdp\w+\s.*%([xyz])mm", body))}
     assert vnni.keys() == {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa) if v.needs_vnni}
@@ -120,14 +121,14 @@ def test_a_failure_names_the_kernel(tmp_path: Path) -> None:
         "aot.ALL_KERNELS.clear()\n"
         "broken = lambda tensors, ints, floats, begin, end: tensors.no_such()\n"
         "broken.__module__ = 'pooling'\n"
-        "register(KernelRecord(name='broken', function=broken, doc=''))\n"
+        "register(KernelRecord(name='lrn', function=broken, doc=''))\n"
         "sys.exit(aot.main(['--isa', 'avx2', '--family', 'pooling', '--output', sys.argv[1]]))"
     )
     output = tmp_path / "kernels.o"
     command = [sys.executable, "-c", code, str(output)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=LIBRARY.parents[1], check=False)
     assert done.returncode == 1
-    assert "kernel broken for avx2" in done.stderr
+    assert "kernel lrn for avx2" in done.stderr
     assert not output.exists()
 
 

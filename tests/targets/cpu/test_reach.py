@@ -16,7 +16,6 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 from fuzzing.programs import GRAPHS, kept
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.targets.cpu.microkernels.params import BF16_WEIGHT_GRADIENTS
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED
 from ngraph_mxnet.targets.cpu.params.reduction import STORE_BF16
@@ -55,7 +54,7 @@ def test_no_kernel_touches_more_than_its_record_tells(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     made = of_records(Counter(json.loads(done.stdout)))
     assert [name for name, record in KERNELS.items() if made[record] < CALLS
-            and (HAS_BF16 or record not in BF16_WEIGHT_GRADIENTS.values())] == []
+            and (HAS_BF16 or not record.needs)] == []
 
 
 @pytest.mark.parametrize("kernel", ["attention", "lrn", "gather_4", "winograd_output_2", "lstm_cell", "add"])
@@ -75,9 +74,9 @@ def test_what_the_validator_takes_stays_in_its_memory(tmp_path: Path) -> None:
     done = outcome(tmp_path, f"try_mutants(PATH, {list(map(str, paths))!r}, HELD, {CALLS}, {2 * CALLS})")
     assert done.returncode == 0, done.stderr
     ran = of_records(Counter(json.loads(done.stdout)))
-    rare = [BF16_WEIGHT_GRADIENTS[True]]  # which only a CPU with AMX compiles
+    rare = [record for record in KERNELS.values() if (not HAS_BF16 and record.needs) or "amx-tile" in record.needs]
     if not HAS_BF16:
-        rare += [BF16_WEIGHT_GRADIENTS[False], TO_BLOCKED["_f32_bf16"], *(
+        rare += [TO_BLOCKED["_f32_bf16"], *(
             records[end] for records in STORE_BF16.values() for end in records if "bf16" in end)]
     assert [name for name, record in KERNELS.items() if not ran[record] and record not in rare and name not in STRIDED
             ] == []

@@ -8,11 +8,20 @@ from numba import float32, types
 from ngraph_mxnet.targets.cpu.kernels import maths
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     greatest_of_row,
+    load_first_lanes,
     load_lanes,
     splat,
     store_lanes,
     sum_of_lanes,
     sum_of_row,
+)
+from ngraph_mxnet.targets.cpu.kernels.pairs import (
+    configure_tiles,
+    dot_lanes,
+    products_in_tiles,
+    release_tiles,
+    store_rounded,
+    store_rounded_pairs,
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
@@ -31,7 +40,7 @@ _STATE = MOST_ROWS
 _STATES = 3 * MOST_ROWS
 _PANEL = 32 * MOST_BLOCK_KEYS
 """The values of a block of keys, 32 columns of them."""
-_PART = 32 * SIX
+_PART = 32 * MOST_ROWS
 
 read_attention = reader(ATTENTION)
 read_attention_few = reader(ATTENTION_FEW)
@@ -46,24 +55,42 @@ def six_rows(rows, step, first, last):
 
 
 @inline
-def products_of_rows(six, matrix, size, target, target_step):
-    """target[6][16]: six rows of `size` elements by a matrix of 16 columns."""
-    r0, r1, r2, r3, r4, r5 = six
-    s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
-    for i in range(size):
-        x = load_lanes(matrix, i * 16)
-        s0 = s0 + splat(r0[i]) * x
-        s1 = s1 + splat(r1[i]) * x
-        s2 = s2 + splat(r2[i]) * x
-        s3 = s3 + splat(r3[i]) * x
-        s4 = s4 + splat(r4[i]) * x
-        s5 = s5 + splat(r5[i]) * x
-    store_lanes(target, 0, s0)
-    store_lanes(target, target_step, s1)
-    store_lanes(target, 2 * target_step, s2)
-    store_lanes(target, 3 * target_step, s3)
-    store_lanes(target, 4 * target_step, s4)
-    store_lanes(target, 5 * target_step, s5)
+def _multiply(sums, factor, x):
+    return sums + splat(factor) * x
+
+
+@inline
+def _multiply_pairs(sums, factor, x):
+    return dot_lanes(sums, splat(factor), x)
+
+
+def _products_of_sixteen(multiply):
+    """A function of six rows and 16 columns; `multiply` adds a number of each row times a vector, or pairs of them."""
+
+    @inline
+    def products(six, matrix, size, target, target_step):
+        """target[6][16]: six rows of `size` elements by a matrix of 16 columns."""
+        r0, r1, r2, r3, r4, r5 = six
+        s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
+        for i in range(size):
+            x = load_lanes(matrix, i * 16)
+            s0 = multiply(s0, r0[i], x)
+            s1 = multiply(s1, r1[i], x)
+            s2 = multiply(s2, r2[i], x)
+            s3 = multiply(s3, r3[i], x)
+            s4 = multiply(s4, r4[i], x)
+            s5 = multiply(s5, r5[i], x)
+        store_lanes(target, 0, s0)
+        store_lanes(target, target_step, s1)
+        store_lanes(target, 2 * target_step, s2)
+        store_lanes(target, 3 * target_step, s3)
+        store_lanes(target, 4 * target_step, s4)
+        store_lanes(target, 5 * target_step, s5)
+
+    return products
+
+
+products_of_rows = _products_of_sixteen(_multiply)
 
 
 @inline
@@ -107,40 +134,57 @@ def softmax_of_row(row, size, padded, scale, mask, added, mask_step, kind, fill,
             row[i] = select(mask[i * mask_step] != 0, row[i], np.float32(0))
 
 
-@inline
-def _pairs_of_products(six, matrix, other, size, target, target_step):
-    """target[6][32]: six rows of `size` elements by two matrices of 16 columns."""
-    r0, r1, r2, r3, r4, r5 = six
-    s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
-    t0 = t1 = t2 = t3 = t4 = t5 = splat(np.float32(0))
-    for i in range(size):
-        x, y = load_lanes(matrix, i * 16), load_lanes(other, i * 16)
-        f0, f1, f2 = splat(r0[i]), splat(r1[i]), splat(r2[i])
-        s0, t0 = s0 + f0 * x, t0 + f0 * y
-        s1, t1 = s1 + f1 * x, t1 + f1 * y
-        s2, t2 = s2 + f2 * x, t2 + f2 * y
-        f3, f4, f5 = splat(r3[i]), splat(r4[i]), splat(r5[i])
-        s3, t3 = s3 + f3 * x, t3 + f3 * y
-        s4, t4 = s4 + f4 * x, t4 + f4 * y
-        s5, t5 = s5 + f5 * x, t5 + f5 * y
-    store_lanes(target, 0, s0)
-    store_lanes(target, 16, t0)
-    store_lanes(target, target_step, s1)
-    store_lanes(target, target_step + 16, t1)
-    store_lanes(target, 2 * target_step, s2)
-    store_lanes(target, 2 * target_step + 16, t2)
-    store_lanes(target, 3 * target_step, s3)
-    store_lanes(target, 3 * target_step + 16, t3)
-    store_lanes(target, 4 * target_step, s4)
-    store_lanes(target, 4 * target_step + 16, t4)
-    store_lanes(target, 5 * target_step, s5)
-    store_lanes(target, 5 * target_step + 16, t5)
+def _products_of_six(multiply):
+    """A function of rows, six at a time; `multiply` is that of `_products_of_sixteen`."""
+    of_sixteen = _products_of_sixteen(multiply)
+
+    @inline
+    def of_both(six, matrix, other, size, target, target_step):
+        """target[6][32]: six rows of `size` elements by two matrices of 16 columns."""
+        r0, r1, r2, r3, r4, r5 = six
+        s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
+        t0 = t1 = t2 = t3 = t4 = t5 = splat(np.float32(0))
+        for i in range(size):
+            x, y = load_lanes(matrix, i * 16), load_lanes(other, i * 16)
+            f0, f1, f2 = r0[i], r1[i], r2[i]
+            s0, t0 = multiply(s0, f0, x), multiply(t0, f0, y)
+            s1, t1 = multiply(s1, f1, x), multiply(t1, f1, y)
+            s2, t2 = multiply(s2, f2, x), multiply(t2, f2, y)
+            f3, f4, f5 = r3[i], r4[i], r5[i]
+            s3, t3 = multiply(s3, f3, x), multiply(t3, f3, y)
+            s4, t4 = multiply(s4, f4, x), multiply(t4, f4, y)
+            s5, t5 = multiply(s5, f5, x), multiply(t5, f5, y)
+        store_lanes(target, 0, s0)
+        store_lanes(target, 16, t0)
+        store_lanes(target, target_step, s1)
+        store_lanes(target, target_step + 16, t1)
+        store_lanes(target, 2 * target_step, s2)
+        store_lanes(target, 2 * target_step + 16, t2)
+        store_lanes(target, 3 * target_step, s3)
+        store_lanes(target, 3 * target_step + 16, t3)
+        store_lanes(target, 4 * target_step, s4)
+        store_lanes(target, 4 * target_step + 16, t4)
+        store_lanes(target, 5 * target_step, s5)
+        store_lanes(target, 5 * target_step + 16, t5)
+
+    @inline
+    def products(rows, step, count, matrix, other, size, columns, target, target_step):
+        """target[count][columns]: rows of `size` elements by a matrix of 16 columns, or by two. There is room for
+        whole six rows."""
+        for row in range(0, count, SIX):
+            six, place = six_rows(rows, step, row, count - 1), shift(target, row * target_step)
+            if columns == 32:
+                of_both(six, matrix, other, size, place, target_step)
+            else:
+                of_sixteen(six, matrix, size, place, target_step)
+
+    return products
 
 
 @inline
-def _add_part(sums, step, part, columns, factors):
-    """sums[6][columns] times a factor for each row, plus part[6][columns]; columns are whole lanes."""
-    for row in range(6):
+def _add_part(sums, step, part, count, columns, factors):
+    """sums[count][columns] times a factor for each row, plus part[count][columns]; columns are whole lanes."""
+    for row in range(count):
         factor = splat(factors[row])
         for at in range(0, columns, 16):
             here = row * step + at
@@ -179,92 +223,139 @@ def _masks_all(mask, step, size):
     return kept == 0
 
 
-@kernel("attention")
-def attention(tensors, ints, floats, begin, end):
-    """softmax(scale * queries by keys, masked) by values, of a block of keys at a time.
+@inline
+def _round_row(row, size, target):
+    """Pairs of a row's elements, as bf16, with zeros up to whole 16 elements."""
+    whole = size // 16 * 16
+    for at in range(0, whole, 16):
+        store_rounded(target, at // 2, load_lanes(row, at))
+    if whole < size:
+        store_rounded(target, whole // 2, load_first_lanes(row, whole, size - whole, splat(np.float32(0))))
 
-    The sums of values so far are multiplied by what their powers are worth when a greater score comes (M. Milakov,
-    N. Gimelshein, Online normalizer calculation for softmax).
-    tensors: queries, keys packed as the weights of k16 with tiles of 16, values (readable up to whole 16 columns),
-    mask, output; elements of a row are contiguous, also of the mask unless its stride says 0.
-    floats: scale, fill. Tasks: (outer, inner, blocks of queries).
+
+@inline
+def _pair_rows(rows, step, size, padded, target):
+    """target[padded / 2][16]: pairs of rows of 16, as bf16, with zeros behind `size` rows."""
+    for n in range(0, size - 1, 2):
+        store_rounded_pairs(target, n * 8, load_lanes(rows, n * step), load_lanes(rows, (n + 1) * step))
+    zeros = splat(np.float32(0))
+    if size % 2:
+        store_rounded_pairs(target, size // 2 * 16, load_lanes(rows, (size - 1) * step), zeros)
+    for n in range((size + 1) // 2, padded // 2):
+        store_lanes(target, n * 16, zeros)
+
+
+def _attention(products, pairs, grain):
+    """The function of a kernel of `attention`.
+
+    Args:
+        products: multiplies rows and a matrix.
+        pairs: 2 if elements are multiplied as pairs of bf16, else 1. Pairs have the place of a float32.
+        grain: keys are filled up to so many; 32 for AMX's tiles.
     """
-    p = read_attention(ints, floats)
-    inner, queries, keys, depth, width, rows = p.inner, p.queries, p.keys, p.depth, p.width, p.rows
-    kind, zeroed, key_rows, step = p.mask_kind, p.zeroed, p.key_rows, p.mask_column
-    blocks, wide, broad = (queries + rows - 1) // rows, p.wide, (width + 15) // 16 * 16
-    key_block = (depth + 15) // 16 * 16 * 16
-    fill, scale = np.float32(p.fill), np.float32(p.scale)
-    scores, panel, part, near = scratch(MOST_SCORES), scratch(_PANEL), scratch(_PART), scratch(MOST_NEAR)
-    sums, states = scratch(MOST_NEAR), scratch(_STATES)
-    for task in range(begin, end):
-        matrix, block = task // blocks, task % blocks
-        o, i = matrix // inner, matrix % inner
-        first = block * rows
-        count = min(rows, queries - first)
-        query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner + first * p.q_row)
-        key = shift(pointer(tensors, 1, float32), matrix * p.key_matrix)
-        value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
-        out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
-        masked = o * p.mask_outer + i * p.mask_inner + first * p.mask_row
-        query_step = p.q_row
-        if count * depth <= MOST_NEAR:  # close together: rows of a projection contend for the same sets of a cache
-            for row in range(count):
-                source, target = shift(query, row * query_step), shift(near, row * depth)
-                for d in range(depth):
-                    target[d] = source[d]
-            query, query_step = near, depth
-        for from_key in range(0, keys, key_rows):
-            size = min(key_rows, keys - from_key)
-            padded = (size + 15) // 16 * 16
-            column = 0
-            while column < padded:
-                tile = shift(key, (from_key + column) // 16 * key_block)
-                paired = wide != 0 and column + 32 <= padded
-                for row in range(0, count, 6):
-                    six, target = six_rows(query, query_step, row, count - 1), shift(scores, row * padded + column)
-                    if paired:
-                        _pairs_of_products(six, tile, shift(tile, key_block), depth, target, padded)
+    tiled = grain == 32
+
+    def attention(tensors, ints, floats, begin, end):
+        """softmax(scale * queries by keys, masked) by values, of a block of keys at a time.
+
+        The sums of values so far are multiplied by what their powers are worth when a greater score comes (M. Milakov,
+        N. Gimelshein, Online normalizer calculation for softmax).
+        tensors: queries, keys packed as the weights of k16 with tiles of 16, values (readable up to whole 16 columns),
+        mask, output; elements of a row are contiguous, also of the mask unless its stride says 0.
+        floats: scale, fill. Tasks: (outer, inner, blocks of queries).
+        In bf16, keys are packed so; queries, values and the powers are rounded, and the powers' sum is of float32.
+        """
+        p = read_attention(ints, floats)
+        inner, queries, keys, depth, width, rows = p.inner, p.queries, p.keys, p.depth, p.width, p.rows
+        kind, zeroed, key_rows, step = p.mask_kind, p.zeroed, p.key_rows, p.mask_column
+        blocks, wide, broad = (queries + rows - 1) // rows, p.wide, (width + 15) // 16 * 16
+        deep = (depth + 15) // 16 * 16 // pairs
+        key_block = deep * 16
+        fill, scale = np.float32(p.fill), np.float32(p.scale)
+        scores, panel, part, near = scratch(MOST_SCORES), scratch(_PANEL), scratch(_PART), scratch(MOST_NEAR)
+        sums, states = scratch(MOST_NEAR), scratch(_STATES)
+        if tiled:
+            configure_tiles()
+        for task in range(begin, end):
+            matrix, block = task // blocks, task % blocks
+            o, i = matrix // inner, matrix % inner
+            first = block * rows
+            count = min(rows, queries - first)
+            query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner + first * p.q_row)
+            key = shift(pointer(tensors, 1, float32), matrix * p.key_matrix)
+            value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
+            out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
+            masked = o * p.mask_outer + i * p.mask_inner + first * p.mask_row
+            query_step, size_of_row = p.q_row, depth
+            if pairs == 2:
+                for row in range(count):
+                    _round_row(shift(query, row * query_step), depth, shift(near, row * deep))
+                query, query_step, size_of_row = near, deep, deep
+            elif count * depth <= MOST_NEAR:  # close together: rows of a projection contend for a cache's sets
+                for row in range(count):
+                    source, target = shift(query, row * query_step), shift(near, row * depth)
+                    for d in range(depth):
+                        target[d] = source[d]
+                query, query_step = near, depth
+            for from_key in range(0, keys, key_rows):
+                size = min(key_rows, keys - from_key)
+                padded = (size + grain - 1) // grain * grain
+                column = 0
+                while column < size:
+                    tile = shift(key, (from_key + column) // 16 * key_block)
+                    columns = 32 if wide != 0 and column + 16 < size else 16
+                    products(query, query_step, count, tile, shift(tile, key_block), size_of_row, columns,
+                             shift(scores, column), padded)
+                    column += columns
+                for row in range(count):
+                    offset = masked + row * p.mask_row + from_key * step
+                    line = shift(scores, row * padded)
+                    _part_of_softmax(line, size, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
+                                     shift(pointer(tensors, 3, float32), offset), step, kind, fill, zeroed,
+                                     shift(states, row), from_key == 0)
+                    if pairs == 2:
+                        for at in range(0, padded, 16):
+                            store_rounded(line, at // 2, load_lanes(line, at))
+                column = 0
+                while column < broad:
+                    columns = 32 if wide != 0 and column + 32 <= broad else 16
+                    line, other = shift(value, from_key * p.v_row + column), shift(panel, key_rows * 16)
+                    if pairs == 2:
+                        _pair_rows(line, p.v_row, size, padded, panel)
+                        if columns == 32:
+                            _pair_rows(shift(line, 16), p.v_row, size, padded, other)
                     else:
-                        products_of_rows(six, tile, depth, target, padded)
-                column += 32 if paired else 16
-            for row in range(count):
-                offset = masked + row * p.mask_row + from_key * step
-                _part_of_softmax(shift(scores, row * padded), size, padded, scale,
-                                 shift(pointer(tensors, 3, types.uint8), offset),
-                                 shift(pointer(tensors, 3, float32), offset), step, kind, fill, zeroed,
-                                 shift(states, row), from_key == 0)
-            column = 0
-            while column < broad:
-                paired = wide != 0 and column + 32 <= broad
-                columns, line = 32 if paired else 16, shift(value, from_key * p.v_row + column)
-                other = shift(panel, key_rows * 16)
-                for n in range(size):
-                    store_lanes(panel, n * 16, load_lanes(line, n * p.v_row))
-                    if paired:
-                        store_lanes(other, n * 16, load_lanes(line, n * p.v_row + 16))
-                for row in range(0, count, 6):
-                    six = six_rows(scores, padded, row, count - 1)
-                    own, begins = shift(sums, row * broad + column), from_key == 0
+                        for n in range(size):
+                            store_lanes(panel, n * 16, load_lanes(line, n * p.v_row))
+                            if columns == 32:
+                                store_lanes(other, n * 16, load_lanes(line, n * p.v_row + 16))
+                    own, begins = shift(sums, column), from_key == 0
                     target, target_step = (own, broad) if begins else (part, columns)
-                    if paired:
-                        _pairs_of_products(six, panel, other, size, target, target_step)
-                    else:
-                        products_of_rows(six, panel, size, target, target_step)
+                    products(scores, padded, count, panel, other, padded // 2 if pairs == 2 else size, columns, target,
+                             target_step)
                     if not begins:
-                        _add_part(own, broad, part, columns, shift(states, row + 2 * _STATE))
-                column += columns
-        for row in range(count):
-            total, source, target = states[row + _STATE], shift(sums, row * broad), shift(out, row * p.out_row)
-            share = np.float32(1.0) / total
-            if zeroed and kind == 1 and total == 0 and _masks_all(
-                    shift(pointer(tensors, 3, types.uint8), masked + row * p.mask_row), step, keys):
-                share = np.float32(0)
-            shares, whole = splat(share), width // 16 * 16
-            for j in range(0, whole, 16):
-                store_lanes(target, j, load_lanes(source, j) * shares)
-            for j in range(whole, width):
-                target[j] = source[j] * share
+                        _add_part(own, broad, part, count, columns, shift(states, 2 * _STATE))
+                    column += columns
+            for row in range(count):
+                total, source, target = states[row + _STATE], shift(sums, row * broad), shift(out, row * p.out_row)
+                share = np.float32(1.0) / total
+                if zeroed and kind == 1 and total == 0 and _masks_all(
+                        shift(pointer(tensors, 3, types.uint8), masked + row * p.mask_row), step, keys):
+                    share = np.float32(0)
+                shares, whole = splat(share), width // 16 * 16
+                for j in range(0, whole, 16):
+                    store_lanes(target, j, load_lanes(source, j) * shares)
+                for j in range(whole, width):
+                    target[j] = source[j] * share
+        if tiled:
+            release_tiles()
+
+    return attention
+
+
+kernel("attention")(_attention(_products_of_six(_multiply), 1, 16))
+kernel("attention_bf16")(_attention(_products_of_six(_multiply_pairs), 2, 16))
+kernel("attention_bf16_amx")(_attention(products_in_tiles, 2, 32))
 
 
 @inline

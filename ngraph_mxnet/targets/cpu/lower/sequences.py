@@ -16,9 +16,9 @@ from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.lower.matmul import ProductNumbers, packed_right, product_numbers
 from ngraph_mxnet.targets.cpu.microkernels.tables import zero_table
+from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.sequences import (
-    ATTENTION,
     ATTENTION_FEW,
     ATTENTION_GRADIENT,
     BLOCK_KEYS,
@@ -33,6 +33,7 @@ from ngraph_mxnet.targets.cpu.params.sequences import (
     MOST_SCORES,
     SIX,
     TRAINING_CELLS,
+    attention_units,
 )
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, PlainView, View, contiguous_strides, plain_view
 
@@ -371,6 +372,7 @@ def attention(ctx: Lowering, node: Node) -> None:
     *batch, rows, depth = queries.shape
     columns, width = values.shape[-2:]
     few = not ctx.is_prepared(keys) and rows <= FEW
+    bf16, tiled = _in_bf16(ctx, depth)
     left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=not few)
     out = ctx.new_plain(node.output.type)
     out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
@@ -385,11 +387,12 @@ def attention(ctx: Lowering, node: Node) -> None:
         lying = _with_rows(ctx, keys)
         read, kernel, params = lying, "attention_few", ATTENTION_FEW(**common, **_steps("k", lying.strides))
     else:
-        matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
-        read = packed_right(ctx, keys, True, BLOCK, matrix * 4)
-        own, key_rows = block_of(rows, columns, width)
-        kernel, params = "attention", ATTENTION(**common, rows=own, key_rows=key_rows,
-                                                wide=ctx.settings.isa == "avx512", key_matrix=matrix)
+        matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK // (1 + bf16)
+        read = packed_right(ctx, keys, True, BLOCK, matrix * 4, bf16=bf16)
+        own, key_rows = block_of(rows, columns, greatest(width, depth) if bf16 else width, tiled=tiled)
+        kernel = "attention" + "_bf16" * bf16 + "_amx" * tiled
+        params = KERNELS[kernel](**common, rows=own, key_rows=key_rows, wide=ctx.settings.isa == "avx512",
+                                 key_matrix=matrix)
     ctx.emit(kernel, params, queries=left, keys=read, values=right, mask=mask, output=out,
              operations=2 * prod(batch) * rows * columns * (depth + width), exact=True)
     ctx.set_plain(node.output, out)
@@ -432,12 +435,24 @@ def _masked(ctx: Lowering, masks: Sequence[Value],
     return mask, 1 if masks[0].type.element.name == "bool" else 2, mask.over(scores)
 
 
-def block_of(rows: int, columns: int, width: int) -> tuple[int, int]:
+def _in_bf16(ctx: Lowering, depth: int) -> tuple[bool, bool]:
+    """True if attention multiplies bf16, and if it does so in AMX's tiles. Where the CPU has these, other products of
+    bf16 are slower than float32's. A task has room for as many queries as are multiplied together."""
+    tiled = ctx.settings.amx
+    if not ctx.bf16 or ctx.settings.isa != "avx512":
+        return False, False
+    (rows, whole), deep = attention_units(tiled=tiled), -(-depth // BLOCK) * BLOCK
+    fits = rows * deep <= MOST_NEAR and not (tiled and deep % whole)
+    return fits, fits and tiled
+
+
+def block_of(rows: int, columns: int, width: int, *, tiled: bool = False) -> tuple[int, int]:
     """Queries of a task of `attention`, and the keys that it takes at a time: tasks, and blocks, of about the same
-    size."""
-    key_rows, broad = _share(columns, BLOCK_KEYS, BLOCK), -(-width // BLOCK) * BLOCK
-    most = least(MOST_ROWS, MOST_SCORES // key_rows // SIX * SIX, MOST_NEAR // broad // SIX * SIX)
-    return _share(rows, greatest(SIX, most), SIX), key_rows
+    size. `width`: that of the values, and of queries that are copied."""
+    unit, keys = attention_units(tiled=tiled)
+    key_rows, broad = _share(columns, BLOCK_KEYS, keys), -(-width // BLOCK) * BLOCK
+    most = least(MOST_ROWS, MOST_SCORES // key_rows // unit * unit, MOST_NEAR // broad // unit * unit)
+    return _share(rows, greatest(unit, most), unit), key_rows
 
 
 def task_rows(rows: int, columns: int) -> int:

@@ -7,9 +7,6 @@ A step has 16 input channels: half of what a product of bf16 takes, and a quarte
 are copied into a panel first, where a tile of input is 16 rows of 64 bytes, one behind the other. The panel stays for
 all outputs of the same pixels that follow in a call. Where a tile of input can be read in place, as of most matrices,
 nothing is copied.
-
-The intrinsics are LLVM's direct ones, whose tiles are numbers: the managed ones are miscompiled, and configure the unit
-anew at each call.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from functools import partial
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.bf16 import tile_configuration, tile_instruction
 from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I1, I32, I64, PTR, WORDS, Emitter, integer
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, finish, prefetch_weights, so_far
 from ngraph_mxnet.targets.cpu.microkernels.variants import PANEL_TILES, TILE_PIXELS, Variant
@@ -35,22 +33,11 @@ _CHUNK = 4
 """Pixels that are copied, or stored, together."""
 _BLOCK = 16
 """Products of a panel that does not stay."""
-_ROWS, _BYTES = 48, 16
-"""Where the rows of tile 0, and the bytes of its rows, stand in a configuration."""
 
 
 def _step_bytes(variant: Variant) -> int:
     """The bytes of a pixel that a step reads: words, as many as there are rows of weights."""
     return 4 * variant.lanes
-
-
-def _configuration() -> bytes:
-    """All tiles are whole."""
-    found = bytearray(64)
-    found[0] = 1
-    for tile in range(_TILES):
-        found[_BYTES + 2 * tile], found[_ROWS + tile] = _ROW, TILE_PIXELS
-    return bytes(found)
 
 
 @dataclass(frozen=True)
@@ -328,7 +315,7 @@ def memory_of(e: Emitter, kind: ir.Type, count: int = 1) -> ir.Value:
 def configure(e: Emitter) -> None:
     """Configure the unit for whole tiles, at the start of a function."""
     configuration = memory_of(e, BYTE, 64)
-    e.builder.store(ir.Constant(ir.ArrayType(BYTE, 64), bytearray(_configuration())), configuration, align=64)
+    e.builder.store(ir.Constant(ir.ArrayType(BYTE, 64), bytearray(tile_configuration())), configuration, align=64)
     instruction(e, "ldtilecfg", configuration)
 
 
@@ -339,8 +326,4 @@ def release(e: Emitter) -> None:
 
 def instruction(e: Emitter, name: str, *operands: ir.Value | int) -> None:
     """An instruction; an int is a tile."""
-    given = [ir.Constant(BYTE, each) if isinstance(each, int) else each for each in operands]
-    module = e.function.module
-    callee = module.globals.get(f"llvm.x86.{name}") or ir.Function(
-        module, ir.FunctionType(ir.VoidType(), [each.type for each in given]), name=f"llvm.x86.{name}")
-    e.builder.call(callee, given)
+    tile_instruction(e.builder, name, *operands)

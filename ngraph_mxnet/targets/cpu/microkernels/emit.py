@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.bf16 import dot_pairs, round_lanes, round_pairs
 from ngraph_mxnet.targets.cpu.microkernels.variants import ACTIVATIONS, FIRST_CALLED, Isa
 from ngraph_mxnet.targets.cpu.params.record import Kernels
 
@@ -28,27 +29,11 @@ WORDS = ir.VectorType(I32, 16)
 """Sixteen int32, pairs of bf16 or fours of bytes: the first of each in the lowest bits."""
 
 
-class _BFloat(ir.Type):
-    """LLVM's bf16, which llvmlite does not have."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat)
-
-
 def integer(value: int) -> ir.Constant:
     return ir.Constant(I64, value)
 
 
-_BF16 = _BFloat()
-_BF16_LANES = ir.VectorType(_BF16, 16)
 _HALVES = ir.VectorType(ir.IntType(16), 16)
-_PAIRS = ir.VectorType(ir.IntType(16), 32)
 _BYTES = ir.VectorType(BYTE, 16)
 _ROUNDING = 1.5 * 2.0**23
 """A float32 of a few bits more or less than this is a whole number, which its lowest bits hold."""
@@ -151,9 +136,7 @@ class Emitter:
     def dot(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """c plus, lane by lane, the products of both elements of the pairs a and b."""
         if self._target == "avx512":
-            lanes = ir.VectorType(_BF16, 32)
-            callee = self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [VECTOR, lanes, lanes])
-            return self.builder.call(callee, [c, *(self.builder.bitcast(pairs, lanes) for pairs in (a, b))])
+            return dot_pairs(self.builder, a, b, c)
         (low_a, high_a), (low_b, high_b) = (self._widen_pairs(pairs) for pairs in (a, b))
         return self.multiply_add(low_a, low_b, self.multiply_add(high_a, high_b, c))
 
@@ -171,8 +154,7 @@ class Emitter:
         """Sixteen floats as bf16, to nearest, ties to even; NaN stays NaN."""
         b = self.builder
         if self._target == "avx512":
-            convert = self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", _BF16_LANES, [VECTOR])
-            b.store(b.call(convert, [value]), pointer, align=2)
+            b.store(round_lanes(b, value), pointer, align=2)
             return
         b.store(b.trunc(b.lshr(self._rounded(value), self._words(16)), _HALVES), pointer, align=2)
 
@@ -192,9 +174,8 @@ class Emitter:
         if narrow:
             pairs = b.shuffle_vector(self.load(low, _HALVES, 2), self.load(high, _HALVES, 2), turned)
         elif self._target == "avx512":
-            both = self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", ir.VectorType(_BF16, 32), [VECTOR, VECTOR])
-            found = b.bitcast(b.call(both, [self.load(high, VECTOR), self.load(low, VECTOR)]), _PAIRS)
-            pairs = b.shuffle_vector(found, ir.Constant(_PAIRS, ir.Undefined), turned)
+            found = round_pairs(b, self.load(low, VECTOR), self.load(high, VECTOR))
+            pairs = b.shuffle_vector(found, ir.Constant(found.type, ir.Undefined), turned)
         else:
             low, high = (self._rounded(self.load(place, VECTOR)) for place in (low, high))
             pairs = b.or_(b.lshr(low, self._words(16)), b.and_(high, self._words(0xFFFF0000)))

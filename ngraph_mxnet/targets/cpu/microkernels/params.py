@@ -70,8 +70,10 @@ import numpy as np
 from ngraph_mxnet.ir.sizes import MOST, cached, is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import (
     ACTIVATIONS,
+    AMX,
     FIRST_CALLED,
     ISAS,
+    PAIRS,
     TILE_PIXELS,
     Isa,
     Variant,
@@ -469,6 +471,7 @@ BF16_WEIGHT_GRADIENTS = {tiled: Kernels(
     ints=f"{_CHUNKS} blocks(data head) group(data head) taps(h w) phases lanes last_lanes {_STRIDES} tap(row column) "
          "adds batches batch(data head) shift lines(row tap step) narrow(data head)",
     sizes=16, reach=partial(_bf16_weight_gradient_reach, tiled), elements=_bf16_weight_gradient_elements,
+    needs=AMX if tiled else PAIRS,
     tasks=lambda p: p.copies * -(-p.blocks.head // p.group.head) * -(-p.blocks.data // p.group.data),
 ) for tiled in (False, True)}
 """By whether they are AMX's tiles. The operands are rounded to bf16, and the products of neighbouring pixels of a row

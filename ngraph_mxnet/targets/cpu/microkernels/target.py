@@ -15,10 +15,11 @@ __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
 _TRIPLE = "x86_64-unknown-linux-gnu"
 
 # Generic CPU names keep LLVM's scheduling models of single products out: the one of znver4 hoists
-# broadcasts until accumulators spill. Of AVX512_BF16, which not all CPUs with AVX-512 have, LLVM uses nothing but what
-# the kernels named for it ask for.
+# broadcasts until accumulators spill. Of AVX512_BF16 and AMX, which not all CPUs with AVX-512 have, LLVM uses nothing
+# but what the kernels named for them ask for.
 _CPU: dict[Isa, tuple[str, str]] = {
-    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+avx2,+fma,-prefer-256-bit"),
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+amx-tile,+amx-bf16,+avx2,+fma,"
+               "-prefer-256-bit"),
     "avx2": ("x86-64-v3", "+avx2,+fma,-avx512f"),
     "baseline": ("x86-64", "+sse2,-sse3,-avx"),
 }

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from llvmlite import ir
 
 __all__ = [
-    "ACTIVATIONS", "AMX", "FIRST_CALLED", "ISAS", "PANEL_TILES", "TILE_PIXELS", "VECTORS", "VNNI", "Isa", "Kind",
-    "Tile", "Variant", "symbol", "variants",
+    "ACTIVATIONS", "AMX", "FIRST_CALLED", "ISAS", "PAIRS", "PANEL_TILES", "TILE_PIXELS", "VECTORS", "VNNI", "Isa",
+    "Kind", "Tile", "Variant", "symbol", "variants",
 ]
 
 
@@ -26,7 +26,9 @@ VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
 """By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
 
-AMX = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16")
+PAIRS = ("avx512bf16",)
+"""The same of those with which it multiplies bf16."""
+AMX = ("amx-tile", "amx-bf16", "amx-int8", *PAIRS)
 """The same of those with which it multiplies bf16, and bytes, in tiles."""
 
 ACTIVATIONS = {name: number for number, name in enumerate("none hard_swish prelu silu gelu sigmoid tanh".split())}
@@ -93,7 +95,7 @@ class Variant:
         if self.amx:
             return AMX
         if self.bf16:
-            return ("avx512bf16",)
+            return PAIRS
         return (VNNI[isa],) if self.needs_vnni else ()
 
     @property

@@ -93,6 +93,7 @@ class Kernels:
             there meanwhile.
         more: gives the numbers of ints and floats without names that follow those with names.
         aligned: gives the operands that must be aligned to `ALIGNMENT`, in memory that is.
+        needs: CPU features, by LLVM's names, without which the kernels do not run. Such kernels are avx512's alone.
         elements: the element types of operands, as `input:u8 output:f32`; a mapping by kernel, or a function of the
             kernel and its ints, where they differ. `b2` is any type of two bytes. Of others nothing is told.
     """
@@ -100,7 +101,7 @@ class Kernels:
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
                  tasks: Callable[[Any], int], reach: Callable[[Any, Any], list[Span]], floats: str = "",
                  keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None,
-                 aligned: Callable[[Any], Sequence[str]] | None = None,
+                 aligned: Callable[[Any], Sequence[str]] | None = None, needs: Sequence[str] = (),
                  elements: str | Mapping[str, str] | Callable[[str, Sequence[int]], str] = "") -> None:
         marked = tensors.split()
         self.tensors = tuple(name.strip(">?") for name in marked)
@@ -115,6 +116,7 @@ class Kernels:
                           for name, members in self.groups.items() for member in members or ("",))
         self.floats, self.sizes = tuple(floats.split()), sizes
         self.tasks, self.reach, self.keeps, self.more, self.aligned = tasks, reach, tuple(keeps.split()), more, aligned
+        self.needs = tuple(needs)
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
         self._elements_of = elements if callable(elements) else None
         self._elements = {} if callable(elements) else {
@@ -150,6 +152,10 @@ class Kernels:
         """The element types of the kernel's operands, by operand."""
         of = self._elements_of
         return self._elements[kernel] if of is None else _by_operand(of(kernel, ints))
+
+    def is_for(self, isa: str) -> bool:
+        """True if the instruction set has the kernels."""
+        return not self.needs or isa == "avx512"
 
     def tasks_of(self, ints: Sequence[int]) -> int:
         return self.tasks(self.read(ints))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ngraph_mxnet.targets.cpu.microkernels.variants import AMX, PAIRS
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span, whole
 
 MOST_KEYS = 2048
@@ -39,20 +40,30 @@ def _strided(p: Any, size: int, operand: str, prefix: str, rows: int, last: int)
     return span(operand, size, *zip((p.outer, p.inner, rows), strides, strict=True), last=last)
 
 
-def _fits(rows: int, key_rows: int, width: int) -> bool:
-    """True if there is room for a task's scores by blocks of keys, and for its sums."""
-    rows = -(-rows // SIX) * SIX
+def attention_units(*, tiled: bool) -> tuple[int, int]:
+    """Queries that are multiplied together, and of how many keys a block is a multiple; `tiled`: in AMX's tiles."""
+    return (BLOCK, 2 * BLOCK) if tiled else (SIX, BLOCK)
+
+
+def _fits(units: int, rows: int, key_rows: int, *columns: int) -> bool:
+    """True if there is room for a task's scores by blocks of keys, and for rows of so many `columns`, whole `units`."""
+    rows = -(-rows // units) * units
     return (rows <= MOST_ROWS and key_rows <= MOST_BLOCK_KEYS and rows * key_rows <= MOST_SCORES
-            and rows * -(-width // BLOCK) * BLOCK <= MOST_NEAR)
+            and all(rows * -(-each // BLOCK) * BLOCK <= MOST_NEAR for each in columns))
 
 
-def _attention_reach(p: Any, size: int) -> list[Span]:
-    if p.key_rows % BLOCK or p.key_rows < 1 or not _fits(p.rows, p.key_rows, p.width):
+def _attention_reach(bf16: bool, tiled: bool, p: Any, size: int) -> list[Span]:
+    (rows, keys), depth = attention_units(tiled=tiled), -(-p.depth // BLOCK) * BLOCK
+    if p.key_rows % keys or p.key_rows < 1 or not _fits(
+            rows, p.rows, p.key_rows, p.width, *([p.depth] if bf16 else [])):
         raise ValueError(f"{p.rows} queries by {p.key_rows} keys of width {p.width} do not fit in a task")
+    if tiled and depth % keys:
+        raise ValueError(f"depth {p.depth} is no whole tiles")
     tiles, strided = -(-p.keys // BLOCK), partial(_strided, p, size)
+    words = depth // 2 if bf16 else depth
     return [strided("queries", "q", p.queries, p.depth),
-            span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
-                 last=p.depth * BLOCK),
+            span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, words * BLOCK),
+                 last=words * BLOCK if bf16 else p.depth * BLOCK),
             strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
             strided("output", "out", p.queries, p.width), *_of_mask(p)]
 
@@ -93,18 +104,23 @@ ATTENTION_GRADIENT = Kernels(
 matrix's queries `rows` at a time. The outputs are contiguous. Both packed operands are packed like the keys of
 attention, with depth and with width."""
 
-ATTENTION = Kernels(
-    "attention", tensors="queries keys values mask? >output",
+ATTENTION, PAIRED_ATTENTION, TILED_ATTENTION = (Kernels(
+    f"attention{end}", tensors="queries keys values mask? >output",
     ints="outer inner queries keys depth width rows key_rows mask_kind zeroed wide key_matrix q_outer q_inner q_row "
          "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
-    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_attention_reach,
-)
+    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows),
+    reach=partial(_attention_reach, bool(needs), needs is AMX), needs=needs,
+) for end, needs in (("", ()), ("_bf16", PAIRS), ("_bf16_amx", AMX)))
 """The ints are two batch dimensions, sizes, the queries of a task (`rows`: a multiple of six, or all) and the keys that
 it takes at a time (`key_rows`: a multiple of 16), kinds, strides.
 
 `mask_kind`: 0 none, 1 bool, 2 float32 to be added. `wide`: register tiles of 32 columns, for 32 registers of 16 floats.
 `key_matrix`: floats between two matrices of packed keys. `rows` by `key_rows` is at most `MOST_SCORES`, by the width,
 rounded up to 16, at most `MOST_NEAR`.
+
+Those of bf16 take keys packed in pairs, each in the place of a float, and round queries, values and the powers of
+scores; `rows` by the depth is also at most `MOST_NEAR`. In AMX's tiles `key_rows` is a multiple of 32, and so is the
+depth, rounded up to 16.
 """
 
 ATTENTION_FEW = Kernels(
