@@ -313,8 +313,8 @@ def _launch(executable: HybridExecutable) -> float:
     """Seconds to start the simulated parts of a call."""
     return max((executable.plan.outline.problem.launch[device] for device in executable.parts), default=0.0)
 def _crossing_seconds(plan: Plan, number: int) -> float:
-    """The predicted seconds of the copies that a region makes for itself: if its device has a memory of its own, those
-    of what it first reads and of all that it makes for others."""
+    """The predicted seconds of a region's copies to and from its device, if that has a memory of its own: of what the
+    region is the first to read there, and of what it makes for others."""
     regions, problem = plan.placement.regions, plan.outline.problem
     region, own = regions[number], set(regions[number].items)
     if region.device == HOST:
@@ -325,8 +325,9 @@ def _crossing_seconds(plan: Plan, number: int) -> float:
         tensor = problem.tensors[crossing.tensor]
         reads = crossing.to == region.device and own.intersection(tensor.readers) and (
             not earlier.intersection(tensor.readers))
-        if reads or (crossing.here == region.device and tensor.producer in own):
-            seconds += problem.crossing_seconds(crossing)
+        makes = crossing.here == region.device and tensor.producer in own
+        if (reads or makes) and problem.crossing_seconds(crossing):
+            seconds += tensor.crossing[region.device]  # beyond the host's memory, the copy is the other device's
     return seconds
 
 

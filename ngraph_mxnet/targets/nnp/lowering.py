@@ -632,14 +632,19 @@ class Lowering:
         return buffer, key
 
     def _settle(self) -> None:
-        """Bring what the engines' memories hold for nodes to come to a shared memory."""
+        """Empty the engines' memories: bring what nodes to come read to a shared memory. Results are stored already."""
         places, nodes = self.places, range(self.places.now, len(self.graph.nodes))
         for value, pieces in list(places.pieces.items()):
-            later = any(number in nodes for number in places.readers.get(value, ()))
-            if later and any(owner(piece.tile.memory) for piece in pieces):
+            if not any(owner(piece.tile.memory) for piece in pieces):
+                continue
+            if any(number in nodes for number in places.readers.get(value, ())):
                 buffer, key = self._stored(value)
                 places.drop(value)
                 places.add(value, Piece(full(value.shape), whole(buffer), key))
+            else:
+                places.drop(value)
+        for memory in places.memories.values():
+            memory.rewind()
 
     def _scale(self, node: Node) -> Value:
         """Return the value that holds, for each channel of the output, the factor of an i8 product's sums."""

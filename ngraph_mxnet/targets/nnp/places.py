@@ -69,6 +69,10 @@ class Allocator:
                 return start
         return None
 
+    def rewind(self) -> None:
+        """Look for gaps from the first byte on again."""
+        self._next = 0
+
     def free(self, offset: int) -> None:
         """Give back what `allocate` gave. Raises KeyError: nothing in use begins there."""
         begin, end = offset, offset + self._used.pop(offset)
