@@ -39,6 +39,15 @@ def test_published_totals():
     assert spring_crest.grids["bf16"].macs * spring_crest.engines * 2 == 98304
 
 
+def test_ratios_of_a_slide_are_not_called_published():
+    """680 GB/s, 6.8 and 68 TB/s are 10, 100 and 1,000 times the DRAM's rate, rounded."""
+    spring_hill = load_device("nnp-i-1300:50W")
+    dram, engines = spring_hill.memories["dram"].bandwidth, spring_hill.engines
+    for level, count, ratio in (("llc", 1, 10), ("sram", engines, 100), ("tcm", engines, 1000)):
+        assert spring_hill.memories[level].bandwidth * count == pytest.approx(ratio * dram, rel=0.02)
+        assert spring_hill.numbers[f"memories.{level}.bandwidth"].kind == "derived"
+
+
 def test_names_of_memories_and_units():
     device = load_device("nnp-i-1100")
     assert device.local == ("sram", "tcm")
