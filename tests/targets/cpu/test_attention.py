@@ -11,7 +11,7 @@ from bf16_machine import amx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import NATIVE_AVX512_BF16
-from tile_machine import emulated_tiles, runs_natively
+from tile_machine import configured_threads, emulated_tiles, runs_natively
 
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.program.compile import compile
@@ -133,6 +133,7 @@ def test_tiles_are_for_heads_that_fill_them_and_fit(bf16_isa: str, depth: int, o
     with emulated_tiles() as ran:
         executable(*arrays)
         uses_tiles = ran()["tdpbf16ps"] > 0
+        assert runs_natively() or not configured_threads()
     levels = executable.main.levels()  # type: ignore[attr-defined]
     kernels = [i.kernel.removeprefix("ng_").partition("__")[0] for level in levels for i in level]
     wanted = on_amx if bf16_isa == "amx" else on_avx512
