@@ -304,11 +304,8 @@ def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judge
     launch = plan.outline.problem.launch
     found = simulate_call(executable, {number: seconds + launch[placement.regions[number].device]
                                        for number, seconds in times.items()})
-    free = dict.fromkeys(executable.parts, 0.0)
-    for number, (region, (begin, end)) in enumerate(zip(placement.regions, found.regions, strict=True)):
-        if region.device in free:  # a part may begin, with its weights, while the one before it goes on
-            times[number] = max(end - max(begin, free[region.device]), 0.0)
-            free[region.device] = max(end, free[region.device])
+    times |= {number: end - begin for number, (region, (begin, end)) in enumerate(
+        zip(placement.regions, found.regions, strict=True)) if region.device in executable.parts}
     return Judged(placement, times, found.seconds + _launch(executable))
 
 

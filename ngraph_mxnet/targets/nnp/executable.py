@@ -414,7 +414,8 @@ class NNPParts(Parts):
         return self._simulated[2]
 
     def _part_times(self, timeline: Timeline, steps: Sequence[Meanwhile], places: Sequence[int]) -> Iterator[Times]:
-        """A part begins when its first instruction does and the steps have ended that make its inputs."""
+        """A part begins when its first instruction does, the part before has ended, and the steps that make its inputs.
+        So what a part loads ahead does not count twice."""
         latest, others = 0.0, set(places)
         for part in range(len(self.executables)):
             own = [number for number in timeline.program.part(part) if number not in others]
@@ -423,8 +424,8 @@ class NNPParts(Parts):
                 continue
             made = [place for step, place in zip(steps, places, strict=True)
                     if any(self._arrivals.get(name) == part for name in step.makes)]
+            begin = float(max([timeline.start[own].min(), latest, *timeline.end[made]]))
             latest = float(timeline.end[own].max())
-            begin = float(max([timeline.start[own].min(), *timeline.end[made]]))
             yield min(begin, latest), latest  # what is made may be read later, as by a view
 
 

@@ -114,7 +114,7 @@ def test_regions_take_turns_in_the_simulated_call():
     seconds = {1: 1e-3, 3: 2e-3}
     times = simulate_call(found, seconds)
     (_, a), (b, c), (d, e), (f, g) = times.regions
-    assert a <= b and c <= d and e <= f and g == times.seconds
+    assert a <= b and c <= d and e <= f and g == times.seconds and a <= d
     assert c - b == pytest.approx(1e-3) and g - f == pytest.approx(2e-3)
     assert 3e-3 < times.seconds < 3e-3 + simulate_call(found).seconds  # what waits for no region goes on meanwhile
     plan = found.simulate()
