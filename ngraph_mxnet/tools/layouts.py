@@ -313,8 +313,8 @@ def placement(found: Any) -> Parts:
                caption="as compiled: with the transfers of the region's inputs and results" if compiled else None)
     if found.transfers:
         shared = found.shared
-        told = (f"{shared['tensors']} tensors of {short(shared['bytes'])}B lie in memory that all devices address: not "
-                f"copied, which saved {time_text(shared['seconds'])}")
+        told = (f"{shared['tensors']} tensors of {short(shared['bytes'])}B lie in memory that both devices address: "
+                f"not copied, which saved {time_text(shared['seconds'])}")
         yield table("tensor", "to", ">bytes", ">begin", ">time", title="Between the devices", rows=(
             (t.name, t.to, short(t.bytes), time_text(t.begin), time_text(t.end - t.begin) if t.copied else "shared")
             for t in found.transfers), caption=told if shared["tensors"] else None)
