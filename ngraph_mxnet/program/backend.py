@@ -330,12 +330,16 @@ class Backend(ABC):
         Raises:
             UnsupportedError: naming the first such node, with its reason and the IR around it.
         """
-        for node in graph.nodes:
-            reason = self.supports(node)
-            if reason is not None:
-                raise UnsupportedError(
-                    f"backend {self.name} does not run {node}: {reason}\n{neighbourhood(graph, node)}"
-                )
+        require_nodes(graph, self.supports, self.name)
+
+
+def require_nodes(graph: Graph, reason_of: Callable[[Node], str | None], who: str) -> None:
+    """Raises UnsupportedError: there is a reason why the backend `who` does not run a node; the text names the first
+    such node, with its reason and the IR around it."""
+    for node in graph.nodes:
+        reason = reason_of(node)
+        if reason is not None:
+            raise UnsupportedError(f"backend {who} does not run {node}: {reason}\n{neighbourhood(graph, node)}")
 
 
 def register_backend(name: str, where: str, *, varied: bool = False) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, GraphError, PackageError, UnsupportedError
+from ngraph_mxnet.base.errors import ConfigError, GraphError, PackageError
 from ngraph_mxnet.base.forks import ForkSafeLock
-from ngraph_mxnet.ir.graph import Graph, Node, neighbourhood
+from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
@@ -31,6 +32,7 @@ from ngraph_mxnet.program.backend import (
     read_samples,
     read_switch,
     require_known,
+    require_nodes,
 )
 from ngraph_mxnet.program.compile import compile as compile_graph
 from ngraph_mxnet.program.executable import (
@@ -57,7 +59,7 @@ from ngraph_mxnet.targets.hybrid.extraction import (
     whole_region,
 )
 from ngraph_mxnet.targets.hybrid.plan import Plan, decode_plan, encode_plan
-from ngraph_mxnet.targets.hybrid.rounds import Judged, Key, best_of_rounds, call_seconds, key_of
+from ngraph_mxnet.targets.hybrid.rounds import Judged, best_of_rounds, call_seconds
 from ngraph_mxnet.targets.hybrid.search import HOST, Placement, place
 from ngraph_mxnet.targets.hybrid.throughput import throughput
 
@@ -284,8 +286,12 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
     return CallTimes(found.seconds, tuple(spans[first:]), found.trace)
 
 
-def _in_order(placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
-    return [(region.device, region.items) for region in placement.regions]
+_Order = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def _in_order(placement: Placement) -> _Order:
+    """Device and items of each region, in the order in which they were compiled."""
+    return tuple((region.device, region.items) for region in placement.regions)
 
 
 def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judged:
@@ -312,6 +318,8 @@ def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judge
 def _launch(executable: HybridExecutable) -> float:
     """Seconds to start the simulated parts of a call."""
     return max((executable.plan.outline.problem.launch[device] for device in executable.parts), default=0.0)
+
+
 def _crossing_seconds(plan: Plan, number: int) -> float:
     """The predicted seconds of a region's copies to and from its device, if that has a memory of its own: of what the
     region is the first to read there, and of what it makes for others."""
@@ -380,10 +388,10 @@ class HybridBackend(Backend):
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
         outlined, costs = self._outlined(graph.clone(), wanted, backends)
-        kinds, made = tuple(device.kind for device in costs), dict[Key, HybridExecutable]()
+        kinds, made = tuple(device.kind for device in costs), dict[_Order, HybridExecutable]()
 
         def judge(placement: Placement) -> Judged:
-            found = made[key_of(placement)] = self._made(graph, Plan(outlined, placement, kinds), wanted, backends)
+            found = made[_in_order(placement)] = self._made(graph, Plan(outlined, placement, kinds), wanted, backends)
             return _judged(found, costs)
 
         tells = any(device.compiled is not None for device in costs)
@@ -391,8 +399,8 @@ class HybridBackend(Backend):
         plan = Plan(replace(outlined, problem=best.problem), best.placement, kinds)
         plan.simulated.update(best.times)
         plan.simulated_seconds = best.seconds
-        found = made.get(key_of(best.placement))
-        if found is not None and _in_order(found.plan.placement) == _in_order(best.placement):
+        found = made.get(_in_order(best.placement))
+        if found is not None:
             found.plan = plan
         else:
             found = self._made(graph, plan, wanted, backends)
@@ -466,11 +474,7 @@ class HybridBackend(Backend):
 
     def _outlined(self, graph: Graph, wanted: Options, backends: Backends) -> tuple[Outline, tuple[DeviceCosts, ...]]:
         """What is to be placed, and the costs of each device."""
-        for node in graph.nodes:
-            reason = _reason(backends, node)
-            if reason is not None:
-                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
-                                       f"{neighbourhood(graph, node)}")
+        require_nodes(graph, partial(_reason, backends), self.name)
         InlineBodies().run(graph)
         graph.remove_dead()
         graph = _optimized(graph, wanted.pins, self.pipeline())

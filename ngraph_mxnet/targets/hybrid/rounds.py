@@ -16,6 +16,7 @@ from ngraph_mxnet.targets.hybrid.search import (
     Placement,
     Problem,
     Seconds,
+    numbers_of,
     place,
     predict,
     scheduled,
@@ -69,13 +70,6 @@ def key_of(placement: Placement) -> Key:
     return frozenset((region.device, region.items) for region in placement.regions)
 
 
-def numbers_of(placement: Placement) -> list[int]:
-    """The region of each item, numbered in the order of first items."""
-    region_of = {item: number for number, region in enumerate(placement.regions) for item in region.items}
-    numbers: dict[int, int] = {}
-    return [numbers.setdefault(region_of[item], len(numbers)) for item in range(len(region_of))]
-
-
 def _put(seconds: Sequence[float], device: int, value: float) -> tuple[float, ...]:
     return (*seconds[:device], value, *seconds[device + 1:])
 
@@ -114,7 +108,7 @@ def _side(problem: Problem, tensor: int, way: str, device: int) -> float:
 
 def _moved(problem: Problem, placement: Placement) -> dict[int, set[tuple[int, str, int]]]:
     """By region the tensors that it takes in and gives out, as (tensor, `crossing` or `leaving`, device)."""
-    region_of = {item: number for number, region in enumerate(placement.regions) for item in region.items}
+    region_of = placement.region_of
     found: dict[int, set[tuple[int, str, int]]] = {number: set() for number in range(len(placement.regions))}
     for crossing in problem.crossings(placement.devices):
         tensor = problem.tensors[crossing.tensor]
@@ -147,27 +141,25 @@ def best_of_rounds(problem: Problem, judge: Judge | None, *, overlap: bool) -> B
     if not problem.items or judge is None:
         return Best(first, problem, {}, None)
     judged: dict[Key, Judged] = {}
+    everywhere = {device: _everywhere(problem, device, first, overlap=overlap)
+                  for device, seconds in enumerate(first.alone) if isfinite(seconds)}
     for number in range(MOST_ROUNDS):
         placement = first if not number else place(latest, overlap=overlap)
         if key_of(placement) in judged:
             break
         waiting = [placement]
         if not number:
-            waiting += [_everywhere(problem, device, first, overlap=overlap)
-                        for device, seconds in enumerate(first.alone) if isfinite(seconds)]
+            waiting += everywhere.values()
         for each in waiting:
             least = min((one.seconds for one in judged.values()), default=inf)
             if key_of(each) not in judged and _bound(problem, each) < least:
                 judged[key_of(each)] = found = judge(each)
                 latest = localised(problem, latest, each, found.times)
     best = min(judged.values(), key=lambda one: one.seconds)
-    alone = []
-    for device, seconds in enumerate(first.alone):
-        if isfinite(seconds):
-            everything = _everywhere(problem, device, first, overlap=overlap)
-            one = judged.get(key_of(everything))
-            seconds = one.seconds if one is not None else max(seconds, _bound(problem, everything))
-        alone.append(seconds)
+    alone = list(first.alone)
+    for device, everything in everywhere.items():
+        one = judged.get(key_of(everything))
+        alone[device] = one.seconds if one is not None else max(alone[device], _bound(problem, everything))
     return _finished(localised(problem, latest, best.placement, best.times), best, first, tuple(alone),
                      overlap=overlap)
 

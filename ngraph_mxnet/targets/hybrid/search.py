@@ -612,6 +612,18 @@ class Placement:
     def regions(self) -> tuple[Region, ...]:
         return self.schedule.regions
 
+    @property
+    def region_of(self) -> list[int]:
+        """The region of each item, by its place in `regions`."""
+        found = {item: number for number, region in enumerate(self.regions) for item in region.items}
+        return [found[item] for item in range(len(found))]
+
+
+def numbers_of(placement: Placement) -> list[int]:
+    """The region of each item, numbered in the order of first items."""
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(region, len(numbers)) for region in placement.region_of]
+
 
 def place(problem: Problem, *, overlap: bool = True) -> Placement:
     """The best placement that is found: never slower than the serial optimum's schedule, nor than any device alone.

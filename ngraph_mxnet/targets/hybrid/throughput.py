@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ngraph_mxnet.base.rendered import Facts
-from ngraph_mxnet.targets.hybrid.search import HOST, Crossing, Placement, Problem, Task, list_schedule, rank, tasks_of
+from ngraph_mxnet.targets.hybrid.search import (
+    HOST,
+    Crossing,
+    Placement,
+    Problem,
+    Task,
+    list_schedule,
+    numbers_of,
+    rank,
+    tasks_of,
+)
 
 _FILLING, _MEASURED, _EMPTYING = 4, 12, 4
 """So many times the requests in flight: the rate is that of those in the middle. Where requests end in groups, such a
@@ -67,12 +77,8 @@ def throughput(problem: Problem, placement: Placement, simulated: Mapping[int, f
 
 def _tasks(problem: Problem, placement: Placement, simulated: Mapping[int, float]) -> list[Task]:
     """Those of one request, with simulated seconds; a transfer of a simulated region's device is among the region's."""
-    regions = sorted(range(len(placement.regions)), key=lambda region: placement.regions[region].items[0])
-    numbers = [0] * len(problem.items)
-    for number, region in enumerate(regions):
-        for item in placement.regions[region].items:
-            numbers[item] = number
-    tasks = tasks_of(problem, placement.devices, numbers)
+    regions = list(dict.fromkeys(placement.region_of))
+    tasks = tasks_of(problem, placement.devices, numbers_of(placement))
     devices = {placement.regions[region].device for region in simulated} - {HOST}
     for task in tasks:
         if isinstance(task.what, Crossing):

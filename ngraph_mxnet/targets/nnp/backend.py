@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.base import config
-from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node, neighbourhood, touched
+from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.ir.graph import Graph, Node, Value, make_node, touched
 from ngraph_mxnet.ir.module import Changes, Derivation, Module, Shared, joined
 from ngraph_mxnet.ir.types import Role, Shape, TensorType
 from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies, main_nodes, split_prepare
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.program.backend import HOST_MEMORY, Backend, DeviceCosts, read_count, read_samples
+from ngraph_mxnet.program.backend import HOST_MEMORY, Backend, DeviceCosts, read_count, read_samples, require_nodes
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.targets.nnp.access import full, read, ways
 from ngraph_mxnet.targets.nnp.device import Device, load_device
@@ -163,10 +163,7 @@ class NNPBackend(Backend):
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         if only_published(self.asked(options)[0], options, "all"):
-            refused = next(((node, reason) for node in graph.nodes if (reason := unpublished(node))), None)
-            if refused is not None:
-                raise UnsupportedError(f"backend {self.name} with support=published does not run {refused[0]}: "
-                                       f"{refused[1]}\n{neighbourhood(graph, refused[0])}")
+            require_nodes(graph, unpublished, f"{self.name} with support=published")
 
     def _compiled(self, graph: Graph, options: Mapping[str, Any], **parts: Any) -> NNPExecutable | NNPReplicas:
         """`parts`: the settings of the parts of a call."""

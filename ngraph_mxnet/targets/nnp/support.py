@@ -13,6 +13,7 @@ from typing import Any
 
 from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ops.bodies import has_bodies, nodes_within
 from ngraph_mxnet.targets.nnp.device import Device
 
 SOURCE = "pytorch/glow 05dd99b, lib/Backends/NNPI/NNPI.cpp"
@@ -35,8 +36,8 @@ def only_published(device: Device, options: Mapping[str, Any], usual: str) -> bo
 
 def unpublished(node: Node) -> str | None:
     """Why Glow's backend does not run a node, as a phrase for people; None if it does."""
-    if node.op.name == "fused":
-        return next(filter(None, map(unpublished, node.attrs["body"].nodes)), None)
+    if has_bodies(node.op.name):
+        return next(filter(None, map(unpublished, nodes_within(node))), None)
     if node.op.kind == "constant":
         return None
     runs = RUNS.get(node.op.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 from onnx import helper
 
@@ -13,6 +15,12 @@ def _inputs(d: Document, values: list[Value]) -> list[onnx.ValueInfoProto]:
     return [described(d.fresh(f"{value.name}_in"), value) for value in values]
 
 
+def _added(d: Document, op: str, node: Node, *operands: str, **attrs: Any) -> list[str]:
+    """Write a node with as many results as `node`, whose names are returned."""
+    found = d.add(op, *operands, outputs=len(node.outputs), **attrs)
+    return [found] if len(node.outputs) == 1 else list(found)
+
+
 @writes("foreach")
 def foreach(d: Document, node: Node, *operands: str) -> list[str]:
     """ONNX gives its body the states first."""
@@ -21,9 +29,7 @@ def foreach(d: Document, node: Node, *operands: str) -> list[str]:
     changing = _inputs(within, body.parameters[:fixed])
     results = within.place(body, [*(each.name for each in changing), *operands[fixed:]])
     graph = within.finish([*changing[data:], *changing[:data]], list(zip(results, body.results, strict=True)))
-    found = d.add("Scan", *operands[data:fixed], *operands[:data], outputs=len(node.outputs), body=graph,
-                  num_scan_inputs=data)
-    return [found] if len(node.outputs) == 1 else found
+    return _added(d, "Scan", node, *operands[data:fixed], *operands[:data], body=graph, num_scan_inputs=data)
 
 
 @writes("while_loop")
@@ -39,8 +45,7 @@ def while_loop(d: Document, node: Node, *operands: str) -> list[str]:
     graph = within.finish([number, goes_on, *variables], [
         (continues, condition.results[0]), *zip(results, body.results, strict=True)])
     trips = node.attrs["trips"]
-    found = d.add("Loop", d.constant(trips, "i64"), begins, *operands[:count], outputs=len(node.outputs), body=graph)
-    names = [found] if len(node.outputs) == 1 else found
+    names = _added(d, "Loop", node, d.constant(trips, "i64"), begins, *operands[:count], body=graph)
     return [*names[:count], *(_filled(d, name, value, trips)
                               for name, value in zip(names[count:], node.outputs[count:], strict=True))]
 
@@ -55,9 +60,8 @@ def _filled(d: Document, rows: str, value: Value, trips: int) -> str:
 
 @writes("cond")
 def cond(d: Document, node: Node, flag: str, *operands: str) -> list[str]:
-    found = d.add("If", flag, outputs=len(node.outputs), then_branch=_branch(d, node.attrs["then"], operands),
+    return _added(d, "If", node, flag, then_branch=_branch(d, node.attrs["then"], operands),
                   else_branch=_branch(d, node.attrs["otherwise"], operands))
-    return [found] if len(node.outputs) == 1 else list(found)
 
 
 def _branch(d: Document, graph: Graph, operands: tuple[str, ...]) -> onnx.GraphProto:
