@@ -322,6 +322,31 @@ def test_pairs_are_read_and_written_as_such(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ngraph_mxnet.compile(str(path), "INTERPRETER")(x)[0], expected)
 
 
+@pytest.mark.parametrize(("size", "out", "node"), [(480, 240, "Gather"), (300, 17, "Resize"), (32, 64, "Resize")])
+def test_images_are_taken_at_the_models_places(tmp_path: Path, size: int, out: int, node: str) -> None:
+    """ONNX's places are exact, MXNet's are rounded: a large image tells the two apart."""
+    symbol = mx.sym.contrib.BilinearResize2D(mx.sym.var("data"), height=out, width=out)
+    image = np.random.default_rng(2).standard_normal((1, 3, size, size)).astype(np.float32)
+    path = tmp_path / "resized.onnx"
+    ngraph_mxnet.to_onnx(symbol.tojson(), path, data=image.shape)
+    assert node in operators(path)
+    expected = symbol.bind(mx.cpu(), {"data": mx.nd.array(image)}).forward()[0].asnumpy()
+    found = {"read": results(path, image)[0]}
+    if runtime_version() is not None:
+        found["run"] = runtime_results(read_model(path), {"data": image}, [onnx.load(path).graph.output[0].name])[0]
+    for result in found.values():
+        np.testing.assert_allclose(result, expected, atol=2e-5)
+
+
+def test_a_symbol_without_weights_needs_none(tmp_path: Path) -> None:
+    symbol, path = mx.sym.dot(mx.sym.var("a"), mx.sym.var("b")) + 1, tmp_path / "product.onnx"
+    ngraph_mxnet.to_onnx(symbol.tojson(), path, a=(3, 4), b=(4, 5))
+    a, b = np.ones((3, 4), np.float32), np.full((4, 5), 2, np.float32)
+    np.testing.assert_array_equal(results(path, a, b)[0], np.full((3, 5), 9))
+    with pytest.raises(ModelError, match="the shape of b is not known"):
+        ngraph_mxnet.to_onnx(symbol.tojson(), path, a=(3, 4))
+
+
 def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
     symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
     path = tmp_path / "net.onnx"

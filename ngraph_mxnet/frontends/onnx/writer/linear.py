@@ -12,7 +12,7 @@ from ngraph_mxnet.frontends.onnx.writer.quantized import at_sums_scale
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.sizes import Dim, are_same_shape
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.ops.pooling import adaptive_taps
+from ngraph_mxnet.ops.pooling import Taps, adaptive_taps, resize_taps
 
 # ---- contractions ---------------------------------------------------------------------------------------
 
@@ -163,14 +163,51 @@ def _means(size: int, out: int) -> np.ndarray:
 
 @writes("resize")
 def resize(d: Document, node: Node, x: str) -> str:
+    """ONNX's node, or where its places are not the model's, a sum of two taken elements on each axis."""
     attrs = node.attrs
     told: dict[str, Any]
     if attrs["mode"] == "nearest":
         told = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     else:
+        if node.output.element == f32 and _places_differ(node):
+            return _interpolated(d, node, x)
         where = "align_corners" if attrs["corners"] else "pytorch_half_pixel"
         told = {"mode": "linear", "coordinate_transformation_mode": where}
     return str(d.add("Resize", x, "", "", d.shape(node.output.shape), **told))
+
+
+# A place that is off by this much moves a result by this part of the difference of two neighbours.
+_PLACE_ERROR = 1e-5
+
+
+def _linear_taps(node: Node) -> list[tuple[int, Taps]]:
+    """(size, taps) of each axis whose sizes are known."""
+    attrs = node.attrs
+    sizes = zip(node.inputs[0].shape[2:], attrs["sizes"], strict=True)
+    return [(size, resize_taps(size, out, attrs["mode"], attrs["corners"])) for size, out in sizes]
+
+
+def _places_differ(node: Node) -> bool:
+    """Whether the model's places, which MXNet rounds, are further than `_PLACE_ERROR` from exact ones."""
+    sizes = (*node.inputs[0].shape[2:], *node.attrs["sizes"])
+    if any(isinstance(size, Dim) for size in sizes):
+        return False
+    for size, (first, weights) in _linear_taps(node):
+        out = len(first)
+        steps = np.arange(out)
+        at = steps * (size - 1) / max(out - 1, 1) if node.attrs["corners"] else (steps + 0.5) * size / out - 0.5
+        if np.abs(first + weights[:, 1] - at.clip(0, size - 1)).max() > _PLACE_ERROR and out > 1:
+            return True
+    return False
+
+
+def _interpolated(d: Document, node: Node, x: str) -> str:
+    for axis, (size, (first, weights)) in enumerate(_linear_taps(node), 2):
+        shape = (-1, *(1,) * (3 - axis))
+        parts = [d.add("Mul", d.add("Gather", x, d.ints(*np.minimum(first + step, size - 1)), axis=axis),
+                       d.constant(weights[:, step].reshape(shape), f32)) for step in range(2)]
+        x = d.add("Add", *parts)
+    return x
 
 
 @writes("bilinear_sample")
