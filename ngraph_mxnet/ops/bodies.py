@@ -57,6 +57,17 @@ def nodes_within(node: Node) -> list[Node]:
     return _nodes(node.attrs, bodies_of(node))
 
 
+def without_unread(operands: Sequence[Value], fixed: int, *bodies: Graph) -> list[Value]:
+    """The operands without captured ones that no body reads, which lose their parameters, too."""
+    read = {value for body in bodies
+            for value in (*body.results, *(operand for node in body.nodes for operand in node.inputs))}
+    kept = [place for place in range(len(operands))
+            if place < fixed or any(body.parameters[place] in read for body in bodies)]
+    for body in bodies:
+        body.parameters = [body.parameters[place] for place in kept]
+    return [operands[place] for place in kept]
+
+
 def _require_parameters(body: Graph, name: str, types: Sequence[TensorType]) -> None:
     wanted = [parameter.type for parameter in body.parameters]
     require(len(types) == len(wanted), "operands", len(types), f"{len(wanted)}, as the {name} has parameters")

@@ -42,8 +42,8 @@ class Draw:
 
     def array(self, random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         if not self.is_mask:
-            return random.integers(self.low, self.high + 1, shape).astype(dtype)
-        kept = random.random(shape) < 0.75
+            return np.asarray(random.integers(self.low, self.high + 1, shape), dtype)
+        kept = np.asarray(random.random(shape) < 0.75)
         if shape:
             kept[..., :1] = True
         return kept.astype(dtype)
@@ -267,8 +267,8 @@ def random_array(random: np.random.Generator, shape: Sequence[int], dtype: np.dt
     if draw is not None:
         return draw.array(random, tuple(shape), np.dtype(dtype))
     if np.dtype(dtype).kind == "f":
-        return random.standard_normal(shape).astype(dtype)
-    return random.integers(0, 2, shape).astype(dtype)
+        return np.asarray(random.standard_normal(shape), dtype)
+    return np.asarray(random.integers(0, 2, shape), dtype)
 
 
 def named_shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

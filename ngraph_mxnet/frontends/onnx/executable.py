@@ -90,7 +90,8 @@ class OnnxModel(AnyModel):
     def graph(self, sizes: Sizes, backend: str | None = None, *, keep_loops: bool = False) -> Weighted | Ranged:
         from ngraph_mxnet.frontends.onnx.importer import import_whole
 
-        return self.for_sizes(partial(import_whole, self.model), with_models_names(self.model, sizes))
+        made = partial(import_whole, self.model, keep_loops=keep_loops)
+        return self.for_sizes(made, with_models_names(self.model, sizes))
 
     def first_part(self, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], str | None]:
         from ngraph_mxnet.frontends.onnx.importer import import_model

@@ -21,6 +21,7 @@ from ngraph_mxnet.frontends.onnx.model import (
     domain_of,
     element_of,
     function_of,
+    names_around,
     names_from_outside,
     names_in_subgraphs,
     naming,
@@ -103,7 +104,7 @@ Scope = dict[str, "Item | None"]
 
 
 def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
-                 partly: bool = False, between: Between | None = None) -> Imported:
+                 partly: bool = False, between: Between | None = None, keep_loops: bool = False) -> Imported:
     """The model's graph; parameters are its inputs, then its weights.
 
     Args:
@@ -111,6 +112,7 @@ def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str
         values: elements of inputs, for what must be known when the model is compiled.
         partly: end the graph where shapes, or the branch of an If, depend on data; else that is an error.
         between: which nodes are run between programs; None: none is.
+        keep_loops: make an op of each loop and choice that can be one (`ops/bodies.py`).
 
     Raises:
         CutError: there is such a node.
@@ -118,7 +120,8 @@ def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str
         UnsupportedError: a node can't be lowered; the text names it and the reason.
     """
     config.logger(__name__).debug("imported model %s", model.name)
-    return _Importer(model, between).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
+    importer = _Importer(model, between, keep_loops=keep_loops)
+    return importer.run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
 
 
 def find_refusals(model: Model, shapes: Shapes | None = None) -> list[str]:
@@ -135,8 +138,8 @@ def find_refusals(model: Model, shapes: Shapes | None = None) -> list[str]:
 
 
 class _Importer:
-    def __init__(self, model: Model, between: Between | None = None) -> None:
-        self._model, self._between = model, between
+    def __init__(self, model: Model, between: Between | None = None, *, keep_loops: bool = False) -> None:
+        self._model, self._between, self._keep_loops = model, between, keep_loops
         self._varying: dict[Value, np.ndarray] = {}
         """Elements of inputs that change from trip to trip of the loop whose body this is."""
         self._weights: dict[str, np.ndarray] = {}
@@ -379,7 +382,8 @@ class _Importer:
         attrs = Attributes(node)
         call = Call(node.op_type, attrs, inputs, outputs, opset, self._statics.find, self._required,
                     lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
-                    self._between is not None, self._decision, self._mark, self._statics.note_sizes)
+                    self._between is not None, self._decision, self._mark, self._statics.note_sizes,
+                    (lambda bodies, inputs: self._graphs(bodies, inputs, scope)) if self._keep_loops else None)
         lowered = rule(self._b, call)
         attrs.require_all_read()
         return list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
@@ -404,6 +408,52 @@ class _Importer:
         if any(isinstance(item, Ragged) for item in results):
             raise DataDependentError("the shape of a result of its subgraph depends on the data")
         return results  # type: ignore[return-value]
+
+    def _graphs(self, bodies: Sequence[onnx.GraphProto], inputs: Sequence[TensorType | np.ndarray],
+                scope: Scope) -> tuple[list[Graph], list[Value]]:
+        """Subgraphs as graphs of their own (`Call.graphs`). Their initialisers stand outside.
+
+        Raises:
+            ModelError, UnsupportedError: one can't be lowered by itself; what it reads or gives is no tensor.
+        """
+        around = [self._read_by(body, scope) for body in bodies]
+        captured = list(dict.fromkeys(value for values in around for value in values.values()))
+        known = {value: array for value in captured if value.size <= FEW_ELEMENTS
+                 and (array := self._statics.find(value)) is not None and array.dtype != object}
+        captured = [value for value in captured if value not in known]
+        graphs = []
+        for body, values in zip(bodies, around, strict=True):
+            inner = _Importer(self._model, keep_loops=True)
+            b = inner._b
+            own = [b.constant(each) if isinstance(each, np.ndarray) else
+                   b.parameter(f"x{place}", each.shape, each.element) for place, each in enumerate(inputs)]
+            seen = {value: b.constant(array) for value, array in known.items()}
+            seen.update((value, b.parameter(f"around{place}", value.shape, value.type.element))
+                        for place, value in enumerate(captured))
+            plain = onnx.GraphProto()
+            plain.CopyFrom(body)
+            del plain.initializer[:]
+            results = inner._lower_body(plain, own, {"": None, **{name: seen[value] for name, value in values.items()}})
+            graph = b.results(*(inner._known(item) for item in results))
+            graph.remove_dead()
+            inner._statics.fix_sizes(graph.nodes)
+            graphs.append(graph)
+        return graphs, captured
+
+    def _known(self, item: Item) -> Value:
+        """A tensor, as a constant where its few elements depend on no data."""
+        if not isinstance(item, Value):
+            raise UnsupportedError("its subgraph gives a sequence or optional where a tensor belongs")
+        array = self._statics.find(item) if item.size <= FEW_ELEMENTS else None
+        return item if array is None or array.dtype == object else self._b.constant(array)
+
+    def _read_by(self, body: onnx.GraphProto, scope: Scope) -> dict[str, Value]:
+        """The values that a subgraph reads from outside, its initialisers among them, by name."""
+        read = {name: scope.get(name) for name in names_around(body)}
+        found = {name: item for name, item in read.items() if isinstance(item, Value)}
+        if len(found) < len(read):
+            raise UnsupportedError(f"its subgraph reads {listed(sorted(read.keys() - found.keys()))}: no tensor")
+        return {**found, **{tensor.name: self._initializer(tensor) for tensor in body.initializer}}
 
     def _decision(self, condition: Value) -> np.ndarray | None:
         """A condition that is computed has two values, and what it is computed from any number: if the graph can end,
@@ -444,7 +494,8 @@ class _Importer:
         scope.update({"": None, **dict.fromkeys(function.input)})
         scope.update(zip(function.input, inputs, strict=False))
         opsets = {**self._model.opsets, **function.opsets}
-        inner = _Importer(Model(self._model.proto, opsets, self._model.folder), self._between)
+        inner = _Importer(Model(self._model.proto, opsets, self._model.folder), self._between,
+                          keep_loops=self._keep_loops)
         inner._b, inner._statics, inner._weights, inner._varying = self._b, self._statics, self._weights, self._varying
         origin = self._b.origin
         produced = {name for part in function.nodes for name in part.output}
@@ -464,8 +515,8 @@ def draws_of_model(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[st
     return draws_of(imported.graph, imported.weights)
 
 
-def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The model's graph for these shapes, and its weights.
+def import_whole(model: Model, shapes: Shapes, *, keep_loops: bool = False) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The model's graph for these shapes, and its weights. `keep_loops`: as for `import_model`.
 
     Raises:
         ModelError: the model is damaged, or a shape is missing or does not fit.
@@ -473,7 +524,7 @@ def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndar
     """
 
     try:
-        imported = import_model(model, shapes)
+        imported = import_model(model, shapes, keep_loops=keep_loops)
     except UnsupportedError as error:
         numbers = {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}  # ONNX is asked for types
         refused = find_refusals(model, numbers) if str(error).startswith("node ") else []

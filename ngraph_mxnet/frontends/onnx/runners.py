@@ -25,7 +25,7 @@ from ngraph_mxnet.frontends.onnx.model import (
     type_of,
 )
 from ngraph_mxnet.frontends.onnx.pieces import Make, Piece, Recomputed, Values, type_for
-from ngraph_mxnet.frontends.onnx.rules.recurrent import scan_axes
+from ngraph_mxnet.frontends.onnx.rules.control_flow import scan_axes
 from ngraph_mxnet.frontends.onnx.rules.registry import find_rule, normal_axis
 from ngraph_mxnet.frontends.onnx.values import Attributes, Between, CutError, Direct, find_direct
 

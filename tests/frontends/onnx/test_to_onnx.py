@@ -459,6 +459,60 @@ def test_loops_and_choices_stay_such(tmp_path: Path, function: Callable[..., Any
         np.testing.assert_allclose(_in_runtime(path, given)[0], expected, 1e-5, 1e-5)
 
 
+LOOPS = {
+    "counted": ("""(float[4,3] x, float[3] s) => (float[3] y, float[4,3] r) <int64 n = {4}> {
+        y, r = Loop<body = b (int64 i, bool before, float[3] old) => (bool after, float[3] new, float[3] row)
+            <float[3] w = {1,2,3}> {
+            after = Identity(before)  place = Gather<axis=0>(x, i)  new = Add(old, place)  row = Mul(new, w) }>(n, , s)
+        }""", ["Scan"]),
+    "with a condition": ("""(float[3] s, int64 n, bool begins) => (float[3] y) <float most = {20}> {
+        y = Loop<body = b (int64 i, bool before, float[3] old) => (bool after, float[3] new) {
+            size = ReduceSum<keepdims=0>(old)  after = Less(size, most)
+            up = Abs(old)  new = Add(up, up) }>(n, begins, s)
+        }""", ["Less", "And", "Loop"]),
+    "without a limit": ("""(float[3] s) => (float[3] y) <bool begins = {1}, float most = {20}> {
+        y = Loop<body = b (int64 i, bool before, float[3] old) => (bool after, float[3] new) {
+            size = ReduceMax<keepdims=0>(old)  after = Less(size, most)
+            up = Exp(old)  new = Add(up, old) }>(, begins, s)
+        }""", ["Loop"]),
+    "scanned": ("""(float[N,3] x, float[3] s) => (float[3] y, float[3,N] r) {
+        y, r = Scan<num_scan_inputs=1, scan_output_axes=[1], scan_input_directions=[1], body =
+            b (float[3] old, float[3] place) => (float[3] new, float[3] row) {
+            new = Add(old, place)  row = Tanh(new) }>(s, x)
+        }""", ["Scan"]),
+    "chosen": ("""(float[4,3] x, float[3] s, bool c) => (float[3] y) <int64 n = {4}> {
+        y = If<then_branch = a () => (float[3] p) {
+                p = Loop<body = b (int64 i, bool before, float[3] old) => (bool after, float[3] new) {
+                    after = Identity(before)  place = Gather<axis=0>(x, i)  new = Mul(old, place) }>(n, , s) },
+            else_branch = d () => (float[3] q) <float[3] w = {1,2,3}> { q = Mul(s, w) }>(c)
+        }""", ["If"]),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_of_an_onnx_model_stay_such(tmp_path: Path, name: str) -> None:
+    text, expected = LOOPS[name]
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g ' + text)
+    onnx.checker.check_model(model)
+    path, again = tmp_path / "model.onnx", tmp_path / "again.onnx"
+    onnx.save(model, path)
+    sizes = {value.name: ("N", 3) for value in model.graph.input if name == "scanned" and value.name == "x"}
+    found = ngraph_mxnet.to_onnx(path, again, **sizes)
+    assert all(one.difference is not None for one in found.compared)
+    assert [op for op in operators(again) if op in ("Less", "And", "Loop", "Scan", "If")] == expected
+    for seed, trips in enumerate((0, 1, 3, 9)):
+        rng = np.random.default_rng(seed)
+        arrays = {"x": rng.standard_normal((4, 3)).astype(np.float32), "c": np.array(seed % 2 == 1),
+                  "s": rng.uniform(0.1, 1, 3).astype(np.float32), "n": np.array(trips), "begins": np.array(seed != 2)}
+        given = {value.name: arrays[value.name] for value in model.graph.input}
+        wanted = [np.asarray(each) for each in ngraph_mxnet.compile(str(path), "INTERPRETER")(*given.values())]
+        for read, right in zip(results(again, *given.values()), wanted, strict=True):
+            np.testing.assert_allclose(read, right, rtol=1e-5, atol=1e-6)
+        if runtime_version() is not None:
+            for run, right in zip(_in_runtime(again, given), wanted, strict=True):
+                np.testing.assert_allclose(run, right, rtol=1e-5, atol=1e-6)
+
+
 def test_a_loop_of_any_length(tmp_path: Path) -> None:
     """Compiled, it has a bound; in ONNX it has none."""
     loop = mx.sym.contrib.foreach(lambda row, total: (mx.sym.tanh(row), total + row), mx.sym.var("x"), mx.sym.var("y"))

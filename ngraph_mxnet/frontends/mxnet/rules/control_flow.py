@@ -36,7 +36,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.graph import Cost, constant_of, node_cost
 from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.ops.bodies import expanded
+from ngraph_mxnet.ops.bodies import expanded, without_unread
 from ngraph_mxnet.ops.compositions import reshaped, truth
 
 MOST_IN_VAIN = 1 << 25
@@ -72,7 +72,7 @@ def _foreach(b: Builder, attrs: Call, inputs: Sequence[Value], rules: FindRule) 
     body.results = [*body.results[loop.outputs:], *body.results[:loop.outputs]]
     _require_same(types[loop.data:fixed], body.results, "state")
     count = loop.states + loop.outputs
-    return _Flow("foreach", _without_unread(operands, fixed, body), {
+    return _Flow("foreach", without_unread(operands, fixed, body), {
         "body": body, "data": loop.data, "states": loop.states}, [*range(loop.states, count), *range(loop.states)])
 
 
@@ -90,7 +90,7 @@ def _while(b: Builder, attrs: Call, inputs: Sequence[Value], rules: FindRule) ->
     body.results = [*body.results[loop.outputs:], *body.results[:loop.outputs]]
     _require_same(types[:count], body.results, "variable")
     both = count + loop.outputs
-    return _Flow("while_loop", _without_unread(operands, count, condition, body), {
+    return _Flow("while_loop", without_unread(operands, count, condition, body), {
         "condition": condition, "body": body, "variables": count, "trips": loop.trips,
     }, [*range(count, both), *range(count)])
 
@@ -103,7 +103,7 @@ def _cond(b: Builder, attrs: Call, inputs: Sequence[Value], rules: FindRule) -> 
     _with_flag(condition)
     _require_same([value.type for value in then.results], otherwise.results, "result")
     flag, = expanded(b, "fused", inputs, {"body": condition})
-    return _Flow("cond", [flag, *_without_unread(inputs, 0, then, otherwise)], {"then": then, "otherwise": otherwise},
+    return _Flow("cond", [flag, *without_unread(inputs, 0, then, otherwise)], {"then": then, "otherwise": otherwise},
                  range(len(then.results)))
 
 
@@ -140,17 +140,6 @@ def _require_same(types: Sequence[TensorType], after: Sequence[Value], what: str
         if old != new.type:
             raise UnsupportedError(f"{what} {number} is {old} before a trip and {new.type} after it" if what != "result"
                                    else f"{what} {number} is {old} on one side and {new.type} on the other")
-
-
-def _without_unread(operands: Sequence[Value], fixed: int, *bodies: Graph) -> list[Value]:
-    """The operands without captured ones that no body reads, which lose their parameters, too."""
-    read = {value for body in bodies
-            for value in (*body.results, *(operand for node in body.nodes for operand in node.inputs))}
-    kept = [place for place in range(len(operands))
-            if place < fixed or any(body.parameters[place] in read for body in bodies)]
-    for body in bodies:
-        body.parameters = [body.parameters[place] for place in kept]
-    return [operands[place] for place in kept]
 
 
 def _kept(b: Builder, attrs: Call, *inputs: Value) -> list[Value]:

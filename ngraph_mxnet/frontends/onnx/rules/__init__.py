@@ -2,6 +2,7 @@
 
 from ngraph_mxnet.frontends.onnx.rules import (  # noqa: F401
     contrib,
+    control_flow,
     elementwise,
     features,
     images,

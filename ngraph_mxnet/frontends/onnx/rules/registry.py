@@ -24,7 +24,7 @@ from ngraph_mxnet.base import registry
 from ngraph_mxnet.base.errors import ModelError, UnsupportedError
 from ngraph_mxnet.frontends.onnx.model import MOST_CONSTANT_BYTES
 from ngraph_mxnet.frontends.onnx.values import Attributes, DataDependentError, Item, TensorSequence
-from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.sizes import number
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class Call:
     """Gives what takes back all that was lowered since."""
     note_sizes: Callable[[Value, Sequence[int]], None]
     """Tells that a constant of the sizes at hand stands for these, of which some are symbols."""
+    graphs: Callable[[Sequence[onnx.GraphProto], Sequence[TensorType | np.ndarray]],
+                     tuple[list[Graph], list[Value]]] | None
+    """Gives subgraphs as graphs of the IR, and the values around them that they read; None if loops are not kept. A
+    graph's parameters are of these types, then those values; an array stands for an input that is it."""
 
     def input(self, position: int) -> Value:
         """A tensor that must be there.
