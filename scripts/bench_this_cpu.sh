@@ -101,7 +101,7 @@ for part in "${parts[@]}"; do
         record many "$python" "$root/scripts/bench_peers.py" --models resnet50_v2,mobilenetv2_1.0,bert12_128 \
             --threads "${counts#,}" --rounds 3 --burst 3 --peers "openvino,ngraph,ngraph[NGRAPH_PRECISION=auto]" \
             --save "$folder/many.json"
-        peers many-batch --models resnet50_v2 --batch 32 --rounds 3 --burst 1 --peers "openvino,openvino-bf16,$variants"
+        peers many-batch --models resnet50_v2 --batch 32 --rounds 3 --burst 1 --peers "openvino,$variants"
         record many-training "$python" "$root/scripts/bench_training.py" --models resnet50_v2,mobilenetv2_1.0 \
             --threads "${counts#,}" --rounds 2 --burst 1 --peers mkldnn,ngraph --save "$folder/many-training.json"
         ;;

@@ -101,7 +101,7 @@ class PeerSpec:
     @property
     def tolerance(self) -> float:
         """The largest difference from the reference, relative to its largest value."""
-        if self.variables.get("NGRAPH_PRECISION", "").lower() == "bf16":
+        if self.variables.get("NGRAPH_PRECISION", "").lower() in ("bf16", "auto"):
             return BF16_TOLERANCE
         return KINDS[self.kind][2]
 

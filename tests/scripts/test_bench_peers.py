@@ -41,6 +41,19 @@ def test_peers_with_variables():
     assert [str(peer) for peer in peers] == ["none", "ngraph[NGRAPH_PRECISION=bf16,A=b=c]", "ngraph"]
     assert peers[1].label == "NGRAPH PRECISION=bf16 A=b=c"
     assert peers[1].tolerance > peers[2].tolerance
+    assert spec.parse_peers("ngraph[NGRAPH_PRECISION=auto]")[0].tolerance == peers[1].tolerance
+
+
+def test_the_peers_of_every_part():
+    """No part of the script for one CPU names a peer that isn't there, or twice."""
+    text = SCRIPT.with_name("bench_this_cpu.sh").read_text()
+    variants = "ngraph,ngraph[NGRAPH_CPU_ISA=avx2],ngraph[NGRAPH_PRECISION=bf16],openvino-bf16"
+    found = re.findall(r'--peers[ \\\n]+(?:"([^"]*)"|(\S+))', text)
+    assert len(found) >= 7
+    for quoted, plain in found:
+        names = (quoted or plain).replace("$variants", variants).replace("$bf16", "NGRAPH_PRECISION=bf16")
+        if "$" not in names:
+            assert spec.parse_peers(names), names
 
 
 @pytest.mark.parametrize(
