@@ -7,7 +7,7 @@ follow from the kernels' numbers.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -65,6 +65,17 @@ class Layer(NamedTuple):
         return f"{self.kernel}x{self.kernel}{strided}, {self.channels} to {self.outputs}, {self.size} pixels"
 
 
+class Heads(NamedTuple):
+    """Attention of so many heads' queries to as many keys, in bf16."""
+
+    count: int
+    tokens: int
+    depth: int
+
+    def __str__(self) -> str:
+        return f"attention, {self.count} heads of {self.depth}, {self.tokens} tokens"
+
+
 RESNET_50: dict[Layer, int] = {
     Layer(64, 64, 1, 56): 1, Layer(64, 64, 3, 56): 3, Layer(64, 256, 1, 56): 4, Layer(256, 64, 1, 56): 2,
     Layer(256, 128, 1, 56): 1, Layer(128, 128, 3, 56, 2): 1, Layer(256, 512, 1, 56, 2): 1, Layer(128, 512, 1, 28): 4,
@@ -79,9 +90,14 @@ BERT_12: dict[Layer, int] = {Layer(768, 768, 0, 128): 48, Layer(768, 3072, 0, 12
 """The products of BERT-12 with weights, for 128 words."""
 
 
-def graph_of(layer: Layer, precision: str, batch: int) -> Graph:
+HEADS = {Heads(12, 128, depth): 1 for depth in (16, 40, 48, 64, 72, 80)}
+
+
+def graph_of(layer: Layer | Heads, precision: str, batch: int) -> Graph:
     """The layer alone, of `precision` bf16 or int8."""
     b = Builder()
+    if isinstance(layer, Heads):
+        return b.results(b.attention(*(b.parameter(name, (batch, *layer)) for name in "qkv")))
     channels, outputs, kernel, size, stride = layer
     if not kernel:
         rows = batch * size
@@ -97,7 +113,7 @@ def graph_of(layer: Layer, precision: str, batch: int) -> Graph:
     return b.results(b.quantized_convolution(quantized(b, x), *product_operands(b, shape, outputs), **attrs))
 
 
-def count(layer: Layer, precision: str, batch: int = 1, threads: int = 1) -> Count:
+def count(layer: Layer | Heads, precision: str, batch: int = 1, threads: int = 1) -> Count:
     """Runs the layer on emulated tiles, which must be those of a process whose CPU has none."""
     graph = graph_of(layer, precision, batch)
     random = np.random.default_rng(1)
@@ -109,10 +125,12 @@ def count(layer: Layer, precision: str, batch: int = 1, threads: int = 1) -> Cou
         found = ran()
     main: Any = executable.main  # type: ignore[attr-defined]
     copies = sum(copied_pieces(each, main.constants) for level in main.levels() for each in level
-                 if each.name.endswith("_amx"))
-    pixels = graph.results[0].type.size // layer.outputs
-    depth = layer.channels * max(layer.kernel, 1) ** 2
-    ideal = prod((pixels, depth, layer.outputs)) / _TILE[precision]
+                 if each.name in CONTRACTIONS and each.name.endswith("_amx"))
+    if isinstance(layer, Heads):
+        operations = 2 * batch * prod((*layer, layer.tokens))
+    else:
+        operations = graph.results[0].type.size * layer.channels * max(layer.kernel, 1) ** 2
+    ideal = operations / _TILE[precision]
     return Count(found["tdpbf16ps"] + found["tdpbusd"], found["tileloadd"], copies, ideal)
 
 
@@ -149,7 +167,7 @@ def copied_pieces(instruction: Instruction, constants: Sequence[TableRecipe]) ->
     return copied
 
 
-def table(layers: dict[Layer, int], precision: str, batch: int) -> Iterator[str]:
+def table(layers: Mapping[Layer | Heads, int], precision: str, batch: int) -> Iterator[str]:
     """A row for each layer, and the sum of all."""
     total = np.zeros(len(Count._fields))
     for layer, times in layers.items():
@@ -162,7 +180,8 @@ def table(layers: dict[Layer, int], precision: str, batch: int) -> Iterator[str]
 def main() -> None:
     with pytest.MonkeyPatch.context() as patch, amx(patch):
         for precision in sys.argv[1:] or _TILE:
-            for name, layers in (("ResNet-50", RESNET_50), ("BERT-12", BERT_12)):
+            models: dict[str, Mapping[Any, int]] = {"ResNet-50": RESNET_50, "BERT-12": BERT_12}
+            for name, layers in {**models, **({"attention": HEADS} if precision == "bf16" else {})}.items():
                 for batch in (1, 8):
                     print(f"{name}, {precision}, batch {batch}: products, cycles; loads and copies of a product")
                     for row in table(layers, precision, batch):

@@ -224,13 +224,15 @@ def _masks_all(mask, step, size):
 
 
 @inline
-def _round_row(row, size, target):
-    """Pairs of a row's elements, as bf16, with zeros up to whole 16 elements."""
+def _round_row(row, size, padded, target):
+    """target[padded]: pairs of a row's elements, as bf16, with zeros behind them; `padded` is a multiple of 8."""
     whole = size // 16 * 16
     for at in range(0, whole, 16):
         store_rounded(target, at // 2, load_lanes(row, at))
     if whole < size:
         store_rounded(target, whole // 2, load_first_lanes(row, whole, size - whole, splat(np.float32(0))))
+    for at in range((size + 15) // 16 * 8, padded, 8):
+        store_rounded(target, at, splat(np.float32(0)))
 
 
 @inline
@@ -270,7 +272,7 @@ def _attention(products, pairs, grain):
         kind, zeroed, key_rows, step = p.mask_kind, p.zeroed, p.key_rows, p.mask_column
         blocks, wide, broad = (queries + rows - 1) // rows, p.wide, (width + 15) // 16 * 16
         deep = (depth + 15) // 16 * 16 // pairs
-        key_block = deep * 16
+        key_block, near_step = deep * 16, (deep + 15) // 16 * 16 if tiled else deep
         fill, scale = np.float32(p.fill), np.float32(p.scale)
         scores, panel, part, near = scratch(MOST_SCORES), scratch(_PANEL), scratch(_PART), scratch(MOST_NEAR)
         sums, states = scratch(MOST_NEAR), scratch(_STATES)
@@ -289,8 +291,8 @@ def _attention(products, pairs, grain):
             query_step, size_of_row = p.q_row, depth
             if pairs == 2:
                 for row in range(count):
-                    _round_row(shift(query, row * query_step), depth, shift(near, row * deep))
-                query, query_step, size_of_row = near, deep, deep
+                    _round_row(shift(query, row * query_step), depth, near_step, shift(near, row * near_step))
+                query, query_step, size_of_row = near, near_step, deep
             elif count * depth <= MOST_NEAR:  # close together: rows of a projection contend for a cache's sets
                 for row in range(count):
                     source, target = shift(query, row * query_step), shift(near, row * depth)

@@ -5,12 +5,13 @@ A pair has the place of a float32: what holds pairs is a pointer to float32, whi
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngraph_mxnet.targets.cpu.kernels.lanes import F32, lanes_at
-from ngraph_mxnet.targets.cpu.kernels.pointers import emits, inline, shift
+from ngraph_mxnet.targets.cpu.kernels.lanes import F32, lanes_at, load_lanes, splat, store_lanes
+from ngraph_mxnet.targets.cpu.kernels.pointers import emits, inline, scratch, shift
 from ngraph_mxnet.targets.cpu.microkernels import bf16
 
 __all__ = ["configure_tiles", "dot_lanes", "products_in_tiles", "release_tiles", "store_rounded",
@@ -43,6 +44,8 @@ def store_rounded_pairs(builder, base, index, first, second):
 # ---- tiles -----------------------------------------------------------------------------------------------
 
 _WORD = 4
+_REST = 512
+"""Two tiles of a last product that is half full, in floats."""
 _BYTE = ir.IntType(8)
 
 
@@ -112,8 +115,17 @@ def _clear(typingctx, tile):
 def products_in_tiles(rows, step, count, matrix, other, size, columns, target, target_step):
     """target[count][columns]: rows of `size` pairs, `step` apart, by a matrix of 16 columns, or by two.
 
-    There is room for whole tiles: `size` is a multiple of 16, and so may `count` be.
+    There is room for whole tiles: `count` may be a multiple of 16. `size` is one of 8. If it is none of 16, eight zeros
+    follow each row.
     """
+    whole, rest, zeros = size // 16 * 16, scratch(_REST), splat(np.float32(0))
+    if whole < size:
+        for at in range(0, 128, 16):
+            store_lanes(rest, at, load_lanes(matrix, whole * 16 + at))
+            store_lanes(rest, 128 + at, zeros)
+            if columns == 32:
+                store_lanes(rest, 256 + at, load_lanes(other, whole * 16 + at))
+                store_lanes(rest, 384 + at, zeros)
     for row in range(0, count, 32):
         upper, lower = shift(rows, row * step), shift(rows, (row + 16) * step)
         place, below = shift(target, row * target_step), shift(target, (row + 16) * target_step)
@@ -123,14 +135,17 @@ def products_in_tiles(rows, step, count, matrix, other, size, columns, target, t
         _clear(2)
         _clear(3)
         for at in range(0, size, 16):
+            left, right = shift(matrix, at * 16), shift(other, at * 16)
+            if at == whole:
+                left, right = rest, shift(rest, 256)
             _tile("tileloadd64", 4, shift(upper, at), step)
-            _tile("tileloadd64", 6, shift(matrix, at * 16), 16)
+            _tile("tileloadd64", 6, left, 16)
             _multiply(0, 4, 6)
             if both:
                 _tile("tileloadd64", 5, shift(lower, at), step)
                 _multiply(2, 5, 6)
             if columns == 32:
-                _tile("tileloadd64", 7, shift(other, at * 16), 16)
+                _tile("tileloadd64", 7, right, 16)
                 _multiply(1, 4, 7)
                 if both:
                     _multiply(3, 5, 7)

@@ -441,8 +441,8 @@ def _in_bf16(ctx: Lowering, depth: int) -> tuple[bool, bool]:
     tiled = ctx.settings.amx
     if not ctx.bf16 or ctx.settings.isa != "avx512":
         return False, False
-    (rows, whole), deep = attention_units(tiled=tiled), -(-depth // BLOCK) * BLOCK
-    fits = rows * deep <= MOST_NEAR and not (tiled and deep % whole)
+    rows, _ = attention_units(tiled=tiled)
+    fits = rows * -(-depth // BLOCK) * BLOCK <= MOST_NEAR
     return fits, fits and tiled
 
 

@@ -57,8 +57,6 @@ def _attention_reach(bf16: bool, tiled: bool, p: Any, size: int) -> list[Span]:
     if p.key_rows % keys or p.key_rows < 1 or not _fits(
             rows, p.rows, p.key_rows, p.width, *([p.depth] if bf16 else [])):
         raise ValueError(f"{p.rows} queries by {p.key_rows} keys of width {p.width} do not fit in a task")
-    if tiled and depth % keys:
-        raise ValueError(f"depth {p.depth} is no whole tiles")
     tiles, strided = -(-p.keys // BLOCK), partial(_strided, p, size)
     words = depth // 2 if bf16 else depth
     return [strided("queries", "q", p.queries, p.depth),
@@ -119,8 +117,7 @@ it takes at a time (`key_rows`: a multiple of 16), kinds, strides.
 rounded up to 16, at most `MOST_NEAR`.
 
 Those of bf16 take keys packed in pairs, each in the place of a float, and round queries, values and the powers of
-scores; `rows` by the depth is also at most `MOST_NEAR`. In AMX's tiles `key_rows` is a multiple of 32, and so is the
-depth, rounded up to 16.
+scores; `rows` by the depth is also at most `MOST_NEAR`. In AMX's tiles `key_rows` is a multiple of 32.
 """
 
 ATTENTION_FEW = Kernels(
