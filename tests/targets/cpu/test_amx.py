@@ -148,6 +148,7 @@ def test_the_loops_of_a_kernel_are_told() -> None:
     assert "sums[2][2] = 0  # 4 tiles of 16 pixels and 16 outputs" in text
     assert "for product in 18:  # of 2 steps" in text
     assert "sums[part][block] += x * weights[product][block]  # a tile of weights" in text
+    assert "sums += bias  # as all that follows, while the next tile's products are under way" in text
 
 
 @pytest.mark.skipif(runs_natively(), reason="the CPU executes tiles itself, which nobody counts")

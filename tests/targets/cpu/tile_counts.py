@@ -32,6 +32,8 @@ _TILE = {"bf16": 16 * 16 * 32, "int8": 16 * 16 * 64}
 
 _PRODUCT, _LOAD, _COPY = 16, 8, 1
 """Cycles of a product, of a tile's load from L1, and of the copy of a piece of a pixel."""
+_LAST, _RESULTS = 52, 48
+"""Cycles from a last product to its sums, and from a tile of those to results: 16 to store it, two for each row."""
 
 
 class Count(NamedTuple):
@@ -40,13 +42,20 @@ class Count(NamedTuple):
     products: float
     loads: float
     copies: float
+    sums: float
+    """Tiles of sums."""
+    last: float
+    """Those whose results follow no other tile's products."""
     ideal: float
 
     def __str__(self) -> str:
-        """Products and estimated cycles of the ideal; loads and copied pieces a product."""
-        cycles = max(_PRODUCT * self.products, _LOAD * self.loads) + _COPY * self.copies
-        return (f"{self.products / self.ideal:8.2f}{cycles / self.ideal / _PRODUCT:8.2f}"
-                f"{self.loads / self.products:8.2f}{self.copies / self.products:8.2f}")
+        """Products and estimated cycles of the ideal; loads and copied pieces a product; cycles of the ideal that
+        results add."""
+        busy = max(_PRODUCT * self.products, _LOAD * self.loads)
+        results = max(0, _RESULTS * self.sums - busy) + (_LAST / 4 + _RESULTS) * self.last
+        cycles = (busy + _COPY * self.copies) / self.ideal / _PRODUCT
+        return (f"{self.products / self.ideal:8.2f}{cycles:8.2f}{self.loads / self.products:8.2f}"
+                f"{self.copies / self.products:8.2f}{results / self.ideal / _PRODUCT:8.2f}")
 
 
 class Layer(NamedTuple):
@@ -124,14 +133,17 @@ def count(layer: Layer | Heads, precision: str, batch: int = 1, threads: int = 1
         executable(*arrays)
         found = ran()
     main: Any = executable.main  # type: ignore[attr-defined]
-    copies = sum(copied_pieces(each, main.constants) for level in main.levels() for each in level
-                 if each.name in CONTRACTIONS and each.name.endswith("_amx"))
+    calls = [each for level in main.levels() for each in level
+             if each.name in CONTRACTIONS and each.name.endswith("_amx")]
+    copies = sum(copied_pieces(each, main.constants) for each in calls)
+    sums, last = found["tilestored"], min(4 * threads * len(calls), found["tilestored"])
     if isinstance(layer, Heads):
+        sums = last = 0  # of which the softmax makes results
         operations = 2 * batch * prod((*layer, layer.tokens))
     else:
         operations = graph.results[0].type.size * layer.channels * max(layer.kernel, 1) ** 2
     ideal = operations / _TILE[precision]
-    return Count(found["tdpbf16ps"] + found["tdpbusd"], found["tileloadd"], copies, ideal)
+    return Count(found["tdpbf16ps"] + found["tdpbusd"], found["tileloadd"], copies, sums, last, ideal)
 
 
 def copied_pieces(instruction: Instruction, constants: Sequence[TableRecipe]) -> int:
@@ -183,7 +195,7 @@ def main() -> None:
             models: dict[str, Mapping[Any, int]] = {"ResNet-50": RESNET_50, "BERT-12": BERT_12}
             for name, layers in {**models, **({"attention": HEADS} if precision == "bf16" else {})}.items():
                 for batch in (1, 8):
-                    print(f"{name}, {precision}, batch {batch}: products, cycles; loads and copies of a product")
+                    print(f"{name}, {precision}, batch {batch}: products, cycles; loads, copies of a product; results")
                     for row in table(layers, precision, batch):
                         print(row, flush=True)
 

@@ -19,6 +19,7 @@ from llvmlite import ir
 
 from ngraph_mxnet.targets.cpu.microkernels.bf16 import tile_configuration, tile_instruction
 from ngraph_mxnet.targets.cpu.microkernels.emit import BYTE, F32, I1, I32, I64, PTR, WORDS, Emitter, integer
+from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, finish, prefetch_weights, so_far
 from ngraph_mxnet.targets.cpu.microkernels.variants import PANEL_TILES, TILE_PIXELS, Variant
 
@@ -31,6 +32,7 @@ _ROW = 64
 _TILE = TILE_PIXELS * _ROW
 _CHUNK = 4
 """Pixels that are copied, or stored, together."""
+_KEPT = "bias scale2 shift2 slopes factor addend blocks_left".split()
 _BLOCK = 16
 """Products of a panel that does not stay."""
 
@@ -51,8 +53,12 @@ class Unit:
     """Where it stands of which chunk the panel holds all: its number, or -1."""
     sums: ir.Value
     """The tiles of sums, as `[pixel][output]`."""
+    kept: ir.Value
+    """What `finish` needs of the tile whose sums these are."""
     rest: ir.Value
     """The weights of a last product of fewer steps, with zeros behind them."""
+    multiplies: ir.Value
+    """There is a task; behind the last one there are only results."""
     products: ir.Value
     """How many products make all steps."""
     rest_steps: ir.Value
@@ -80,8 +86,9 @@ class Unit:
 
         memory = partial(memory_of, e)
         configure(e)
-        content = memory(I64)
+        content, kept = memory(I64), memory(I64, 1 + len(_KEPT) + 2 * len(PIXEL_TENSORS[1:]))
         b.store(integer(-1), content, align=8)
+        b.store(integer(0), kept, align=8)
         rest = memory(WORDS, TILE_PIXELS * variant.blocks)
         e.loop(integer(0), integer(TILE_PIXELS * variant.blocks),
                lambda row: _ignored(b.store(ir.Constant(WORDS, None), e.at(rest, b.mul(row, integer(_ROW))), align=64)))
@@ -100,7 +107,7 @@ class Unit:
         most = b.udiv(integer(PANEL_TILES // variant.pixel_tiles), products)
         stays = b.icmp_signed("<=", chunk_tiles, most)
         return Unit(variant, memory(WORDS, PANEL_TILES * TILE_PIXELS), content,
-                    memory(F32, _SUMS * TILE_PIXELS * _ROW // 4), rest, products, rest_steps,
+                    memory(F32, _SUMS * TILE_PIXELS * _ROW // 4), kept, rest, ir.Constant(I1, 1), products, rest_steps,
                     b.and_(joined, e.equals(rest_steps, 0)),
                     b.select(stays, products, e.least(products, integer(_BLOCK))), stays,
                     ir.Constant(I1, 0), ir.Constant(PTR, None))
@@ -127,18 +134,50 @@ class Unit:
         return _ROW * self.variant.oc_tile
 
     def emit(self, e: Emitter, v: TileValues, pixels: ir.Value, number: ir.Value) -> None:
-        """The tile of this number in its chunk, of so many pixels, at the builder's position."""
+        """The products of the tile of this number in its chunk, of so many pixels, and the results of the tile before;
+        only the latter unless `multiplies`. While the unit multiplies, the CPU gets on to those results."""
         b = e.builder
         parts = e.ceiling(pixels, integer(TILE_PIXELS))
         each = integer(self.variant.pixel_tiles * _TILE)
         start = e.at(self.panel, b.select(self.stays, b.mul(number, b.mul(self.products, each)), integer(0)))
-        in_place, between = self._in_place(e, v, pixels)
-        source = _Source(start, pixels, b.not_(b.or_(in_place, self.is_there)), in_place, between)
-        e.switch(parts, {count: partial(self._accumulate, e, v, source, count)
-                         for count in range(1, self.variant.pixel_tiles + 1)}, "parts")
-        whole = b.and_(pixels, integer(-_CHUNK))
-        e.loop(integer(0), whole, lambda first: self._finish(e, v, first, _CHUNK), step=_CHUNK)
-        e.loop(whole, pixels, lambda first: self._finish(e, v, first, 1))
+
+        def multiply() -> list[ir.Value]:
+            in_place, between = self._in_place(e, v, pixels)
+            source = _Source(start, pixels, b.not_(b.or_(in_place, self.is_there)), in_place, between)
+            e.switch(parts, {count: partial(self._accumulate, e, v, source, count)
+                             for count in range(1, self.variant.pixel_tiles + 1)}, "parts")
+            return []
+
+        e.when(self.multiplies, [], multiply)
+        count, before = self._before(e, v)
+        whole = b.and_(count, integer(-_CHUNK))
+        e.loop(integer(0), whole, lambda first: self._finish(e, before, first, _CHUNK), step=_CHUNK)
+        e.loop(whole, count, lambda first: self._finish(e, before, first, 1))
+        e.when(self.multiplies, [], lambda: self._store(e))
+        for place, value in zip(self._places(e), [pixels, *_kept(v)], strict=True):
+            b.store(value, place, align=8)
+
+    def _places(self, e: Emitter) -> list[ir.Value]:
+        """Where the pixels of the tile before and its values are kept."""
+        return [e.at(self.kept, 8 * number) for number in range(1 + len(_KEPT) + 2 * len(PIXEL_TENSORS[1:]))]
+
+    def _before(self, e: Emitter, v: TileValues) -> tuple[ir.Value, TileValues]:
+        """The pixels of the tile before, and the values of `v` with those of its task and place."""
+        count, *places = self._places(e)
+        values = iter([e.load(place, value.type, 8) for place, value in zip(places, _kept(v), strict=True)])
+        own = {name: next(values) for name in _KEPT}
+        tensors = {name: replace(getattr(v, name), start=next(values), offsets=next(values))
+                   for name in PIXEL_TENSORS[1:]}
+        return e.load(count, I64, 8), replace(v, **own, **tensors)
+
+    def _store(self, e: Emitter) -> list[ir.Value]:
+        """Store the sums; of a tile of fewer pixels also those that nobody reads."""
+        row = 4 * self.variant.oc_tile
+        for tile in range(self.variant.pixel_tiles * self.variant.blocks):
+            part, block = divmod(tile, self.variant.blocks)
+            place = e.at(self.sums, row * TILE_PIXELS * part + _ROW * block)
+            instruction(e, "tilestored64", tile, place, integer(row))
+        return []
 
     def _in_place(self, e: Emitter, v: TileValues, pixels: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Whether whole tiles of pixels, at one stride, can be read where they lie; and the stride."""
@@ -163,7 +202,7 @@ class Unit:
         return found, stride
 
     def _accumulate(self, e: Emitter, v: TileValues, source: _Source, parts: int) -> None:
-        """Add all products of `parts` tiles of pixels in the tiles, and store those."""
+        """Add all products of `parts` tiles of pixels in the tiles."""
         b, variant = e.builder, self.variant
         blocks, row = variant.blocks, integer(4 * variant.oc_tile)
         for tile in range(parts * blocks):
@@ -214,10 +253,6 @@ class Unit:
 
         data = b.select(source.in_place, origin, source.start)
         e.repeat("blocks", [self.products, v.steps, data, v.weights, v.ahead], some)
-        for tile in range(parts * blocks):
-            part, block = divmod(tile, blocks)
-            place = e.at(self.sums, 4 * variant.oc_tile * TILE_PIXELS * part + _ROW * block)
-            instruction(e, "tilestored64", tile, place, row)
 
     def _copy(self, e: Emitter, v: TileValues, source: _Source, part: int, target: ir.Value, steps: ir.Value,
               end: ir.Value) -> None:
@@ -295,6 +330,12 @@ class _Source:
     in_place: ir.Value
     """It is read where it lies, at a stride of `between`."""
     between: ir.Value
+
+
+def _kept(v: TileValues) -> list[ir.Value]:
+    """What results depend on beside sums that differs from tile to tile."""
+    tensors = [getattr(v, name) for name in PIXEL_TENSORS[1:]]
+    return [*(getattr(v, name) for name in _KEPT), *(place for each in tensors for place in (each.start, each.offsets))]
 
 
 def _ignored(_: object) -> None:

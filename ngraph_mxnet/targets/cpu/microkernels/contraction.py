@@ -102,10 +102,16 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: I
     unit = Unit.of(e, variant, p.operands[Operand.STEPS], p.ints.steps, p.ints.chunk_tiles) if variant.amx else None
 
     sizes = [Tile(variant, isa, pixels) for pixels in range(1, variant.tile + 1)]
-    e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes, unit))
-    if unit is not None:
+    b = e.builder
+    if unit is None:
+        e.loop(begin, end, lambda task: _emit_tiles(e, p, _decode(e, p, task), sizes, None))
+    else:  # one turn more, for the results of the last tile
+        last = b.sub(end, integer(1))
+        stop = b.add(end, b.zext(b.icmp_signed("<", begin, end), I64))
+        e.loop(begin, stop, lambda task: _emit_tiles(
+            e, p, _decode(e, p, e.least(task, last)), sizes, replace(unit, multiplies=b.icmp_signed("<", task, end))))
         release(e)
-    e.builder.ret_void()
+    b.ret_void()
 
 
 def _load_scalars(e: Emitter, variant: Variant) -> _Scalars:
@@ -222,6 +228,7 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, sizes: Sequence[Tile], uni
     if unit is not None:
         pixels = b.add(b.mul(b.add(b.mul(task.image, n.groups), task.group), p.chunks), task.chunk)
         unit = unit.for_task(e, values, pixels)
+        stop = b.select(unit.multiplies, stop, first)
 
     def tiles(part: TileValues) -> None:
         _emit_tile_loop(e, p, part, sizes, _Range(first, stop, in_row, pixel, size, larger), unit)

@@ -346,7 +346,7 @@ def loop_nest(variant: Variant, isa: Isa, ints: Sequence[int]) -> str:
         add(f"for block in {blocks}", opens=True)
         add("sums[part][block] += x * weights[product][block]", "a tile of weights")
         depth -= 3
-        add(f"sums += {first}")
+        add(f"sums += {first}", "as all that follows, while the next tile's products are under way")
 
     def in_registers() -> None:
         nonlocal depth
