@@ -252,6 +252,12 @@ def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: 
             head_batch: int = 0) -> None:
     """Emit the gradient by the taps of height and width; `out` points at the first."""
     strides, dilations, depthwise = _pair(node, "strides"), _pair(node, "dilations"), node.attrs["groups"] > 1
+    if source.paired and source.paired.by_rows:
+        for row in range(source.taps[0]):
+            part = replace(source, first=source.first + row * dilations[0] * source.plane.row,
+                           taps=(1, source.taps[1]), paired=source.paired.of_row())
+            _slices(ctx, node, part, head, out.moved(4 * row * source.taps[1]), head_batch=head_batch)
+        return
     size = node.inputs[0].type.bytes + node.inputs[1].type.bytes
     cut = _Cut.of(head, source, strides, size)
     numbers = {
@@ -282,7 +288,7 @@ def _slices(ctx: Lowering, node: Node, source: _Source, head: BlockedView, out: 
                 narrow=[view.type.element is BF16 for view in (source.view, head)])
     pixels = source.batches * head.images * head.height * head.width
     ctx.emit(kernel, params, data=source.view, head=head, sums=made,
-             operations=2 * pixels * prod(node.output.shape[:2]) * prod(_pair(node, "kernel")),
+             operations=2 * pixels * prod(node.output.shape[:2]) * prod(source.taps) * source.lanes // source.inner,
              bytes=size + made.type.bytes)
     ctx.emit("gather_weight_gradient", _gather(node, cut, head, source), sums=made, output=out, exact=True)
 

@@ -93,7 +93,13 @@ class Pairing:
 
     @property
     def phases(self) -> int:
-        return min(2 * self.strides[1] // self._common, self.taps[1])
+        """As few copies as possible. In AMX's tiles a few columns of taps have one each where lines without pairs
+        behind them save an eighth of the products."""
+        columns, pairs = self.taps[1], -(-self.width // 2)
+        few = min(2 * self.strides[1] // self._common, columns)
+        line = pairs + (-(-columns // few) - 1) * self.shift
+        apart, shared = (-(-self.height * each // BLOCK) for each in (pairs, line))
+        return columns if self.tiled and columns <= 2 * few and 8 * apart <= 7 * shared else few
 
     @property
     def shift(self) -> int:
@@ -114,10 +120,17 @@ class Pairing:
         return (self.strides[0] // self.step if self.height > 1 else 0,
                 self.dilations[0] // self.step if self.taps[0] > 1 else 0)
 
+    @property
+    def by_rows(self) -> bool:
+        """A row of taps is a call of its own: in AMX's tiles a chunk of several rows has one line for each."""
+        return self.tiled and self.lines[0] > 1
+
+    def of_row(self) -> Pairing:
+        """Return that of a row of taps, by itself."""
+        return replace(self, taps=(1, self.taps[1]))
+
     def fits(self, images: int, rows: int) -> bool:
         """True if the kernel has room for a chunk of so many images and rows, of one head block."""
-        if self.tiled and rows > 1 and self.lines[0] != 1:
-            return False
         return self.heads(images, rows) > 0 and self._rooms(images, rows)[1] <= DATA_ROOM
 
     def heads(self, images: int, rows: int) -> int:
@@ -133,11 +146,11 @@ class Pairing:
 
 def in_pairs(node: Node, *, tiled: bool) -> bool:
     """True if a weight gradient has a kernel that computes in bf16: one that is no depthwise convolution's, of 16
-    channels or more, whose rows are not too long. In AMX's tiles it has no strides between rows."""
+    channels or more, whose rows are not too long."""
     if node.attrs["groups"] != 1 or node.inputs[0].shape[1] < BLOCK or without_kernel(node) is not None:
         return False
     pairing = Pairing.of(node, tiled=tiled)
-    return pairing.fits(1, 1) and not (tiled and pairing.lines[0] > 1)
+    return (pairing.of_row() if pairing.by_rows else pairing).fits(1, 1)
 
 
 def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
