@@ -35,16 +35,17 @@ _OF_MXNETS_HANDLER = 255
 @click.option("--seconds", default=float("inf"), help="Until when further ones are begun.  [default: no limit]")
 @click.option("--seed", default=1, show_default=True, help="Of all trials.")
 @click.option("--family", "families", multiple=True, help="Only trials of this family; may be given again.")
-@click.option("--bf16", is_flag=True, help="On a CPU without AVX512_BF16, run its kernels on AVX2.")
+@click.option("--bf16", "emulation", flag_value="bf16", help="On a CPU without AVX512_BF16, run its kernels on AVX2.")
+@click.option("--amx", "emulation", flag_value="amx", help="On a CPU with AVX512_BF16, emulate AMX's tiles.")
 @click.option("--replay", is_flag=True, help="Run the finding in FOLDER again.")
 @click.option("--coverage", "shows_coverage", is_flag=True, help="Say what ran, and what never did.")
-def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str, ...], bf16: bool,
+def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str, ...], emulation: str | None,
          replay: bool, shows_coverage: bool) -> None:
     if replay:
         sys.exit(_replay(folder))
     try:
         tally = frame.drive(_WORKER, folder, runs, lambda left, starts, rest: [folder, left, seed, rest, *families],
-                            {**_SETTINGS, "FUZZ_BF16": "1" if bf16 else ""}, seconds, _PATIENCE)
+                            {**_SETTINGS, "FUZZ_EMULATION": emulation or ""}, seconds, _PATIENCE)
     except frame.WorkerError as error:
         raise click.ClickException(str(error)) from None
     for path in tally.killed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,31 +16,33 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.machine.isa import available
 
 # isort: split
-from bf16_machine import allow_bf16
+from bf16_machine import allow_bf16, amx
 
-EMULATION = "FUZZ_BF16"
-"""The variable by which the script asks for kernels of bf16 on a CPU that lacks them: to compile them takes a while."""
+EMULATION = "FUZZ_EMULATION"
+"""The variable by which the script asks for kernels that the CPU lacks: those of `bf16`, which take a while to compile,
+or of `amx`."""
 
 
 @dataclass(frozen=True)
 class Setup:
     """`options` of the backend CPU, and variables of the `environment`; with `cache`, a second compilation takes what
-    the first one kept; with `emulates_bf16`, kernels of AVX512_BF16 run on AVX2."""
+    the first one kept; `emulates`: bf16, kernels of AVX512_BF16 run on AVX2, or amx, tiles are emulated."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cache: bool = False
-    emulates_bf16: bool = False
+    emulates: str = ""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         before = {name: os.environ.get(name) for name in self.environment}
         patches = pytest.MonkeyPatch()
-        if self.emulates_bf16:
+        if self.emulates == "bf16":
             allow_bf16(patches)
         os.environ.update(self.environment)
         try:
-            yield
+            with amx(patches) if self.emulates == "amx" else nullcontext():
+                yield
         finally:
             patches.undo()
             for name, value in before.items():
@@ -63,7 +65,7 @@ class Setup:
 
 def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) -> Setup:
     """One in which most is as by default; what takes long is rare."""
-    isas = available(_core.cpu_features())
+    isas, emulates = available(_core.cpu_features()), os.environ.get(EMULATION, "")
     options: dict[str, Any] = {}
     environment: dict[str, str] = {}
     if chance(draw, 4):
@@ -74,7 +76,7 @@ def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) ->
         options["chains"] = 1
     if codegen and chance(draw, 16):
         options["codegen"] = 1
-    if chance(draw, 12):
+    if chance(draw, 2 if emulates == "amx" else 12):
         options["precision"] = "bf16"
     if chance(draw, 8):
         environment["NGRAPH_CPU_WINOGRAD"] = "0"
@@ -86,7 +88,7 @@ def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) ->
         order = f"shuffle:{integer(draw, 1, 99)}"
         environment["NGRAPH_DISTURB"] = pick(draw, "poison", order, f"poison,{order}")
     cached = chance(draw, 12)
-    if options.get("precision") == "bf16" and os.environ.get(EMULATION):
+    if emulates == "amx" or (emulates and options.get("precision") == "bf16"):
         options.pop("isa", None)
-        return Setup(options, environment, emulates_bf16=True)
+        return Setup(options, environment, emulates=emulates)
     return Setup(options, environment, cache=cached)

@@ -6,7 +6,7 @@ import sys
 
 from fuzzing.frame import SCRIPTS
 
-for _folder in ("", "backend", "conformance", "plugin"):
+for _folder in ("", "backend", "conformance", "plugin", "targets/cpu"):
     _path = str(SCRIPTS.parent / "tests" / _folder)
     if _path not in sys.path:
         sys.path.append(_path)
