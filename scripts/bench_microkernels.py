@@ -24,7 +24,7 @@ import numpy as np
 from ngraph_mxnet.targets.cpu.microkernels import target
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, Wanted, choose_tiles
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa, Kind
 
 _KERNEL = ctypes.CFUNCTYPE(
@@ -107,7 +107,7 @@ def prepare(
         batch, size, size, group_blocks, steps=steps.size, groups=groups, stride=layer.stride**2,
         flat_input=layer.kernel == 1 and layer.stride == 1, pixel_bytes=blocks * pixel,
     )
-    choice = choose_tiles(isa, layer.kind, contraction, threads=threads)
+    choice = choose_tiles(Wanted(isa), layer.kind, contraction, threads=threads)
     pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=choice.table_images,

@@ -10,9 +10,8 @@ from ngraph_mxnet.ir.opdef import by_result, register_op
 from ngraph_mxnet.ir.types import Float, f32
 from ngraph_mxnet.ops.common import require
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, F64, I64, PTR, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.variants import microkernel
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, microkernel
 from ngraph_mxnet.targets.cpu.params.record import Kernels, whole
 
 LANES = 16

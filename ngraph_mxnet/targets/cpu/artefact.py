@@ -25,8 +25,9 @@ from ngraph_mxnet.program.artefact import AFTER, DEFAULT_ISAS
 from ngraph_mxnet.program.program import IsaProgram, Program
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, halves_avx512, kernels_of, supported
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.program.builder import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 

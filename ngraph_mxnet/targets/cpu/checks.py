@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa
-from ngraph_mxnet.targets.cpu.microkernels.variants import symbol, variants
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 
 

@@ -20,11 +20,10 @@ from ngraph_mxnet.ir.module import Flow
 from ngraph_mxnet.program.executable import KernelCall, Lowered, PlannedBuffer
 from ngraph_mxnet.program.trace import Event, recorder
 from ngraph_mxnet.targets.cpu.lower import Lowering
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, DEPTHWISE, ORDER_PIXELS, STRIDES, depthwise_symbol
 from ngraph_mxnet.targets.cpu.microkernels.tiles import loop_nest
-from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa, symbol, variants
 from ngraph_mxnet.targets.cpu.planning.algorithm import ALGORITHMS
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BlockedView, View
 from ngraph_mxnet.targets.cpu.program.builder import MemoryUse, ProgramBuilder

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from functools import cache
 
 from fuzzing.values.drawing import Draw, chance, integer, pick
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, Wanted, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params.record import GRAIN
 from ngraph_mxnet.targets.cpu.params.sequences import BLOCK_KEYS, MOST_KEYS, MOST_NEAR, MOST_SCORES
 from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
@@ -33,7 +33,8 @@ def image_sizes(inputs: int, outputs: int, isa: Isa, threads: int, most: int) ->
 def product_rows(columns: int, steps: int, isa: Isa, most: int) -> tuple[int, ...]:
     """Rows of matrices from which on another kernel, or another cut, computes a product."""
     def choice(rows: int) -> Hashable:
-        made = choose_tiles(isa, "k16", ContractionSize.of_product(rows, -(-columns // BLOCK), steps), threads=2)
+        size = ContractionSize.of_product(rows, -(-columns // BLOCK), steps)
+        made = choose_tiles(Wanted(isa), "k16", size, threads=2)
         return made.variant, made.order, made.step_block > 0
 
     return crossings(choice, 1, most)

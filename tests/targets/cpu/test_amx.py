@@ -25,7 +25,7 @@ from ngraph_mxnet.program.backend import get_backend, load_file
 from ngraph_mxnet.targets.cpu.machine import isa
 from ngraph_mxnet.targets.cpu.machine.isa import available, choose_instruction_set, kernels_of
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, loop_nest
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, Wanted, choose_tiles, loop_nest
 
 pytestmark = pytest.mark.skipif(not NATIVE_AVX512_BF16, reason="the CPU has no AVX512_BF16")
 
@@ -143,7 +143,7 @@ def test_a_file_for_both_takes_what_the_cpu_has(tmp_path: Path) -> None:
 
 def test_the_loops_of_a_kernel_are_told() -> None:
     size = ContractionSize(1, 28, 28, 4, 36)
-    choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
+    choice = choose_tiles(Wanted("avx512", bf16=True, amx=True), "k16", size)
     text = loop_nest(choice.variant, "avx512", contraction_params(**choice.fields(), steps=36, output=(0, 64)).ints())
     assert "sums[2][2] = 0  # 4 tiles of 16 pixels and 16 outputs" in text
     assert "for product in 18:  # of 2 steps" in text
@@ -261,9 +261,9 @@ def test_the_width_of_tiles(channels: int, steps: int, width: int) -> None:
     """Four tiles of sums: of fewer outputs where the others would be zeros, and of more pixels where weights come from
     L2; of more outputs where each copies the input."""
     size = ContractionSize(1, 1, 64, -(-channels // 16), steps, flat_input=True, channels=channels)
-    choice = choose_tiles("avx512", "k16", size, bf16=True, amx=True)
+    choice = choose_tiles(Wanted("avx512", bf16=True, amx=True), "k16", size)
     assert choice.variant.amx and choice.oc_tile == width
-    assert not choose_tiles("avx512", "k16", size, bf16=True).variant.amx
+    assert not choose_tiles(Wanted("avx512", bf16=True), "k16", size).variant.amx
 
 
 def test_a_system_that_refuses_the_tiles_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     super_groups,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles, loop_nest
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, Wanted, choose_tiles, loop_nest
 from ngraph_mxnet.targets.cpu.microkernels.variants import (
     ACTIVATIONS,
     FIRST_CALLED,
@@ -422,11 +422,11 @@ def test_every_tile_size_in_bf16(kernels: Isa, isa: Isa, kind: str) -> None:
 def test_tiles_of_several_blocks_leave_few_zeros(blocks: int, wide: int) -> None:
     """Odd blocks are alone if the CPU computes AVX-512 in halves, and waits for its multiply-adds anyway."""
     size = ContractionSize.of_product(480, blocks, 20)
-    assert choose_tiles("avx512", "k16", size).oc_tile == wide
-    few = choose_tiles("avx512", "k16", ContractionSize.of_product(9, 36, 20))
+    assert choose_tiles(Wanted("avx512"), "k16", size).oc_tile == wide
+    few = choose_tiles(Wanted("avx512"), "k16", ContractionSize.of_product(9, 36, 20))
     assert few.oc_tile == 32  # more of the weights for each pixel
-    assert choose_tiles("avx512", "k16", size, u8=True, vnni=True).oc_tile == wide
-    assert choose_tiles("avx512", "k16", size, halves=True).oc_tile == (16 if blocks % 2 else 32)
+    assert choose_tiles(Wanted("avx512", u8=True, vnni=True), "k16", size).oc_tile == wide
+    assert choose_tiles(Wanted("avx512", halves=True), "k16", size).oc_tile == (16 if blocks % 2 else 32)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -437,7 +437,8 @@ def test_tiles_of_several_blocks_leave_few_zeros(blocks: int, wide: int) -> None
 def test_choice_is_valid(isa: Isa, images: int, shape) -> None:
     out_h, out_w, out_blocks, steps, flat = shape
     for kind in ("k16", "k1", "depthwise"):
-        choice = choose_tiles(isa, kind, ContractionSize(images, out_h, out_w, out_blocks, steps, flat_input=flat))
+        size = ContractionSize(images, out_h, out_w, out_blocks, steps, flat_input=flat)
+        choice = choose_tiles(Wanted(isa), kind, size)
         assert choice.rows * choice.row_pixels * choice.images == images * out_h * out_w
         assert -(-choice.row_pixels // choice.row_tiles) <= choice.variant.tile
         assert choice.oc_groups * choice.variant.blocks >= out_blocks
@@ -492,7 +493,7 @@ NESTS = {
 def test_loop_nests(isa: Isa, golden: Callable[[str, str], None]) -> None:
     texts = []
     for name, (kind, size, others) in NESTS.items():
-        choice = choose_tiles(isa, kind, size)  # type: ignore[arg-type]
+        choice = choose_tiles(Wanted(isa), kind, size)  # type: ignore[arg-type]
         params = contraction_params(**choice.fields(), steps=size.steps, output=(0, 64), **others)
         texts.append(f"{name}\n{loop_nest(choice.variant, isa, params.ints())}")
     golden(f"contraction_{isa}.txt", "\n".join(texts))

@@ -15,9 +15,8 @@ from llvmlite import ir
 
 from ngraph_mxnet.base.registry import is_outside
 from ngraph_mxnet.targets.cpu.codegen.spec import REDUCTIONS, LoopKernel, Step, phases, saved
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.target import target_machine
-from ngraph_mxnet.targets.cpu.microkernels.variants import MICROKERNELS
+from ngraph_mxnet.targets.cpu.microkernels.variants import MICROKERNELS, Isa
 
 __all__ = ["build_added", "build_object", "load_object"]
 

@@ -12,7 +12,7 @@ from ngraph_mxnet.base import config
 from ngraph_mxnet.base.forks import ForkSafeLock, Recent
 from ngraph_mxnet.program.cache import get_or_make
 from ngraph_mxnet.targets.cpu.codegen.spec import LoopKernel
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 
 logger = config.logger(__name__)
 

@@ -16,8 +16,10 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same, is_zero, least, where
 from ngraph_mxnet.ir.types import ElementType, Role, TensorType, f32, u8
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
-from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet, Isa
+from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
+from ngraph_mxnet.targets.cpu.microkernels.tiles import Wanted
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
@@ -164,6 +166,10 @@ class Settings(NamedTuple):
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"
+
+    def wanted(self, *, bf16: bool = False, u8: bool = False, short: bool = False) -> Wanted:
+        """Return the kernels that a contraction of these numbers may have."""
+        return Wanted(self.isa, bf16, u8, self.vnni, short, self.halves, self.amx)
 
 
 class Lowering:

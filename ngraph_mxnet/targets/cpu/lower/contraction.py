@@ -277,11 +277,9 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         joined=geometry.taps == 1 and are_same(source.channel_stride, BLOCK * source.view.type.element.size),
     )
     settings = ctx.settings
-    kernels: dict[str, Any] = {"bf16": source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8),
-                               "u8": source.is_u8, "vnni": settings.vnni, "short": source.short,
-                               "halves": settings.halves, "amx": settings.amx}
-    bands = _bands(source, weights) or _whole_bands(
-        source, weights, output_parts(settings.isa, source.kind, size, **kernels))
+    wanted = settings.wanted(bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8),
+                             u8=source.is_u8, short=source.short)
+    bands = _bands(source, weights) or _whole_bands(source, weights, output_parts(wanted, source.kind, size))
     if bands:
         for band in bands:
             parts = [band.of(view) for view in outputs]
@@ -292,7 +290,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     storing = Storing()
     if source.is_u8:
         storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.activation, epilogue.bounds)
-    choice = choose_tiles(settings.isa, source.kind, size, threads=settings.threads, **kernels,
+    choice = choose_tiles(wanted, source.kind, size, threads=settings.threads,
                           splits=out.type.element is not BF16 and not source.is_u8)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(

@@ -13,10 +13,9 @@ from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 from ngraph_mxnet.targets.cpu.lower import movement
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, name_end
 from ngraph_mxnet.targets.cpu.lower.contraction import Vectors, check_depth, clamps
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, Wanted, choose_tiles
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_matrices
 from ngraph_mxnet.targets.cpu.params.strided import merged_dims
@@ -159,14 +158,14 @@ class ProductNumbers(NamedTuple):
 
 
 @cached(1024)  # chains of layers ask for the same again and again
-def product_numbers(isa: Isa, threads: int, bf16: bool, halves: bool, amx: bool, rows: int, channels: int, depth: int,
-                    left: tuple[int, int], pitch: int, group: Axis = ONE, image: Axis = ONE) -> ProductNumbers:
+def product_numbers(wanted: Wanted, threads: int, rows: int, channels: int, depth: int, left: tuple[int, int],
+                    pitch: int, group: Axis = ONE, image: Axis = ONE) -> ProductNumbers:
     """`left`: the strides in bytes of rows and of 16 steps; `pitch`: of the result's rows."""
-    size, blocks, plane = 2 if bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
+    size, blocks, plane = 2 if wanted.bf16 else 4, -(-depth // BLOCK), Plane(0, left[0])
     steps = step_table(plane, channels=blocks, channel_stride=left[1])
     product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size,
                                          joined=are_same(left[1], BLOCK * size))
-    choice = choose_tiles(isa, "k16", product, threads=threads, bf16=bf16, halves=halves, amx=amx)
+    choice = choose_tiles(wanted, "k16", product, threads=threads)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, pitch))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
     params = contraction_params(**{
@@ -184,7 +183,7 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     group, image = (max((axis for axis in axes if is_zero(axis.b) is shared), key=lambda axis: at_hand(axis.size),
                         default=ONE) for shared in (False, True))
     choice, pixels, steps, params, matrix_bytes = product_numbers(
-        ctx.settings.isa, ctx.settings.threads, ctx.bf16, ctx.settings.halves, ctx.settings.amx, rows, channels, depth,
+        ctx.settings.wanted(bf16=ctx.bf16), ctx.settings.threads, rows, channels, depth,
         (view.strides[-2] * size, left.block * size), out.strides[-2] * 4, group, image)
     params = params.with_floats(clamps(node))
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,

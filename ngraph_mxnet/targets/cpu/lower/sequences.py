@@ -249,8 +249,7 @@ class _Product(NamedTuple):
         """`turned`: left weights, instead. `bf16`: both operands are rounded to bf16."""
         channels, depth = weights.shape[::-1] if turned else weights.shape
         settings, element = ctx.settings, BF16 if bf16 else f32
-        numbers = partial(product_numbers, settings.isa, settings.threads, bf16, settings.halves, settings.amx, rows,
-                          channels, depth)
+        numbers = partial(product_numbers, settings.wanted(bf16=bf16), settings.threads, rows, channels, depth)
         step = BLOCK * element.size
         found = numbers((-(-depth // BLOCK) * step, step), -(-channels // BLOCK) * BLOCK * f32.size)
         tile = found.choice.oc_tile

@@ -125,8 +125,7 @@ class _Products:
     def of(ctx: Lowering, tile: int, blocks: int, out_blocks: int, tiles: int) -> _Products:
         matrices = (tile + 2) ** 2
         size = ContractionSize.of_product(tiles, out_blocks, blocks, groups=matrices)
-        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads,
-                              halves=ctx.settings.halves)
+        choice = choose_tiles(ctx.settings.wanted(), "k16", size, threads=ctx.settings.threads)
         return _Products(ctx, matrices, blocks, tiles, choice)
 
     def views(self) -> tuple[View, View]:

@@ -8,9 +8,8 @@ from typing import Literal
 
 from ngraph_mxnet.base import config
 from ngraph_mxnet.base.errors import ConfigError
+from ngraph_mxnet.targets.cpu.microkernels.variants import AMX, VNNI, Isa
 
-Isa = Literal["avx512", "avx2", "baseline"]
-"""The instruction set of kernels."""
 InstructionSet = Literal["amx", "avx512", "avx_vnni", "avx2", "baseline"]
 """The instruction set of programs; see `kernels_of`."""
 
@@ -20,8 +19,7 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 NEEDS: dict[InstructionSet, tuple[str, ...]] = {
-    "amx": (*_V4, "avx512bf16", "avx512vnni", "amx-bf16", "amx-int8", "amx-tile"),
-    "avx512": _V4, "avx_vnni": (*_V3, "avxvnni"), "avx2": _V3, "baseline": ()}
+    "amx": (*_V4, VNNI["avx512"], *AMX), "avx512": _V4, "avx_vnni": (*_V3, VNNI["avx2"]), "avx2": _V3, "baseline": ()}
 """CPU features of each instruction set, best first: all that its kernels' compiler is told of, see
 `microkernels.target`. It may use any of them, and a virtual machine may lack any."""
 

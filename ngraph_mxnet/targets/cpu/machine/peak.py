@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.params import multiply_adds, peak_symbol
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 from ngraph_mxnet.targets.cpu.program.trace import Spans

@@ -57,15 +57,19 @@ class _Paired(Dense):
         self.heads, self.pairs, self.zeros = (amx.memory_of(self.e, BYTE, size) for size in (
             TILED_HEAD_ROOM if self.tiled else HEAD_ROOM, DATA_ROOM, PIXEL))
         b.store(ir.Constant(WORDS, None), self.zeros, align=PIXEL)
-        width, size = self.e.ceiling(n.width, integer(2)), integer(PIXEL)
+        width = self.e.ceiling(n.width, integer(2))
         self.line_pairs = b.add(width, b.mul(b.sub(self.e.ceiling(n.taps.w, n.phases), integer(1)), n.shift))
-        self.line = b.mul(self.line_pairs, size)
+        self.line = b.mul(self.line_pairs, integer(PIXEL))
         self.more_lines = b.add(b.mul(b.sub(n.taps.h, integer(1)), n.lines.tap), integer(1))
+        self.phase, self.walk = self.places(width)
+
+    def places(self, width: ir.Value) -> tuple[ir.Value, Walk]:
+        """The bytes of a phase of the data, and how the pairs of a chunk are walked, of `width` in a row."""
+        n, b = self.n, self.e.builder
         image = b.mul(self.line, self.lines(n.row_chunk))
-        self.phase = b.mul(image, n.image_chunk)
-        row = b.mul(width, size)
+        phase, row = b.mul(image, n.image_chunk), b.mul(width, integer(PIXEL))
         head = b.mul(row, n.row_chunk)
-        self.walk = Walk(width, (image, b.mul(self.line, n.lines.row), PIXEL), (head, row, PIXEL))
+        return phase, Walk(width, (image, b.mul(self.line, n.lines.row), PIXEL), (head, row, PIXEL))
 
     def lines(self, rows: ir.Value) -> ir.Value:
         """How many lines of data so many rows of the head gradient meet."""
@@ -190,18 +194,17 @@ class _Tiled(_Paired):
 
     def __init__(self, module: ir.Module, isa: Isa, compiled_for: Isa, multiply_add: str, features: str) -> None:
         super().__init__(module, isa, compiled_for, multiply_add)
-        e, n, b = self.e, self.n, self.e.builder
-        require_features(e.function, features, AMX)
-        amx.configure(e)
-        row, size = integer(_ROWS), integer(PIXEL)
-        together = b.mul(e.ceiling(b.mul(n.row_chunk, self.line_pairs), row), row)
+        require_features(self.e.function, features, AMX)
+        amx.configure(self.e)
+
+    def places(self, width: ir.Value) -> tuple[ir.Value, Walk]:
+        e, n, b, row = self.e, self.n, self.e.builder, integer(_ROWS)
+        self.head_pairs = b.mul(e.ceiling(b.mul(n.row_chunk, self.line_pairs), row), row)
         behind = b.add(b.mul(b.mul(b.sub(n.taps.h, integer(1)), n.lines.tap), self.line_pairs),
-                       b.sub(self.line_pairs, self.walk.width))
-        self.head_pairs = together
-        self.data_pairs = b.add(together, b.mul(e.ceiling(behind, row), row))
-        image = b.mul(self.data_pairs, size)
-        self.phase = b.mul(image, n.image_chunk)
-        self.walk = Walk(self.walk.width, (image,), (b.mul(together, size),))
+                       b.sub(self.line_pairs, width))
+        self.data_pairs = b.add(self.head_pairs, b.mul(e.ceiling(behind, row), row))
+        image, head = (b.mul(pairs, integer(PIXEL)) for pairs in (self.data_pairs, self.head_pairs))
+        return b.mul(image, n.image_chunk), Walk(width, (image,), (head,))
 
     def finish(self) -> None:
         amx.release(self.e)

@@ -430,7 +430,7 @@ def _bf16_weight_gradient_reach(tiled: bool, p: Any, _: int) -> list[Span]:
         raise ValueError(f"{p.phases} columns of taps, {p.tap.column} bytes apart, are not {p.shift} pairs")
     if tiled and p.row_chunk > 1 and p.lines.row != 1:
         raise ValueError(f"{p.lines.row} lines from a row to the next")
-    heads, data = paired_rooms(tiled, p)
+    heads, data = paired_rooms(tiled, (p.image_chunk, p.row_chunk), p.width, p.taps, p.lines, p.phases, p.shift)
     if p.group.head * heads > (TILED_HEAD_ROOM if tiled else HEAD_ROOM):
         raise ValueError(f"{p.group.head} blocks of {heads} bytes")
     if data > DATA_ROOM:
@@ -445,20 +445,19 @@ def _bf16_weight_gradient_reach(tiled: bool, p: Any, _: int) -> list[Span]:
             whole("sums", PIXEL, p.copies, *p.blocks, *p.taps, p.lanes)]
 
 
-def paired_rooms(tiled: bool, p: Any) -> tuple[int, int]:
-    """Return the bytes of a chunk's pairs: of a head block, and of a data block.
+def paired_rooms(tiled: bool, chunk: Sequence[int], width: int, taps: Sequence[int], lines: Sequence[int], phases: int,
+                 shift: int) -> tuple[int, int]:
+    """Return the bytes of the pairs of a `chunk` of so many images and rows: of a head block, and of a data block.
 
     In tiles the pairs of a chunk's rows follow each other, with gaps of zeros as wide as the data's lines need, up to
     whole tiles.
     """
-    pairs = -(-p.width // 2)
-    line = pairs + (-(-p.taps.w // p.phases) - 1) * p.shift
+    (images, rows), pairs, more = chunk, -(-width // 2), (taps[0] - 1) * lines[1]
+    line = pairs + (-(-taps[1] // phases) - 1) * shift
     if not tiled:
-        lines = (p.row_chunk - 1) * p.lines.row + (p.taps.h - 1) * p.lines.tap + 1
-        return p.image_chunk * p.row_chunk * pairs * PIXEL, p.phases * p.image_chunk * lines * line * PIXEL
-    together = -(-p.row_chunk * line // BLOCK) * BLOCK
-    behind = (p.taps.h - 1) * p.lines.tap * line + line - pairs
-    return p.image_chunk * together * PIXEL, p.phases * p.image_chunk * (together + -(-behind // BLOCK) * BLOCK) * PIXEL
+        return images * rows * pairs * PIXEL, phases * images * ((rows - 1) * lines[0] + more + 1) * line * PIXEL
+    together, behind = (-(-count // BLOCK) * BLOCK for count in (rows * line, more * line + line - pairs))
+    return images * together * PIXEL, phases * images * (together + behind) * PIXEL
 
 
 def _bf16_weight_gradient_elements(_: str, ints: Sequence[int]) -> str:

@@ -33,7 +33,7 @@ from ngraph_mxnet.targets.cpu.microkernels.variants import (
     variants,
 )
 
-__all__ = ["ContractionSize", "TileChoice", "choose_tiles", "loop_nest", "output_parts"]
+__all__ = ["ContractionSize", "TileChoice", "Wanted", "choose_tiles", "loop_nest", "output_parts"]
 
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
@@ -146,26 +146,36 @@ class ContractionSize(NamedTuple):
                                flat_input=True, joined=joined)
 
 
-@cached(1024)  # chains of layers ask for the same again and again
-def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False, u8: bool = False,
-                 vnni: bool = False, short: bool = False, splits: bool = True, halves: bool = False,
-                 amx: bool = False) -> TileChoice:
-    """Tiles for a contraction of this size.
+class Wanted(NamedTuple):
+    """The kernels that a contraction may have: of `bf16`, of `u8`, or else of float32."""
 
-    `bf16` and `u8` want a variant of these. `vnni`: the CPU has what `VNNI` says; `short`: sums may be in 16 bits;
-    `halves`: see `machine.isa.halves_avx512`; `amx`: the CPU has what `AMX` says.
-    `splits` allows to split the steps (not with a bf16 output, nor in u8).
-    """
-    _, variant = _best(isa, kind, size.at_hand(), bf16, u8, vnni, short, halves, amx)
+    isa: Isa
+    bf16: bool = False
+    u8: bool = False
+    vnni: bool = False
+    """The CPU has what `VNNI` says."""
+    short: bool = False
+    """Sums may be in 16 bits."""
+    halves: bool = False
+    """See `machine.isa.halves_avx512`."""
+    amx: bool = False
+    """The CPU has what `AMX` says."""
+
+
+@cached(1024)  # chains of layers ask for the same again and again
+def choose_tiles(wanted: Wanted, kind: Kind, size: ContractionSize, *, threads: int = 1,
+                 splits: bool = True) -> TileChoice:
+    """Tiles for a contraction of this size. `splits` allows to split the steps (not with a bf16 output, nor in u8)."""
+    isa, (_, variant) = wanted.isa, _best(wanted, kind, size.at_hand())
     choice = _unscheduled(variant, isa, size)
     pixel_bytes = size.pixel_bytes or size.steps * variant.lanes * 4
     return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits,
                      joined=size.joined)
 
 
-def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnni: bool, short: bool,
-          halves: bool, amx: bool) -> tuple[float, Variant]:
-    """The variant that costs least, with its cost: see `choose_tiles`."""
+def _best(wanted: Wanted, kind: Kind, size: ContractionSize) -> tuple[float, Variant]:
+    """The variant that costs least, with its cost."""
+    isa, bf16, u8, vnni, short, halves, amx = wanted
     fits = [variant for variant in variants(isa) if (variant.kind, variant.bf16, variant.u8) == (kind, bf16, u8)
             and not (halves and variant.oc_tile == _WIDE) and (amx or not variant.amx)]
     if u8 and kind == "k16":
@@ -177,8 +187,7 @@ def _best(isa: Isa, kind: Kind, size: ContractionSize, bf16: bool, u8: bool, vnn
 
 
 @cached(1024)
-def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = False, u8: bool = False,
-                 vnni: bool = False, short: bool = False, halves: bool = False, amx: bool = False) -> tuple[int, ...]:
+def output_parts(wanted: Wanted, kind: Kind, size: ContractionSize) -> tuple[int, ...]:
     """The output blocks of the contractions that together take least time: `out_blocks`, or a part with a tile width of
     its own, and the others, where one width for all would compute with blocks of zeros."""
     known = size.at_hand()
@@ -186,7 +195,7 @@ def output_parts(isa: Isa, kind: Kind, size: ContractionSize, *, bf16: bool = Fa
 
     def cost(first: int, blocks: int) -> tuple[float, int]:
         part = known._replace(out_blocks=blocks, channels=min(channels - first * BLOCK, blocks * BLOCK))
-        found, variant = _best(isa, kind, part, bf16, u8, vnni, short, halves, amx)
+        found, variant = _best(wanted, kind, part)
         return found, variant.lanes
 
     whole, lanes = cost(0, known.out_blocks)

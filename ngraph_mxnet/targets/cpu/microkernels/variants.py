@@ -18,6 +18,7 @@ __all__ = [
 
 
 Isa = Literal["avx512", "avx2", "baseline"]
+"""The instruction set of kernels; see `machine.isa.InstructionSet` for that of programs."""
 Kind = Literal["k16", "k1", "depthwise"]
 
 ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")

@@ -118,25 +118,39 @@ BATCH_NORM_GRADIENT_SUMS = Kernels(
 )
 """`masked`: the head gradient counts where y is above 0; else y is not read. Factors: `[c16][4][16]`."""
 
-def _by_image(kernel: str, ints: str, operands: str, floats: str = "") -> dict[str, Kernels]:
-    """The records of a kernel that stores an image of f32, and of the one that stores it as bf16, by the ends of their
-    names. `operands` are images but for `factors`; the tasks are rows of blocks."""
-    images = [name for name in operands.split() if name != "factors"]
-
-    def reach(stored: int, p: Any, size: int) -> list[Span]:
-        factors = [whole("factors", size, p.c16, 4, BLOCK)] if "factors" in operands else []
-        return [*_images(p, size, *images), image_span(p, "output", stored, *p[:4]), *factors]
-
-    return {end: Kernels(
-        kernel + end, tensors=f"{operands} >output", ints=f"n c16 h w {ints} {_strides(' '.join((*images, 'output')))}",
-        sizes=4, floats=floats, tasks=lambda p: p.n * p.c16 * p.h, reach=partial(reach, stored),
-        elements=" ".join((*(f"{name}:f32" for name in images), f"output:{element}")),
-    ) for end, stored, element in (("", 4, "f32"), ("_f32_bf16", 2, "bf16"))}
+_BYTES = {"f32": 4, "bf16": 2, "u8": 1}
+_VECTORS = {"factors": (4, BLOCK), "scale": (BLOCK,), "shift": (BLOCK,)}
+"""What a block of channels has of operands that are no images."""
 
 
-BATCH_NORM_GRADIENT_DATA = _by_image("batch_norm_gradient_data", "masked", "x factors y head")
-CLAMP_GRADIENT = _by_image("clamp_gradient_blocked", "above", "x head", "lower upper")
+def _by_image(kernel: str, ints: str, operands: str, floats: str, *ends: str) -> dict[str, Kernels]:
+    """The records of kernels that store an image, by the ends of their names, which tell how they read images and how
+    they store them. `operands` are images but for `_VECTORS`; the tasks are rows of blocks."""
+    vectors = [name for name in operands.split() if name in _VECTORS]
+    images = [name for name in operands.split() if name not in _VECTORS]
+
+    def reach(stored: str, p: Any, size: int) -> list[Span]:
+        return [*_images(p, size, *images), image_span(p, "output", _BYTES[stored], *p[:4]),
+                *(whole(name, 4, p.c16, *_VECTORS[name]) for name in vectors)]
+
+    def record(end: str) -> Kernels:
+        kinds = end.split("_")[1:] or ["f32"]
+        element, stored = kinds[0], kinds[-1]
+        return Kernels(
+            {kernel + end: _BYTES[element]}, tensors=f"{operands} >output", reach=partial(reach, stored), sizes=4,
+            ints=f"n c16 h w {ints} {_strides(' '.join((*images, 'output')))}", tasks=lambda p: p.n * p.c16 * p.h,
+            floats=f"{floats} {'zero_point' * (stored == 'u8')}",
+            elements=" ".join((*(f"{name}:{element}" for name in images), f"output:{stored}")))
+
+    return {end: record(end) for end in ends}
+
+
+BATCH_NORM_GRADIENT_DATA = _by_image("batch_norm_gradient_data", "masked", "x factors y head", "", "", "_f32_bf16")
+CLAMP_GRADIENT = _by_image("clamp_gradient_blocked", "above", "x head", "lower upper", "", "_f32_bf16")
 """`above`: what is at `lower` is outside."""
+SCALE_SHIFTS = _by_image(
+    "scale_shift_blocked", "", "x scale shift", "lower upper", "", "_bf16", "_f32_bf16", "_f32_u8")
+"""What is stored as u8 is rounded, and `zero_point` added."""
 
 
 SOFTMAX = Kernels(
@@ -204,9 +218,6 @@ def softmax(shape: Sequence[int], axis: int) -> Params:
     return SOFTMAX(**n, input=strides, output=strides)
 
 
-_BYTES = {"f32": 4, "bf16": 2, "u8": 1}
-
-
 def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
     """The whole input and output: kernels clip windows to the image, so nothing outside is touched."""
     _check_windows(p, (1, *p.dilation))
@@ -255,26 +266,6 @@ MEANS_OF_BYTES = {
 }
 """Average pools that read u8 or store it: the mean of what is read, less `zero_point`, times `scale`; what is stored as
 u8 is rounded, and `out_zero_point` added."""
-
-
-def _scaled(end: str, element: str, stored: str, floats: str = "") -> Kernels:
-    def reach(p: Any, size: int) -> list[Span]:
-        return [image_span(p, "x", size, *p[:4]), whole("scale", 4, p.c16, BLOCK), whole("shift", 4, p.c16, BLOCK),
-                image_span(p, "output", _BYTES[stored], *p[:4])]
-
-    return Kernels(
-        {f"scale_shift_blocked{end}": _BYTES[element]}, tensors="x scale shift >output",
-        ints=f"n c16 h w {_strides('x output')}", sizes=4, floats=f"lower upper {floats}",
-        tasks=lambda p: p.n * p.c16 * p.h, reach=reach, elements=f"x:{element} output:{stored}")
-
-
-SCALE_SHIFTS = {
-    "": _scaled("", "f32", "f32"),
-    "_bf16": _scaled("_bf16", "bf16", "bf16"),
-    "_f32_bf16": _scaled("_f32_bf16", "f32", "bf16"),
-    "_f32_u8": _scaled("_f32_u8", "f32", "u8", "zero_point"),
-}
-"""The records by the end of their kernels' names. What is stored as u8 is rounded, and `zero_point` added."""
 
 
 STORE_BF16 = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import both, greatest, least, negated, where
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 __all__ = ["ALGORITHMS", "Layer", "choose_tile", "conditions", "estimate"]

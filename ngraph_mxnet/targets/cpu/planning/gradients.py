@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, inf
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,10 +137,7 @@ class Pairing:
         return (TILED_HEAD_ROOM if self.tiled else HEAD_ROOM) // self._rooms(images, rows)[0]
 
     def _rooms(self, images: int, rows: int) -> tuple[int, int]:
-        (row, tap), (height, width) = self.lines, self.taps
-        return paired_rooms(self.tiled, SimpleNamespace(
-            width=self.width, taps=SimpleNamespace(h=height, w=width), phases=self.phases, shift=self.shift,
-            row_chunk=rows, image_chunk=images, lines=SimpleNamespace(row=row, tap=tap)))
+        return paired_rooms(self.tiled, (images, rows), self.width, self.taps, self.lines, self.phases, self.shift)
 
 
 def in_pairs(node: Node, *, tiled: bool) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import f32, u8
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
 from ngraph_mxnet.targets.cpu.params.reduction import STORE_BF16
 from ngraph_mxnet.targets.cpu.planning.gradients import in_pairs
