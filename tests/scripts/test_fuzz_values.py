@@ -24,11 +24,12 @@ from fuzzing.values.drawing import chance
 from fuzzing.values.families.convolutions import MOST_WORK, Window, draw_window
 from fuzzing.values.families.symbols import is_bindable
 from fuzzing.values.kinds import KINDS, check
-from fuzzing.values.setups import Setup
+from fuzzing.values.setups import EMULATION, Setup
 from fuzzing.values.shrinking import Drawn, isolated
 from fuzzing.values.trials import FAMILIES, Trial
 
 import ngraph_mxnet
+from ngraph_mxnet import _core
 from ngraph_mxnet.frontends.onnx.rules.registry import all_rules
 from ngraph_mxnet.ir import Builder, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY
@@ -37,6 +38,7 @@ from ngraph_mxnet.targets.cpu.planning.algorithm import Layer, choose_tile
 
 # isort: split
 import mxnet as mx
+from tile_machine import emulated_tiles, runs_natively
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_values.py"
 worker.load_families()
@@ -321,3 +323,17 @@ def test_the_script(tmp_path: Path) -> None:
                            "--coverage"], capture_output=True, text=True, check=False, env=environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 trials of seed 1" in done.stdout and "0 findings" in done.stdout and "lowerings: " in done.stdout
+
+
+@pytest.mark.skipif(not _core.cpu_features()["avx512bf16"], reason="the CPU has no AVX512_BF16")
+def test_trials_on_emulated_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EMULATION, "amx")
+    assert "amx" in {first(family).setup.emulates for family in ("one op", "random graphs")}
+    b, random = Builder(), np.random.default_rng(0)
+    graph = b.results(b.matmul(*(b.parameter(name, (40, 40)) for name in "xy")))
+    feeds = {name: random.standard_normal((40, 40)).astype(np.float32) for name in "xy"}
+    trial = Trial("graph", print_graph(graph).encode(), [feeds], Setup({"precision": "bf16"}, emulates="amx"),
+                  Closeness(), ("matmul",))
+    with emulated_tiles() as ran:
+        assert check(trial) == "right"
+        assert ran()["tdpbf16ps"] > 0 or runs_natively()
