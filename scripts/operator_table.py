@@ -56,7 +56,8 @@ each node of a model.
 
 ## Left to MXNet on purpose
 
-A model that has one of these operators is partitioned around it.
+A model that has one of these operators is partitioned around it. Those that draw random numbers have rules for models
+that MXNet does not run ([migration.md](migration.md#random-numbers)).
 
 {left}
 """

@@ -413,6 +413,10 @@ def _random_mask(draw: Draw) -> Case:
     return [_type("i32", (4,))], {"shape": _dims(draw, smallest=0), "keep": keep, "stream": draw(st.integers(0, 9))}
 
 
+def _random_uniform(draw: Draw) -> Case:
+    return [_type("i32", (4,))], {"shape": _dims(draw, smallest=0), "stream": draw(st.integers(0, 9))}
+
+
 def _resize(draw: Draw) -> Case:
     return [_image(draw)], {"sizes": _sizes(draw), "mode": _pick(draw, "bilinear", "nearest"),
                             "corners": draw(st.booleans())}
@@ -758,6 +762,7 @@ _RECORDS = [
     Record("while_loop", _while_loop),
     Record("cond", _cond),
     Record("random_mask", _random_mask),
+    Record("random_uniform", _random_uniform),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]
 RECORDS: dict[str, Record] = {record.name: record for record in _RECORDS}

@@ -2,6 +2,8 @@
 #include "ngraph_runtime.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <deque>
 #include <list>
 #include <map>
@@ -31,7 +33,38 @@ constexpr std::size_t kIdleArenas = 8;
 constexpr int kMostThreads = 1024;
 constexpr std::size_t kMostBound = 64;  // sets of shapes of ranges for which what runs them is kept
 
+// The input from which random numbers follow. The library fills it, and callers do not see it: docs/artefact.md.
+constexpr char kState[] = "random.state";
+using State = std::array<std::uint64_t, 2>;  // the key and the step
+
 thread_local std::string last_error;
+
+// Gives each call its state.
+class Steps {
+ public:
+  void seed(std::uint64_t key) {
+    key_ = key;
+    step_ = 0;
+  }
+
+  State next() { return {key_, step_++}; }
+
+ private:
+  std::atomic<std::uint64_t> key_{0}, step_{0};
+};
+
+// Returns the place of the state among a model's inputs; their number where there is none.
+template <class Named>
+std::size_t state_place(const std::vector<Named>& inputs) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(), [](const Named& each) { return each.name == kState; });
+  return static_cast<std::size_t>(found - inputs.begin());
+}
+
+template <class Entry>
+std::vector<Entry> without(std::vector<Entry> entries, std::size_t place) {
+  if (place < entries.size()) entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(place));
+  return entries;
+}
 
 // The status of what `body` does.
 template <class Body>
@@ -116,8 +149,8 @@ std::optional<Reference> read_reference(const Artefact& model, std::size_t shape
 
 // A reference as the C interface gives it.
 struct KeptReference {
-  explicit KeptReference(Reference read)
-      : arrays(std::move(read)), inputs(pointers(arrays.inputs)), outputs(pointers(arrays.outputs)) {}
+  KeptReference(Reference read, std::size_t state)
+      : arrays(std::move(read)), inputs(without(pointers(arrays.inputs), state)), outputs(pointers(arrays.outputs)) {}
 
   const Reference arrays;
   std::vector<const void*> inputs, outputs;
@@ -126,7 +159,12 @@ struct KeptReference {
 // Ports and runners of one set of shapes.
 class Runs {
  public:
-  explicit Runs(ShapeSet set) : set_(std::move(set)), inputs_(ports(set_.inputs)), outputs_(ports(set_.outputs)) {}
+  Runs(ShapeSet set, std::shared_ptr<Steps> steps)
+      : set_(std::move(set)),
+        steps_(std::move(steps)),
+        state_(state_place(set_.inputs)),
+        inputs_(without(ports(set_.inputs), state_)),
+        outputs_(ports(set_.outputs)) {}
 
   const std::vector<ngraph_port>& inputs() const { return inputs_; }
   const std::vector<ngraph_port>& outputs() const { return outputs_; }
@@ -140,9 +178,15 @@ class Runs {
       throw std::invalid_argument("ngraph_run: inputs or outputs is null");
     }
     Bindings bindings;
-    bindings.inputs.reserve(inputs_.size());
+    bindings.inputs.reserve(set_.inputs.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       bindings.inputs.push_back(static_cast<char*>(const_cast<void*>(checked(inputs[i], inputs_[i], "input"))));
+    }
+    State state{};
+    if (state_ < set_.inputs.size()) {
+      state = steps_->next();
+      bindings.inputs.insert(bindings.inputs.begin() + static_cast<std::ptrdiff_t>(state_),
+                             reinterpret_cast<char*>(state.data()));
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       bindings.outputs.push_back(static_cast<char*>(const_cast<void*>(checked(outputs[i], outputs_[i], "output"))));
@@ -173,6 +217,8 @@ class Runs {
   }
 
   const ShapeSet set_;
+  const std::shared_ptr<Steps> steps_;
+  const std::size_t state_;
   std::vector<ngraph_port> inputs_, outputs_;
   ForkSafeMutex mutex_{Rank::kIdleRuns};
   std::map<int, std::unique_ptr<ProgramRunner>> runners_;
@@ -183,7 +229,9 @@ class ToldRange {
  public:
   explicit ToldRange(const ProgramSet& set) {
     for (const auto* from : {&set.inputs, &set.outputs}) {
-      for (const Port& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
+      for (const Port& port : *from) {
+        if (from == &set.outputs || port.name != kState) add(port, from == &set.inputs ? &inputs_ : &outputs_);
+      }
     }
     for (const Symbol& each : set.symbols) {
       symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
@@ -226,22 +274,31 @@ struct ngraph_bound {
 struct ngraph_model {
   explicit ngraph_model(const char* path) : artefact(load_artefact(path)) {
     for (const ShapeSet& set : artefact.shape_sets) {
-      runs.push_back(std::make_shared<Runs>(set));
+      runs.push_back(std::make_shared<Runs>(set, steps));
       fixed.emplace(input_shapes(set), runs.back());
     }
     for (const ProgramSet& set : artefact.ranges) ranges.emplace_back(set);
+    state = artefact.ranges.empty() ? state_place(artefact.shape_sets.front().inputs)
+                                    : state_place(artefact.ranges.front().inputs);
   }
 
-  std::size_t input_count() const {
+  std::size_t all_inputs() const {
     return artefact.ranges.empty() ? artefact.shape_sets.front().inputs.size() : artefact.ranges.front().inputs.size();
   }
+
+  bool draws() const { return state < all_inputs(); }
+  std::size_t input_count() const { return all_inputs() - draws(); }
 
   std::size_t output_count() const {
     return artefact.ranges.empty() ? artefact.shape_sets.front().outputs.size()
                                    : artefact.ranges.front().outputs.size();
   }
 
-  std::shared_ptr<Runs> bind(const Shapes& shapes) {
+  // The inputs' shapes, without that of the state.
+  std::shared_ptr<Runs> bind(Shapes shapes) {
+    if (draws() && shapes.size() == input_count()) {
+      shapes.insert(shapes.begin() + static_cast<std::ptrdiff_t>(state), {sizeof(State) / sizeof(std::int32_t)});
+    }
     const auto same = fixed.find(shapes);
     if (same != fixed.end()) return same->second;
     {
@@ -252,7 +309,7 @@ struct ngraph_model {
         return known->second;
       }
     }
-    auto made = std::make_shared<Runs>(bind_range(artefact.ranges, artefact.shape_sets, shapes));
+    auto made = std::make_shared<Runs>(bind_range(artefact.ranges, artefact.shape_sets, shapes), steps);
     const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
     bound.emplace_front(shapes, made);
     if (bound.size() > kMostBound) bound.pop_back();
@@ -271,10 +328,12 @@ struct ngraph_model {
     const auto known = references.find(set);
     if (known != references.end()) return &known->second;
     auto read = read_reference(artefact, set);
-    return read ? &references.emplace(set, *std::move(read)).first->second : nullptr;
+    return read ? &references.try_emplace(set, *std::move(read), state).first->second : nullptr;
   }
 
   const Artefact artefact;
+  const std::shared_ptr<Steps> steps = std::make_shared<Steps>();
+  std::size_t state;  // its place among the inputs; their number where the model draws nothing
   std::vector<std::shared_ptr<Runs>> runs;
   std::map<Shapes, std::shared_ptr<Runs>> fixed;
   std::deque<ToldRange> ranges;
@@ -354,6 +413,13 @@ ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* cons
   return status_of([&] {
     check_set("ngraph_run", model, shape_set);
     model->runs[shape_set]->run(inputs, outputs, threads);
+  });
+}
+
+ngraph_status ngraph_seed(ngraph_model* model, uint64_t seed) {
+  return status_of([&] {
+    if (model == nullptr) throw std::invalid_argument("ngraph_seed: the model is null");
+    model->steps->seed(seed);
   });
 }
 

@@ -112,7 +112,7 @@ def _(at: Reverse) -> Gradients:
     return [at.head.reversed([axis]).cumsum(axis=axis).reversed([axis])]
 
 
-no_derivative("its result is no float", "random_mask")
+no_derivative("it is drawn of integers", "random_mask", "random_uniform")
 refuse(MADE_BY_PASSES, "scale_shift", "fused", "quantized_convolution", "quantized_matmul")
 refuse("the nodes that stand for it have one: `inline_bodies` puts them in its place", "foreach", "while_loop", "cond")
 refuse("no adjoint is written for it yet", "integer_convolution", "integer_matmul", "roi_align", "roi_max_pool",

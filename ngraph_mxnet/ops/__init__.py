@@ -8,6 +8,7 @@ from ngraph_mxnet.ops import (  # noqa: F401
     movement,
     pooling,
     quantization,
+    random,
     recurrent,
     reduction,
     training,

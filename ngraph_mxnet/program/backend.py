@@ -404,7 +404,7 @@ def load(package: Package) -> Executable:
     found = _load(package)
     if isinstance(found, Template):
         raise PackageError(f"package {package.name} is for a range of sizes")
-    return found
+    return found.hide_state()
 
 
 def load_template(package: Package) -> Template:

@@ -47,8 +47,8 @@ def compile(
     bound = bind_weights(graph, weights or {})
     if graph.symbols():
         return RangeExecutable(bound, bound.clone, lambda made: _template(chosen, made, options),
-                               lambda made: compile(made, backend, **options))
-    return compile_own(bound, chosen, options, (graph, weights or {}))
+                               lambda made: _at_sizes(made, chosen, options)).hide_state()
+    return compile_own(bound, chosen, options, (graph, weights or {})).hide_state()
 
 
 def compile_own(graph: Graph, backend: Backend, options: Mapping[str, Any],
@@ -106,7 +106,12 @@ def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: s
     chosen.check_options(passed)
     graph, _ = made_at_some_sizes(make, symbols)
     return RangeExecutable(graph, make, lambda made: _template(chosen, made, passed),
-                           lambda made: compile(made, backend, **passed))
+                           lambda made: _at_sizes(made, chosen, passed)).hide_state()
+
+
+def _at_sizes(graph: Graph, backend: Backend, options: Mapping[str, Any]) -> Executable:
+    verify(graph)
+    return compile_own(graph, backend, options)
 
 
 def _template(backend: Backend, graph: Graph, options: Mapping[str, Any]) -> Template | None:

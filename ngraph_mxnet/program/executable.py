@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.program.artefact import DEFAULT_ISAS, Meta, write_artefact
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import IsaProgram, ProgramSet
@@ -121,7 +124,53 @@ def described(executable: Any) -> str:
     return f"<{type(executable).__name__} {inputs} -> {outputs}>"
 
 
-class Executable(Submitting, ABC):
+_MOST_SEED = (1 << 64) - 1
+_Seeded = TypeVar("_Seeded", bound="Seeded")
+
+
+class Seeded:
+    """What is called with arrays, and draws random numbers if one of its inputs is the state of these
+    (`ops/random.py`).
+
+    Attributes:
+        ports: all inputs.
+        inputs: those that callers give. The state is not among them once `hide_state` was called.
+    """
+
+    inputs: tuple[Any, ...]
+    ports: tuple[Any, ...]
+    _state: int | None = None
+    """The place of the hidden state among `ports`."""
+    _steps: tuple[int, Iterator[int]] = 0, count()
+
+    def hide_state(self: _Seeded) -> _Seeded:
+        """Let each call of one that draws make its own state, of the seed 0 at first."""
+        places = [place for place, port in enumerate(self.ports) if port.name == STATE]
+        if places:
+            (self._state,) = places
+            self.inputs = (*self.ports[:self._state], *self.ports[self._state + 1:])
+            self.seed(0)
+        return self
+
+    def seed(self, seed: int) -> None:
+        """Seed what draws random numbers: the same calls after the same seed give the same results. The seed is 0 at
+        first, so processes that must differ need other seeds. It does nothing for what draws none.
+
+        Args:
+            seed: an integer, of which the lower 64 bits count.
+        """
+        self._steps = operator.index(seed) & _MOST_SEED, count()
+
+    def with_state(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of a call for all of `ports`, with the call's state. Any threads may ask at once."""
+        found = list(arrays)
+        if self._state is not None:
+            key, steps = self._steps
+            found.insert(self._state, np.array([key, next(steps)], np.uint64).view(np.int32))
+        return found
+
+
+class Executable(Submitting, Seeded, ABC):
     """A compiled graph, called with arrays. What every one of them keeps, edge cases first:
 
     * A result never shares memory with an input, a constant, another result or an earlier call's result, even
@@ -139,7 +188,7 @@ class Executable(Submitting, ABC):
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self.inputs = tuple(inputs)
+        self.inputs = self.ports = tuple(inputs)
         self.outputs = tuple(outputs)
 
     def package(self) -> Package:
@@ -168,7 +217,7 @@ class Executable(Submitting, ABC):
             OSError: it can't be written.
         """
         meta = Meta(Path(path).stem, self.precision, metadata or {})
-        inputs, outputs = ([(port.name, port.type) for port in ports] for ports in (self.inputs, self.outputs))
+        inputs, outputs = ([(port.name, port.type) for port in ports] for ports in (self.ports, self.outputs))
         sets = (ProgramSet.of(made, 0, inputs, outputs) for made in self.artefact_programs(isas))
         write_artefact(path, meta, sets, len(set(isas) or DEFAULT_ISAS))
 
@@ -182,7 +231,7 @@ class Executable(Submitting, ABC):
 
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""
+        """Compute the results; `arrays` fit `ports` exactly and are C-contiguous."""
 
     watch: Watch | None = None
     """The watch that audits the executable's calls, where their border is in Python."""
@@ -295,7 +344,8 @@ class Executable(Submitting, ABC):
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         """Return the arrays of a call as `run` takes them, each unchanged where possible. Raises InputError as a call
         does."""
-        return [checked_array(port, array) for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
+        return self.with_state([checked_array(port, array)
+                                for port, array in zip(self.inputs, self.in_order(arrays), strict=True)])
 
     def in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """See the function `in_order`."""
@@ -380,7 +430,8 @@ class NativeExecutable(Executable):
 
     def __call__(self, /, *arrays: Any, **named: Any) -> list[np.ndarray]:
         arrays = self.in_order(arrays, named)
-        results: list[np.ndarray] | None = self.native.call(*arrays) if self.watch is None else None
+        results: list[np.ndarray] | None = (
+            self.native.call(*arrays) if self.watch is None and self._state is None else None)
         return super().__call__(*arrays) if results is None else results
 
     @property
@@ -525,7 +576,7 @@ class Session:
         calls = []
         for step, lane in zip(flow.steps, lanes or [0] * len(flow.steps), strict=True):
             executable = executables[step.graph]
-            for kind, values, ports in (("inputs", step.inputs, executable.inputs),
+            for kind, values, ports in (("inputs", step.inputs, executable.ports),
                                         ("outputs", step.outputs, executable.outputs)):
                 if [value.type for value in values] != [port.type for port in ports]:
                     raise PackageError(f"step {step.graph}: found {kind} {', '.join(map(str, values))}, and what it "

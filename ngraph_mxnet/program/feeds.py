@@ -18,6 +18,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, listed
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.program.executable import Port
 
@@ -334,10 +335,11 @@ def fitting_inputs(ports: Sequence[Any], arrays: Mapping[str, np.ndarray],
 
 
 def random_inputs(random: np.random.Generator, graph: Graph, names: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """For all of the graph's parameters but those of these names, as the graph uses them."""
+    """For all of the graph's parameters but those of these names, as the graph uses them. The state of random numbers
+    is no input (`Seeded`)."""
     draws = draws_of(graph)
     return {one.name: random_array(random, one.type.shape, one.type.element.numpy, draws.get(one.name))
-            for one in graph.parameters if one.name not in names}
+            for one in graph.parameters if one.name not in names and one.name != STATE}
 
 
 def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequence[int]],

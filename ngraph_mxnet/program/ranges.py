@@ -285,7 +285,7 @@ class RangeExecutable(Executable):
         self._make, self._template, self._compile = make, template, compile
         self._lock = ForkSafeLock()
         self._bound = Recent(MOST_BOUND)
-        types = tuple(port.type.shape for port in self.inputs)
+        types = tuple(port.type.shape for port in self.ports)
         self._ranges = RangePrograms(lambda shapes: (types, self.binding(shapes)), are_told=True)
 
     @property
@@ -293,7 +293,7 @@ class RangeExecutable(Executable):
         return self._ranges.templates
 
     def at(self, *shapes: Sequence[int]) -> Executable:
-        """Return the executable for inputs of these shapes.
+        """Return the executable for all of `ports` in these shapes.
 
         Raises:
             InputError: a shape does not fit.
@@ -306,8 +306,8 @@ class RangeExecutable(Executable):
         return self.at(*(array.shape for array in arrays))(*arrays)
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
-        given = [as_array(array, f"input {port.name!r}")
-                 for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
+        given = self.with_state([as_array(array, f"input {port.name!r}")
+                                 for port, array in zip(self.inputs, self.in_order(arrays), strict=True)])
         return self.at(*(array.shape for array in given)).checked(tuple(given))
 
     def _made(self, shapes: tuple[tuple[int, ...], ...]) -> Executable:
@@ -327,7 +327,7 @@ class RangeExecutable(Executable):
             InputError: they do not fit.
         """
         binding: dict[str, int] = {}
-        for port, shape in zip(self.inputs, shapes, strict=True):
+        for port, shape in zip(self.ports, shapes, strict=True):
             if len(shape) != port.type.rank:
                 raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type}")
             for size, value in zip(port.type.shape, shape, strict=True):
@@ -338,7 +338,7 @@ class RangeExecutable(Executable):
                         raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type} with "
                                          f"{name} from {low} {'on' if high >= MOST else f'to {high}'}")
                     binding.setdefault(name, value)
-        for port, shape in zip(self.inputs, shapes, strict=True):
+        for port, shape in zip(self.ports, shapes, strict=True):
             wanted = port.type.at(binding).shape
             if tuple(shape) != wanted:
                 raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {wanted} ({port.type})")

@@ -92,6 +92,11 @@ NGRAPH_API const ngraph_port* ngraph_output(const ngraph_model* model, size_t sh
 NGRAPH_API ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs,
                                     void* const* outputs, int threads);
 
+/* Seeds a model that draws random numbers: what a call draws follows from the seed and the number of calls since, so that the
+ * same calls give the same results. A loaded model has the seed 0; processes and models that must differ need other seeds, a
+ * child of fork, too. Calls under way may have either seed. It does nothing for a model that draws none. */
+NGRAPH_API ngraph_status ngraph_seed(ngraph_model* model, uint64_t seed);
+
 /* To verify a machine with, what `--with-reference` added to the file: inputs for a set of shapes, and the outputs expected
  * from them, as arrays of the ports' sizes; `outputs` null if the file has none. The writer's instruction set computed the
  * outputs: others may round differently. Read from the mapped file at the first call: NGRAPH_ERROR_FORMAT where it is damaged,

@@ -77,6 +77,7 @@ _FUNCTIONS = {
     "ngraph_input": (_PORT, _MODEL, _SIZE, _SIZE),
     "ngraph_output": (_PORT, _MODEL, _SIZE, _SIZE),
     "ngraph_run": (ctypes.c_int, _MODEL, _SIZE, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
+    "ngraph_seed": (ctypes.c_int, _MODEL, ctypes.c_uint64),
     "ngraph_reference": (ctypes.c_int, _MODEL, _SIZE, ctypes.POINTER(_ARRAYS), ctypes.POINTER(_ARRAYS)),
     "ngraph_ranges": (_SIZE, _MODEL),
     "ngraph_range_input": (_RANGE_PORT, _MODEL, _SIZE, _SIZE),
@@ -150,6 +151,9 @@ class Library:
 
     def outputs(self, model: int, shape_set: int) -> list[RawPort]:
         return self._ports(model, shape_set, "ngraph_outputs", "ngraph_output", _shape)
+
+    def seed(self, model: int, seed: int) -> None:
+        self._functions["ngraph_seed"](model, seed)
 
     def ranges(self, model: int) -> int:
         return int(self._functions["ngraph_ranges"](model))

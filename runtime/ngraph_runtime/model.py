@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Values = Union["Mapping[str, Any]", Sequence[Any], Any]
 _MOST_THREADS = 2**31 - 1  # the C interface has an int
-
+_MOST_SEED = 2**64 - 1
 
 _MOST_BOUND = 64
 """Shapes of ranges for which what runs them is kept; the one bound longest ago goes first."""
@@ -136,6 +136,16 @@ class Model:
         from ngraph_runtime.pool import shared_pool  # a thread pool takes longer to import than all else here
 
         return shared_pool().submit(self.run, inputs, threads=threads, out=out)
+
+    def seed(self, seed: int) -> None:
+        """Seed a model that draws random numbers: the same calls after the same seed give the same results.
+
+        A loaded model has the seed 0, so processes that must differ need other seeds.
+
+        Args:
+            seed: an integer, of which the lower 64 bits count.
+        """
+        self._library.seed(self._handle, operator.index(seed) & _MOST_SEED)
 
     def reference(self, shape_set: int = 0) -> tuple[list[Array[Any, Any]], list[Array[Any, Any]]] | None:
         """Inputs for a set of shapes, and what the compiler's machine computed of them, if the file holds any.

@@ -118,9 +118,10 @@ def positions() -> Graph:
     b = Builder()
     x, at = b.parameter("x", (6, 5, 7)), b.parameter("at", (2, 4), "i64")
     updates, wide = b.parameter("updates", (4, 7)), b.convert(x, element="f64")
+    state = b.parameter("state", (4,), "i32")
     boxes = {"coordinates": 3, "score": 2, "id": 1, "topk": 4}
     return b.results(
-        b.random_mask(b.parameter("state", (4,), "i32"), shape=(9, 7), keep=0.5),
+        b.random_mask(state, shape=(9, 7), keep=0.5), b.random_uniform(state, shape=(9, 7)),
         b.gather(x, at, axis=1), b.gather_nd(x, at), b.scatter_nd(x, at, updates),
         b.scatter_nd(x, at, updates, reduction="add"), b.box_nms(x, **boxes), b.box_nms(x, **boxes, in_place=True),
         b.gather_elements(x, b.argsort(x, axis=1), axis=1), b.argmax(x, axis=2),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.ir import Builder, Graph, get_op
-from ngraph_mxnet.ops.training import philox
+from ngraph_mxnet.ops.random import philox, uniform_of
 from ngraph_mxnet.program.compile import compile
 
 # Of the authors' Random123, tests/kat_vectors.
@@ -52,6 +52,30 @@ def test_masks_of_keys_steps_and_streams_are_independent() -> None:
 def test_an_element_does_not_depend_on_the_shape() -> None:
     whole = mask(5, 6, (10_000,), 0.3)
     np.testing.assert_array_equal(mask(5, 6, (7, 13), 0.3).reshape(-1), whole[:91])
+
+
+def uniform(key: int, step: int, shape: tuple[int, ...], stream: int = 0) -> np.ndarray:
+    state = np.array([key, step]).view(np.int32)
+    (found,) = get_op("random_uniform").evaluate([state], {"shape": shape, "stream": stream})
+    return found
+
+
+def test_uniform_numbers_are_those_of_the_words() -> None:
+    """Of the words of a mask; never 0 or 1, and as far from one as from the other."""
+    found = uniform(3, 4, (1 << 16,))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found < 0.375, mask(3, 4, (1 << 16,), 0.375))
+    ends = uniform_of(np.array([0, 511, 512, 2**32 - 1], np.uint64))
+    np.testing.assert_array_equal(ends, np.array([1, 1, 3, 2**24 - 1], np.float32) / 2**24)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, 3), (8191,), (3, 8193), (0, 2), ()])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_cpu_gives_the_same_uniform_numbers(shape: tuple[int, ...], threads: int) -> None:
+    b, state = Builder(), np.array([5, 1 << 40])
+    given = b.results(b.random_uniform(b.parameter("state", (4,), "i32"), shape=shape, stream=9))
+    (found,) = compile(given, "CPU", threads=threads)(state.view(np.int32))
+    np.testing.assert_array_equal(found, uniform(*map(int, state), shape, 9))
 
 
 def graph(shape: tuple[int, ...], keep: float, stream: int) -> Graph:

@@ -98,6 +98,7 @@ REFUSED = [
     ("random_mask", ["i32[2]"], {"shape": [3], "keep": 0.5}, r"operand 0: found i32.2., expected i32.4."),
     ("random_mask", ["i32[4]"], {"shape": [3], "keep": 1.5}, "keep: found 1.5, expected a number from 0 to 1"),
     ("random_mask", ["i32[4]"], {"shape": [3], "keep": 0.5, "stream": -1}, "stream: found -1"),
+    ("random_uniform", ["i32[2]"], {"shape": [3]}, r"operand 0: found i32.2., expected i32.4."),
     ("random_mask", ["i32[4]"], {"shape": [1 << 20, 1 << 15], "keep": 0.5}, "shape: .* at most 17179869184 elements"),
 ]
 

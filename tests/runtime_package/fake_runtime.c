@@ -193,6 +193,12 @@ ngraph_status ngraph_run(ngraph_model* model, size_t set, const void* const* inp
   return model->run(model, set, inputs, outputs, threads);
 }
 
+/* It draws nothing. */
+ngraph_status ngraph_seed(ngraph_model* m, uint64_t seed) {
+  (void)seed;
+  return m == NULL ? NGRAPH_ERROR_ARGUMENT : NGRAPH_OK;
+}
+
 /* From -1 to 1, in equal steps; of the model `twice`. */
 ngraph_status ngraph_reference(ngraph_model* m, size_t set, const void* const** inputs, const void* const** outputs) {
   if (set >= m->sets) return fail(NGRAPH_ERROR_ARGUMENT, "there is no such set of shapes");

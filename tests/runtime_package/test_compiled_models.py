@@ -20,6 +20,7 @@ import ngraph_runtime  # noqa: E402
 from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_runtime import InputError, ModelError  # noqa: E402
+from ngraph_runtime.reference import verify  # noqa: E402
 
 ISAS = [isa for isa in supported(_core.cpu_features()) if isa != "baseline"]
 """Beside others, baseline has no Winograd's algorithm in a file."""
@@ -96,6 +97,39 @@ def test_the_command_verifies(model: tuple[Path, mx.gluon.HybridBlock], real_lib
                           env={"PYTHONPATH": environment_path, "NGRAPH_RUNTIME_LIBRARY": real_library, "PATH": ""})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
+
+
+def test_seeds_of_a_model_that_draws(real_library: str, tmp_path: Path) -> None:
+    """For sets of shapes and for ranges; what callers see has no state."""
+    p = mx.sym.Variable("p")
+    symbol, path = mx.sym.sample_gamma(p, p), tmp_path / "drawn.ngraph"
+    ngraph_mxnet.export(symbol, path, params={}, p=[(2, 3), (4, 3), ("N", 5)], with_references=True)
+    compiled = ngraph_mxnet.compile(symbol, "CPU", params={}, shapes={"p": (2, 3)})
+    model, again = ngraph_runtime.load(path), ngraph_mxnet.compile(str(path))
+    assert [port.name for port in model.inputs] == [port.name for port in again.inputs] == ["p"]
+    assert model.ranges[0].inputs == {"p": ("N", 5)}
+    x = np.full((2, 3), 2, np.float32)
+    first = [compiled(x)[0] for _ in range(3)]
+    for one in (model, again):
+        for wanted in first:
+            np.testing.assert_array_equal(one(x)[0], wanted)
+        one.seed(-1)
+        assert (one(x)[0] != first[0]).all()
+        one.seed(2**64)
+        np.testing.assert_array_equal(one(x)[0], first[0])
+    wide = np.full((7, 5), 2, np.float32)
+    model.seed(4)
+    again.seed(4)
+    drawn = [model(wide)[0] for _ in range(2)]
+    assert (drawn[0] != drawn[1]).any()
+    np.testing.assert_array_equal(drawn, [again(wide)[0] for _ in range(2)])
+    with ThreadPoolExecutor(4) as pool:
+        model.seed(0)
+        together = list(pool.map(lambda _: model(x)[0].tobytes(), range(3)))
+    assert sorted(together) == sorted(array.tobytes() for array in first)
+    assert [one.matches for one in verify(model)] == [True, True]
+    with pytest.raises(InputError, match="input p: found shape"):
+        model(np.zeros((7, 6), np.float32))
 
 
 def test_shapes_are_chosen_by_the_inputs(real_library: str, tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def test_every_element_type(fake):
     assert all(map(np.array_equal, found, values))
 
 
+def test_a_seed_is_an_integer(fake):
+    model = ngraph_runtime.load(fake("twice"))
+    model.seed(7)
+    with pytest.raises(TypeError):
+        model.seed(0.5)
+
+
 # ---- memory ------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,15 @@ from ngraph_mxnet.base.errors import ModelError, NGraphError, UnsupportedError, 
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.inlining import bodies_of, inline, inlined, is_open
 from ngraph_mxnet.frontends.mxnet.rules.control_flow import keeping
-from ngraph_mxnet.frontends.mxnet.rules.registry import FindRule, find_rule, lower_node, lower_operators, read
+from ngraph_mxnet.frontends.mxnet.rules.registry import (
+    FindRule,
+    Rule,
+    find_rule,
+    find_whole_rule,
+    lower_node,
+    lower_operators,
+    read,
+)
 from ngraph_mxnet.frontends.mxnet.rules.signatures import (
     EQUAL,
     LABELLED,
@@ -138,7 +146,7 @@ class _OpenSizes:
         try:
             outputs = lower_node(b, node, [
                 b.parameter(f"input{slot}", self._settled(type_.shape), type_.element)
-                for slot, type_ in enumerate(types)])
+                for slot, type_ in enumerate(types)], rules=find_whole_rule)
         except NGraphError:
             return  # the lowering itself will say why
         self._types.update((Edge(node.index, place), value.type) for place, value in enumerate(outputs))
@@ -207,12 +215,16 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
         symbol = parse_symbol(symbol)
     closed = _with_one_variable_each(symbol if keep_loops else inlined(symbol))
     types = [_told(node, shapes, dtypes or {}) for node in closed.arguments()]
-    graph, outputs = _lowered(closed, types, name, (), keeping if keep_loops else find_rule)
+    graph, outputs = _lowered(closed, types, name, (), _keeping if keep_loops else find_whole_rule)
     for value, head, lowered in zip(graph.results, symbol.heads, closed.heads, strict=True):
         node = symbol.nodes[head.node]
         count = next(number for number in itertools.count() if Edge(lowered.node, number) not in outputs)
         value.name = output_name(node, head.output, int(node.attrs["num_outputs"]) if is_open(node) else count)
     return graph
+
+
+def _keeping(op: str) -> Rule | None:
+    return keeping(op) or find_whole_rule(op)
 
 
 def with_results(symbol: SymbolGraph, names: Sequence[str]) -> SymbolGraph:
@@ -293,7 +305,8 @@ def with_types(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]],
     symbol = with_open_shapes(symbol, [type_ if isinstance(type_, TensorType) else None for type_ in told])
     b = Builder()
     values = (arguments := _Arguments(b, symbol, told, ())).values
-    lower_operators(b, symbol, values, Halves(), before=arguments.complete, refused=lambda node, reason: None)
+    lower_operators(b, symbol, values, Halves(), find_whole_rule, before=arguments.complete,
+                    refused=lambda node, reason: None)
     types: dict[int, dict[int, TensorType]] = {}
     for edge, value in values.items():
         types.setdefault(edge.node, {})[edge.output] = value.type
@@ -313,7 +326,7 @@ def refusals(symbol: SymbolGraph, shapes: Mapping[str, Sequence[int]], dtypes: M
     found = [Verdict(symbol.nodes[index].name, symbol.nodes[index].op, reason)
              for index, reason in whole.reasons.items()]
     arguments = _Arguments(b, whole.graph, [_told(node, shapes, dtypes) for node in whole.graph.arguments()], ())
-    lower_operators(b, whole.graph, arguments.values, Halves(), before=arguments.complete,
+    lower_operators(b, whole.graph, arguments.values, Halves(), find_whole_rule, before=arguments.complete,
                     refused=lambda node, reason: found.append(Verdict(node.name, node.op, reason)))
     for node in b.graph.nodes:
         if (reason := backend_reason(backend, [node])) is not None:

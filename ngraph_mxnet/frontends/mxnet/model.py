@@ -32,8 +32,9 @@ from ngraph_mxnet.frontends.mxnet.judgement import judged_by_rules, pins_of
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.frontends.verdicts import Explanation
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.executable import as_array
@@ -115,8 +116,8 @@ class SymbolModel(Model):
             graph = self._imported(sizes, self.weights(sizes))
         except UnsupportedError as error:  # the shapes behind an operator that has no rule are MXNet's to tell
             return self.in_mxnet(error).with_random_weights(sizes)
-        self._require_all([value.name for value in graph.parameters if value.name not in sizes])
-        wanted = {value.name: value.shape for value in graph.parameters if value.name not in sizes}
+        wanted = {value.name: value.shape for value in _unsized(graph, sizes)}
+        self._require_all(wanted)
         found: Any = self.holding({**random_weights(wanted), **self._weights}, None)  # of this class
         return found
 
@@ -139,10 +140,11 @@ class SymbolModel(Model):
 
             alone = other_results(self.graph_of_symbol, {verdict.name for verdict in found})
             raise UnsupportedError("the model can't be compiled as a whole" + alone + ":\n" + listing(lines)) from None
-        changing = [value.name for value in graph.parameters if value.type.is_symbolic and value.name not in shapes]
+        unsized = _unsized(graph, shapes)
+        changing = [value.name for value in unsized if value.type.is_symbolic]
         if changing:
             raise ModelError(f"the shape of {listed(changing)} changes with sizes that are ranges: give it")
-        self._require_all([value.name for value in graph.parameters if value.name not in shapes])
+        self._require_all([value.name for value in unsized])
         return graph, {value.name: as_array(weights[value.name], f"weight {value.name!r}")
                        for value in graph.parameters if value.name in weights}
 
@@ -247,6 +249,11 @@ class SymbolModel(Model):
 
     def training_verdicts(self, sizes: Shapes) -> Any:
         return self.in_mxnet(_needs("trains models")).training_verdicts(sizes)
+
+
+def _unsized(graph: Graph, shapes: Sizes) -> list[Value]:
+    """The parameters whose shapes are not told: weights and labels, but not the state of random numbers."""
+    return [value for value in graph.parameters if value.name not in shapes and value.name != STATE]
 
 
 def _needs(what: str) -> ConfigError:

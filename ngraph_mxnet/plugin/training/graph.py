@@ -19,12 +19,12 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNo
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import Role, f32
 from ngraph_mxnet.ops.compositions import scalar
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.fuse import attention_fusion, pick_fusion, recurrent_cells
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.simplify import DeadCode
 from ngraph_mxnet.plugin.training.rules import (
-    STATE,
     Gamma,
     Statistic,
     find_predicting_rule,
@@ -44,7 +44,7 @@ _MOMENTUM = 0.9
 @dataclass(frozen=True)
 class TrainingGraph:
     """`graph`: its parameters are the symbol's arguments and auxiliary states, and
-    `dropping.STATE` if it draws random numbers; its results are the symbol's outputs, as many as `outputs`, then the
+    `STATE` if it draws random numbers; its results are the symbol's outputs, as many as `outputs`, then the
     batch's value of each of `statistics`, then ones for each of `gammas`."""
 
     graph: Graph

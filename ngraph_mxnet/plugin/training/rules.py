@@ -23,6 +23,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import greatest, is_symbolic
 from ngraph_mxnet.ops.compositions import converted, full, iota, moved_axis, places_of, reshaped, scalar, size_as
+from ngraph_mxnet.ops.random import next_stream, state_of
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,6 @@ class Gamma:
     of: tuple[str, ...]
 
 
-STATE = "random.state"
-"""The parameter i32[4] of a graph that draws random numbers: a key and a step (`random_mask`)."""
-
-
 def dropped(b: Builder, x: Value, rate: float, axes: Collection[int] = ()) -> Value:
     """Each element is 0 with the probability `rate`, else x / (1 - rate); along `axes` all share their lot.
 
@@ -67,15 +64,9 @@ def dropped(b: Builder, x: Value, rate: float, axes: Collection[int] = ()) -> Va
     if rate >= 1:
         raise UnsupportedError(f"p={rate} drops everything")
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    streams = sum(node.op.name == "random_mask" for node in b.graph.nodes)
-    mask = b.random_mask(_state(b), shape=shape, keep=1 - rate, stream=streams)
+    mask = b.random_mask(state_of(b), shape=shape, keep=1 - rate, stream=next_stream(b))
     share = np.float32(1) / (np.float32(1) - np.float32(rate))  # as MXNet rounds it
     return b.select(mask, x * float(share), 0)
-
-
-def _state(b: Builder) -> Value:
-    known = [parameter for parameter in b.graph.parameters if parameter.name == STATE]
-    return known[0] if known else b.parameter(STATE, (4,), "i32")
 
 
 _ODD = "MXNet's own gradient is not that of what it computes"

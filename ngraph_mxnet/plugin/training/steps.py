@@ -28,9 +28,10 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.ir.ranges import described
 from ngraph_mxnet.ir.sizes import Binding
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.regions import is_small
-from ngraph_mxnet.plugin.training.rules import STATE, Gamma, Statistic
+from ngraph_mxnet.plugin.training.rules import Gamma, Statistic
 from ngraph_mxnet.program.executable import Executable, Port
 from ngraph_mxnet.program.program_cache import Made, get_or_make, program_key
 from ngraph_mxnet.program.ranges import Shapes, Template
@@ -224,7 +225,7 @@ class Step:
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.repeated: dict[str, int] = facts["repeated"]
         self.gone_back = frozenset(facts["gone_back"])
-        self.draws = any(port.name == STATE for port in self.forward.inputs)
+        self.draws = any(port.name == STATE for port in self.forward.ports)
         self._name, self._times = facts["name"], 0
         _steps.add(self)
         config.logger("ngraph_mxnet").info(
@@ -289,7 +290,7 @@ class Step:
 
 
 def _inputs(half: Executable, placed: Mapping[str, Placed]) -> list[Placed]:
-    return [placed[port.name] for port in half.inputs]
+    return [placed[port.name] for port in half.ports]
 
 
 def _new(type_: TensorType) -> NDArray:

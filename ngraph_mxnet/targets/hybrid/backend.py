@@ -165,7 +165,7 @@ class HybridExecutable(Executable):
         if len(self.session.calls) != 1:
             return None
         (call,) = self.session.calls
-        if self.session.results != call.outputs or call.inputs != tuple(range(len(self.inputs))):
+        if self.session.results != call.outputs or call.inputs != tuple(range(len(self.ports))):
             return None
         return getattr(call.executable, "native", None)
 

@@ -186,7 +186,7 @@ class NNPExecutable(Executable):
         self._call: tuple[Version, FunctionalSimulator] | None = None
         """The version and the device of the call that goes on part by part."""
         self._samples: list[Arrays] = [[checked_array(port, array, what="calibration input") for port, array in
-                          zip(self.inputs, sample, strict=True)] for sample in settings.samples]
+                          zip(self.ports, sample, strict=True)] for sample in settings.samples]
         self._loaded = Recent(_KEPT)
         self._lock = ForkSafeLock()
         self._timeline: Timeline | None = None
@@ -237,7 +237,7 @@ class NNPExecutable(Executable):
     @property
     def names(self) -> tuple[list[str], list[str]]:
         """Those of the Program's inputs, empty for prepared values, and of its results."""
-        ports = [port.name for port in self.inputs]
+        ports = [port.name for port in self.ports]
         return ([ports[source] if source < len(ports) else "" for source in self._sources],
                 [port.name for port in self.outputs])
 
@@ -280,7 +280,7 @@ class NNPExecutable(Executable):
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Begin a call part by part, with the weights by name; other inputs come with the parts."""
         nothing = np.empty(0)
-        version, device = self._call = self._device([arrays.get(port.name, nothing) for port in self.inputs])
+        version, device = self._call = self._device([arrays.get(port.name, nothing) for port in self.ports])
         device.begin()
         count_call(version.program, self.settings.devices)
 

@@ -17,6 +17,7 @@ from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, format_node, value_names
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16, f32
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.program.executable import Port, checked_array
 from ngraph_mxnet.program.feeds import Draw, draws_of, fitting_inputs
@@ -112,7 +113,7 @@ class Runner:
         compiled = compile(part.graph, self.backend, weights, **self.options)
         arrays = [given[value].astype(parameter.type.element.numpy) if value in given else self.arrays[parameter.name]
                   for value, parameter in zip(part.inputs, part.graph.parameters, strict=True)
-                  if parameter.name not in weights]
+                  if parameter.name not in weights and parameter.name != STATE]
         return compiled(*arrays)
 
     def run_whole(self, graph: Graph) -> list[np.ndarray]:
@@ -308,7 +309,7 @@ class VerifiedGraph(Verified):
         """
         if graph.symbols():
             raise ConfigError("the sizes of the graph's inputs are ranges: give a graph of one set of shapes")
-        by_name = {parameter.name: Port(parameter.name, parameter.type) for parameter in graph.parameters}
+        by_name = {one.name: Port(one.name, one.type) for one in graph.parameters if one.name != STATE}
         self.graph, self._constant = graph, constant
         self.weight_arrays = {name: checked_array(by_name[name], array, what="weight")
                               for name, array in weights.items() if name in by_name}

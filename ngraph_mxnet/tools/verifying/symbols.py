@@ -18,6 +18,7 @@ from ngraph_mxnet.frontends.mxnet.model import SymbolModel
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.program.executable import Port, as_array
 from ngraph_mxnet.program.feeds import named_arrays, named_shapes
@@ -89,6 +90,10 @@ def _by_name(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: as_array(array, f"weight {name!r}") for name, array in arrays.items()}
 
 
+_DRAWS = ("It draws random numbers. MXNet's come from its own generator and can't be compared; the interpreter draws "
+          "the same ones of the same seed.")
+
+
 class VerifiedSymbol(Verified):
     """An MXNet symbol, or a Gluon block. One that can't be compiled as a whole is compiled in regions, and MXNet runs
     the rest."""
@@ -120,6 +125,8 @@ class VerifiedSymbol(Verified):
             graph, held = model.graph(shapes, backend)()  # type: ignore[operator]  # they are numbers
             self._whole = VerifiedGraph(graph, held, others, arrays, seed, constant=False)
             self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
+            if any(value.name == STATE for value in graph.parameters):
+                self.framework, self.note = None, _DRAWS
         except UnsupportedError as error:
             if self._symbol is None:
                 raise

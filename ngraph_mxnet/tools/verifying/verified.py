@@ -350,7 +350,8 @@ def _reference(model: Verified, against: str | None) -> str:
     if against is None:
         return model.default_reference()
     if against not in possible:
-        raise ConfigError(f"against: found {against!r}, expected one of {', '.join(possible)} for such a model")
+        raise ConfigError(f"against: found {against!r}, expected one of {', '.join(possible)} for such a model"
+                          + (f". {model.note}" if model.note else ""))
     return against
 
 

@@ -21,6 +21,7 @@ from ngraph_runtime.serving.served import ServedModel
 
 COMPILER = "NGRAPH_RUNTIME_COMPILER"
 CACHE = "NGRAPH_RUNTIME_CACHE"
+SEED = "NGRAPH_RUNTIME_SEED"
 SOURCE = "source"
 """The text of a kept file's metadata that identifies the files it was compiled of."""
 SYMBOL = "-symbol.json"
@@ -60,7 +61,8 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None, batch: i
     A folder holds `NAME-symbol.json` and `NAME-0000.params`, or one ONNX model, or one compiled file. The compiled
     file of a model is `NAME.ngraph` beside it. It is kept in the folder of NGRAPH_RUNTIME_CACHE, if that is set, or if
     nobody may write beside the model. It is compiled anew when the model's files have changed. A file that somebody
-    compiled by hand is used as it is.
+    compiled by hand is used as it is. A model that draws random numbers gets the seed of NGRAPH_RUNTIME_SEED, else one
+    that no other worker has.
 
     Args:
         path: the folder, or one of these files.
@@ -73,14 +75,21 @@ def load(path: str | os.PathLike[str], *, shapes: Shapes | None = None, batch: i
         threads: how many threads work on one call. Without it, OMP_NUM_THREADS, else as many as there are cores.
 
     Raises:
-        ModelError: there is no such model, nothing compiles it, or its file can't be read.
+        ModelError: there is no such model, nothing compiles it, or its file can't be read; or NGRAPH_RUNTIME_SEED is no
+            integer.
     """
     if threads is None:
         first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
         threads = int(first) if first.isdigit() else 0
     place = Path(path)
     source = None if place.suffix == ".ngraph" else _source(place, shapes, batch if rows else 0)
-    return ServedModel(_compiled(source, compiler, threads) if source else Model(_only_file(place), threads), rows)
+    model = _compiled(source, compiler, threads) if source else Model(_only_file(place), threads)
+    text = os.environ.get(SEED)
+    try:
+        model.seed(int.from_bytes(os.urandom(8), "little") if text is None else int(text))
+    except ValueError:
+        raise ModelError(f"{SEED}: found {text!r}, expected an integer") from None
+    return ServedModel(model, rows)
 
 
 def _only_file(place: Path) -> Path:

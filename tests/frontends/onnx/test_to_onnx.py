@@ -549,6 +549,36 @@ OTHER_OPS = {
 }
 
 
+@pytest.mark.parametrize("rows", [4, "N"])
+def test_only_the_file_draws(tmp_path: Path, rows: Any) -> None:
+    """What is compared has the same uniform numbers on both sides; the file's runtime draws its own."""
+    path, mean = tmp_path / "drawn.onnx", mx.sym.Variable("x")
+    told = ngraph_mxnet.to_onnx(mx.sym.sample_normal(mean, mean * mean), path, params={}, x=(rows, 5000))
+    assert told.inputs == {"x": f"f32[{rows},5000]"} and all(one.difference < 1e-5 for one in told.compared)
+    op = "RandomUniform" if rows == 4 else "RandomUniformLike"
+    assert operators(path).count(op) == 1
+    if runtime_version() is not None:
+        import onnxruntime
+
+        assert len(told.compared) > 1
+        onnxruntime.set_seed(1234567)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        first, second = (session.run(None, {"x": np.full((4, 5000), 2, np.float32)})[0] for _ in range(2))
+        assert (first != second).any() and first.shape == (4, 5000)
+        assert first.mean() == pytest.approx(2, abs=0.12) and first.std() == pytest.approx(4, rel=0.03)
+
+
+def test_choices_may_differ_for_a_rounding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few do; many are a fault."""
+    scores = mx.sym.Variable("x")
+    chosen = mx.sym.sample_multinomial(mx.sym.softmax(scores), shape=(1000,))
+    ngraph_mxnet.to_onnx(chosen, tmp_path / "chosen.onnx", params={}, x=(3, 500))
+    monkeypatch.setitem(WRITERS, "cumsum", lambda d, node, x: d.add("Identity", x))
+    with pytest.raises(ModelError, match="differs by"):
+        ngraph_mxnet.to_onnx(chosen, tmp_path / "wrong.onnx", params={}, x=(3, 500))
+    assert not (tmp_path / "wrong.onnx").exists()
+
+
 def test_every_op_of_inference_is_written() -> None:
     for_training = {name for name in all_ops() if name.endswith(("_gradient", "_training"))}
     assert set(all_ops()) - for_training - set(OTHER_OPS) <= set(WRITERS)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernel_library import SPLITS, every_isa, run
 
 from ngraph_mxnet.ir import get_op
-from ngraph_mxnet.ops.training import threshold
-from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK
+from ngraph_mxnet.ops.random import threshold
+from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK, RANDOM_UNIFORM
 
 ANY = st.integers(-(2**63), 2**63 - 1)
 
@@ -27,6 +27,18 @@ def test_random_mask(isa: str, key: int, step: int, stream: int, count: int, chu
                                                       threshold=threshold(attrs)), (), splits)
     np.testing.assert_array_equal(out[:count], wanted)
     assert (out[count:] == 7).all()
+
+
+@every_isa
+@given(key=ANY, step=ANY, stream=st.integers(0, 2**32 - 1), count=st.integers(1, 500),
+       chunk=st.sampled_from([4, 64, 800]), splits=SPLITS)
+def test_random_uniform(isa: str, key: int, step: int, stream: int, count: int, chunk: int,
+                        splits: list[int]) -> None:
+    state = np.array([key, step]).view(np.int32)
+    (wanted,) = get_op("random_uniform").evaluate([state], {"shape": (count,), "stream": stream})
+    out = np.full(count + 3, 7, np.float32)
+    run(isa, "random_uniform", [state, out], RANDOM_UNIFORM(count=count, chunk=chunk, stream=stream), (), splits)
+    np.testing.assert_array_equal(out, [*wanted, 7, 7, 7])
 
 
 @every_isa

@@ -10,6 +10,7 @@ from ngraph_mxnet.frontends.mxnet.rules import (  # noqa: F401
     mkldnn_fused,
     normalization,
     quantization,
+    random,
     recurrent,
     reduction,
     shapes,

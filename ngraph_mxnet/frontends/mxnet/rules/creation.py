@@ -37,7 +37,7 @@ def _element(attrs: Attrs, default: ElementType = f32) -> ElementType:
     return default if text in ("None", "-1") else attrs.element("dtype")
 
 
-def _shape(attrs: Attrs, node: SymbolNode) -> Shape:
+def told_shape(attrs: Attrs, node: SymbolNode) -> Shape:
     """The shape that MXNet inferred, as the attribute `shape` may have sizes of 0, for unknown; else the attribute."""
     known = node.types[0] if node.types else None
     shape = attrs.ints("shape", ())
@@ -52,7 +52,7 @@ def _constant(b: Builder, array: np.ndarray, element: ElementType) -> Value:
 def _filled(value: float | None) -> Lowering:
     def lower(b: Builder, attrs: Call, *_: Value) -> Value:
         number = attrs.float("value") if value is None else value
-        return b.broadcast(b.constant(np.float64(number), _element(attrs)), shape=_shape(attrs, attrs.node))
+        return b.broadcast(b.constant(np.float64(number), _element(attrs)), shape=told_shape(attrs, attrs.node))
 
     return lower
 
@@ -121,7 +121,7 @@ def eye(b: Builder, attrs: Attrs) -> Value:
 @rule("_npi_identity", operands=0, ignored=["ctx"])
 def identity_matrix(b: Builder, attrs: Call) -> Value:
     """Ones on the diagonal of a matrix of `shape`."""
-    shape = _shape(attrs, attrs.node)
+    shape = told_shape(attrs, attrs.node)
     if len(shape) != 2:
         raise UnsupportedError(f"shape={shape}, expected a matrix")
     require_small(*shape)

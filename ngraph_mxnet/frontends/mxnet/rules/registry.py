@@ -101,19 +101,23 @@ class Rule:
 ANY = 1 << 20
 
 _RULES: dict[str, Rule] = {}
+_DRAWING: dict[str, Rule] = {}
+"""The rules of operators that draw random numbers."""
 
 
 def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0, ANY),
              parameters: Sequence[int] = (), ignored: Sequence[str] = (), types: Types = COMPUTED,
-             typed_by: TypedBy = 0, result: str = "") -> None:
-    """Register `lower` for the MXNet operators `names`, one name each; a second rule for one is an error."""
+             typed_by: TypedBy = 0, result: str = "", draws: bool = False) -> None:
+    """Register `lower` for the MXNet operators `names`, one name each; a second rule for one is an error. `draws`: it
+    draws random numbers, so it is for models as wholes (`find_whole_rule`)."""
     span = operands if isinstance(operands, tuple) else (operands, operands)
     lower = _of_operands(lower)
     record = Rule(names, lower, span, frozenset(parameters), tuple(ignored), types, typed_by, result)
+    table = _DRAWING if draws else _RULES
     for name in dict.fromkeys(map(canonical, names)):
-        if name in _RULES:
+        if name in table:
             raise ValueError(f"MXNet operator {name} has two rules")
-        _RULES[name] = record
+        table[name] = record
     registry.note_outside(lower)
 
 
@@ -134,12 +138,12 @@ def _of_operands(lower: Lowering) -> Lowering:
 
 def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
          ignored: Sequence[str] = (), types: Types = COMPUTED,
-         typed_by: TypedBy = 0, result: str = "") -> Callable[[_Lowering], _Lowering]:
+         typed_by: TypedBy = 0, result: str = "", draws: bool = False) -> Callable[[_Lowering], _Lowering]:
     """Decorator form of `add_rule`."""
 
     def declare(lower: _Lowering) -> _Lowering:
         add_rule(lower, *names, operands=operands, parameters=parameters, ignored=ignored, types=types,
-                 typed_by=typed_by, result=result)
+                 typed_by=typed_by, result=result, draws=draws)
         return lower
 
     return declare
@@ -166,6 +170,17 @@ def expressions(*rows: tuple[str, str, Lowering], **how: Any) -> None:
 def find_rule(op: str) -> Rule | None:
     """The rule for the MXNet operator `op`, if there is one."""
     return all_rules().get(canonical(op))
+
+
+def find_whole_rule(op: str) -> Rule | None:
+    """The rule for an operator of a model that MXNet does not run: of one that draws random numbers, too. Inside MXNet
+    these stay there, for their sequence is that of its generator."""
+    return find_rule(op) or _DRAWING.get(canonical(op))
+
+
+def drawing_rules() -> dict[str, Rule]:
+    """The rules that `find_whole_rule` has more than `find_rule`, by canonical names."""
+    return _DRAWING
 
 
 def all_rules() -> dict[str, Rule]:

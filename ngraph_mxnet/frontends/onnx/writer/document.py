@@ -22,8 +22,8 @@ WRITERS: dict[str, Writer] = {}
 _GROWTH, _SMALL = 4, 1 << 16
 """What follows from weights is computed here if it has at most so many times their bytes, or so many bytes."""
 
-_STAY = ("random_mask", "dequantize")
-"""Ops that are written also where their operands are known."""
+_STAYS = "dequantize"
+"""The op that is written also where its operands are known."""
 
 NARROW = ("i8", "u8")
 """Integers that most ONNX runtimes don't compute with."""
@@ -55,6 +55,8 @@ class Document:
         self.initialisers: dict[str, np.ndarray] = {}
         self.scaled: dict[str, tuple[str, str, str, int | None]] = {}
         """By the name of what a DequantizeLinear gives: the numbers, scale, zero point, and the axis of these."""
+        self.drawn: Any = 0
+        """How many of the random numbers that the state stands for were read."""
         self.node: Node | None = None
         self._sizes = sizes
         self._taken = set(taken)
@@ -114,7 +116,7 @@ class Document:
         """The node's results, if they follow from weights; but none that are far larger than these, and no real numbers
         of bytes: in the file the weights are bytes, too."""
         arrays = [self.array(name) for name in operands]
-        if not operands or any(array is None for array in arrays) or node.op.name in _STAY:
+        if not operands or any(array is None for array in arrays) or node.op.name == _STAYS:
             return None
         known = [array for array in arrays if array is not None]
         types = [value.type for value in node.outputs]

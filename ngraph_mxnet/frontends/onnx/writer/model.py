@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any
 
@@ -27,6 +27,7 @@ from ngraph_mxnet.frontends.onnx.writer.document import Document, described
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Atom, Dim
+from ngraph_mxnet.ops.random import STATE
 
 
 def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET,
@@ -45,7 +46,7 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
     """
     if opset not in OPSETS:
         raise ConfigError(f"opset {opset}: expected one from {OPSETS[0]} to {OPSETS[-1]}")
-    inputs = [value for value in graph.parameters if value.name not in weights]
+    inputs = inputs_of(graph, weights)
     results = output_names(graph)
     held = [value.name for value in graph.parameters if value.name in weights]
     d = Document(opset, _sources(inputs), [*(value.name for value in inputs), *results, *held])
@@ -53,6 +54,9 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
         d.names[value] = value.name
         if value.name in weights:
             d.put(value.name, np.asarray(weights[value.name]))
+        elif value.name == STATE:
+            draws = [node for node in graph.nodes if value in node.inputs]
+            d.names[value] = movement.uniform_numbers(d, sum(node.output.type.size for node in draws))
     refused = d.write(graph.nodes)
     if refused:
         lines = "\n".join(f"  {one}" for one in refused)
@@ -69,6 +73,12 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
     for name in initialisers:  # one by one, in place: weights are large, and lists of messages are copied
         _initialise(model.graph.initializer.add(), name, d.initialisers[name])
     return model
+
+
+def inputs_of(graph: Graph, weights: Collection[str]) -> list[Value]:
+    """The parameters that are inputs of the model. The state of random numbers is none: ONNX's operators have their
+    own."""
+    return [value for value in graph.parameters if value.name not in weights and value.name != STATE]
 
 
 def output_names(graph: Graph) -> list[str]:

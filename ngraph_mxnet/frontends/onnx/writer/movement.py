@@ -153,6 +153,22 @@ def argsort(d: Document, node: Node, x: str) -> str:
                      largest=int(node.attrs["descending"]))[1])
 
 
+def uniform_numbers(d: Document, count: Any) -> str:
+    """So many, of one node: runtimes seed each node, and their sequences for seeds that are close depend on each other.
+    They are within the bounds of ours, without the 0 whose logarithm is infinite."""
+    bounds: dict[str, Any] = {"low": 2.0**-24, "high": 1 - 2.0**-24}
+    if not isinstance(count, Dim):
+        return str(d.add("RandomUniform", shape=[int(count)], **bounds))
+    return str(d.add("RandomUniformLike", d.add("ConstantOfShape", d.shape([count])), **bounds))  # zeros in f32
+
+
+@writes("random_uniform")
+def random_uniform(d: Document, node: Node, numbers: str) -> str:
+    """The next ones of `uniform_numbers`, which the state stands for."""
+    begin, d.drawn = d.drawn, d.drawn + node.output.type.size
+    return d.reshaped(d.sliced(numbers, 0, begin, d.drawn), node.output.shape)
+
+
 @writes("cumsum")
 def cumsum(d: Document, node: Node, x: str) -> str:
     value = node.inputs[0]

@@ -1,20 +1,21 @@
-"""Random numbers from a counter: Philox4x32-10, as the op defines it (ops/training.py)."""
+"""Random numbers from a counter: Philox4x32-10, as the op defines it (ops/random.py)."""
 
 from __future__ import annotations
 
-import numpy as np
-from numba import uint8, uint32, uint64
+from collections.abc import Callable
 
-from ngraph_mxnet.ops.training import KEY_STEPS, MULTIPLIERS, WORDS
+import numpy as np
+from numba import float32, int32, types, uint8, uint32, uint64
+
+from ngraph_mxnet.ops.random import KEY_STEPS, MULTIPLIERS, WORDS
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK
-
-read_random_mask = reader(RANDOM_MASK)
+from ngraph_mxnet.targets.cpu.params.selection import RANDOM_MASK, RANDOM_UNIFORM
 
 _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _FIRST, _SECOND = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
 _LOW, _HIGH = (np.uint64(step) for step in KEY_STEPS)
+_DROPPED, _MIDDLE, _STEP = np.uint64(9), np.float32(0.5), np.float32(2.0**-23)
 
 
 @inline
@@ -55,32 +56,47 @@ def _philox(words, low, high):
     return words
 
 
-@kernel("random_mask")
-def random_mask(tensors, ints, floats, begin, end):
-    """out[e] = whether word e mod 4 of the counter (e div 4, stream, step) is less than the threshold.
+def _drawing(element: types.Type, read: Callable, number: Callable) -> Callable:
+    """The kernel that writes `number(word, p)` for each element; element e has word e mod 4 of the counter (e div 4,
+    stream, step)."""
 
-    tensors: state (4 words: key and step, each its low one first), output (a byte for each element).
-    Tasks: ceil(count / chunk).
-    """
-    p = read_random_mask(ints, floats)
-    state = pointer(tensors, 0, uint32)
-    low, high, early, late = uint64(state[0]), uint64(state[1]), uint64(state[2]), uint64(state[3])
-    stream, limit = uint64(p.stream) & _MASK, uint64(p.threshold)
-    for task in range(begin, end):
-        first = task * p.chunk
-        out = shift(pointer(tensors, 1, uint8), first)
-        count = min(p.chunk, p.count - first)
-        blocks = count // WORDS
-        for block in range(blocks):
-            words = _philox((uint64(first // WORDS + block) & _MASK, stream, early, late), low, high)
-            at = block * WORDS
-            out[at], out[at + 1] = words[0] < limit, words[1] < limit
-            out[at + 2], out[at + 3] = words[2] < limit, words[3] < limit
-        if blocks * WORDS < count:
-            words = _philox((uint64(first // WORDS + blocks) & _MASK, stream, early, late), low, high)
-            at = blocks * WORDS
-            out[at] = words[0] < limit
-            if at + 1 < count:
-                out[at + 1] = words[1] < limit
-            if at + 2 < count:
-                out[at + 2] = words[2] < limit
+    def draw(tensors, ints, floats, begin, end):
+        """tensors: state (4 words: key and step, each its low one first), output. Tasks: ceil(count / chunk)."""
+        p = read(ints, floats)
+        state = pointer(tensors, 0, uint32)
+        low, high, early, late = uint64(state[0]), uint64(state[1]), uint64(state[2]), uint64(state[3])
+        stream = uint64(p.stream) & _MASK
+        for task in range(begin, end):
+            first = task * p.chunk
+            out = shift(pointer(tensors, 1, element), first)
+            count = min(p.chunk, p.count - first)
+            blocks = count // WORDS
+            for block in range(blocks):
+                words = _philox((uint64(first // WORDS + block) & _MASK, stream, early, late), low, high)
+                at = block * WORDS
+                out[at], out[at + 1] = number(words[0], p), number(words[1], p)
+                out[at + 2], out[at + 3] = number(words[2], p), number(words[3], p)
+            if blocks * WORDS < count:
+                words = _philox((uint64(first // WORDS + blocks) & _MASK, stream, early, late), low, high)
+                at = blocks * WORDS
+                out[at] = number(words[0], p)
+                if at + 1 < count:
+                    out[at + 1] = number(words[1], p)
+                if at + 2 < count:
+                    out[at + 2] = number(words[2], p)
+
+    return draw
+
+
+@inline
+def _is_less(word, p):
+    return word < uint64(p.threshold)
+
+
+@inline
+def _between_0_and_1(word, p):
+    return (float32(int32(word >> _DROPPED)) + _MIDDLE) * _STEP
+
+
+random_mask = kernel("random_mask")(_drawing(uint8, reader(RANDOM_MASK), _is_less))
+random_uniform = kernel("random_uniform")(_drawing(float32, reader(RANDOM_UNIFORM), _between_0_and_1))

@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import least
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, f32, i64
 from ngraph_mxnet.ops.pooling import gradient_taps
-from ngraph_mxnet.ops.training import threshold
+from ngraph_mxnet.ops.random import threshold
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
@@ -22,7 +22,7 @@ from ngraph_mxnet.targets.cpu.params import selection as records
 from ngraph_mxnet.targets.cpu.params.layout import RESAMPLE, SAMPLE
 from ngraph_mxnet.targets.cpu.params.record import GRAIN, by_name
 from ngraph_mxnet.targets.cpu.params.reduction import around
-from ngraph_mxnet.targets.cpu.params.selection import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST, RANDOM_MASK
+from ngraph_mxnet.targets.cpu.params.selection import ARGSORT, ARGSORT_DIGITS, CUMSUM, DIGITS, FIRST
 from ngraph_mxnet.targets.cpu.planning.view import BlockedView, PlainView, contiguous_strides
 
 
@@ -142,14 +142,14 @@ def _operand(ctx: Lowering, node: Node) -> tuple[PlainView, ElementType]:
     return ctx.dense(read(ctx, node.inputs[0], element, ordered=node.op.ordinal)), element
 
 
-@lowers("random_mask")
-def random_mask(ctx: Lowering, node: Node) -> None:
-    """A byte for each element."""
-    out = ctx.new_plain(node.output.type)
+@lowers("random_mask", "random_uniform")
+def random(ctx: Lowering, node: Node) -> None:
+    """A task draws a part of the elements, whatever the number of threads."""
+    out, name = ctx.new_plain(node.output.type), node.op.name
     if node.output.type.size:
-        params = RANDOM_MASK(count=node.output.type.size, chunk=GRAIN, stream=node.attrs["stream"],
-                             threshold=threshold(node.attrs))
-        ctx.emit("random_mask", params, state=ctx.contiguous(node.inputs[0]), output=out, exact=True)
+        numbers = {"threshold": threshold(node.attrs)} if name == "random_mask" else {}
+        params = KERNELS[name](count=node.output.type.size, chunk=GRAIN, stream=node.attrs["stream"], **numbers)
+        ctx.emit(name, params, state=ctx.contiguous(node.inputs[0]), output=out, exact=True)
     ctx.set_plain(node.output, out)
 
 

@@ -137,3 +137,8 @@ RANDOM_MASK = Kernels(
     reach=lambda p, _: [whole("state", 4, 4), whole("output", 1, p.count)],
 )
 """A task draws `chunk` of the elements, which is a multiple of 4; `threshold` is at most 2^32."""
+
+RANDOM_UNIFORM = Kernels(
+    "random_uniform", tensors="state >output", ints="count chunk stream", sizes=2, tasks=RANDOM_MASK.tasks,
+    reach=lambda p, size: [whole("state", 4, 4), whole("output", size, p.count)],
+)

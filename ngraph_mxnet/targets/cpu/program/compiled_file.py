@@ -18,6 +18,7 @@ from ngraph_mxnet.program.executable import (
     InputError,
     NativeExecutable,
     Port,
+    Seeded,
     Submitting,
     as_array,
     described,
@@ -45,7 +46,7 @@ class FilePort:
         return f"{self.name}: {self.dtype}{' or '.join(self.shapes)}"
 
 
-class CompiledFile(Submitting):
+class CompiledFile(Submitting, Seeded):
     """A compiled file, with the promises of `Executable`: results are the caller's own, inputs are never written to,
     calls from several threads are safe.
 
@@ -76,8 +77,10 @@ class CompiledFile(Submitting):
         trace_executor()
         warn_of_ignored(os.environ)
         sets = [tuple([_port(*one) for one in ports] for ports in both) for both in self._file.shape_sets]
-        self.inputs, self.outputs = (_joined([both[side] for both in sets], [both[side] for both in self._file.ranges])
-                                     for side in (0, 1))
+        self.ports, self.outputs = (_joined([both[side] for both in sets], [both[side] for both in self._file.ranges])
+                                    for side in (0, 1))
+        self.inputs = self.ports
+        self.hide_state()
         self._bound = Recent(MOST_BOUND + len(sets))
 
     def __repr__(self) -> str:
@@ -89,8 +92,8 @@ class CompiledFile(Submitting):
         Raises:
             InputError: one is missing, unknown, no array, of the wrong dtype, or of a shape that the file is not for.
         """
-        given = [as_array(array, f"input {port.name!r}")
-                 for port, array in zip(self.inputs, in_order(self.inputs, arrays, named), strict=True)]
+        given = self.with_state([as_array(array, f"input {port.name!r}") for port, array in
+                                 zip(self.inputs, in_order(self.inputs, arrays, named), strict=True)])
         return self.at(*(array.shape for array in given))(*given)
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
@@ -98,7 +101,7 @@ class CompiledFile(Submitting):
         raise ConfigError(f"{self.path} does not tell which nodes its kernels compute: profile the model itself")
 
     def at(self, *shapes: Sequence[int]) -> NativeExecutable:
-        """Return the executable that runs inputs of these shapes.
+        """Return the executable that runs all of `ports` in these shapes.
 
         Raises:
             InputError: the file is not for them.
@@ -113,7 +116,7 @@ class CompiledFile(Submitting):
         except ValueError as error:
             raise InputError(f"{self.path}: {error}") from None
         inputs, outputs = ([_port(port.name, *spec) for port, spec in zip(ports, specs, strict=True)]
-                           for ports, specs in ((self.inputs, native.inputs), (self.outputs, native.outputs)))
+                           for ports, specs in ((self.ports, native.inputs), (self.outputs, native.outputs)))
         return NativeExecutable(inputs, outputs, native)
 
 
