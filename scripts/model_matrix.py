@@ -140,7 +140,8 @@ for names and the number of classes, is not run again.
 * *as a block* is the same error as a hybridized Gluon block.
 * *file* is the size in megabytes of the file that `ngraph_mxnet.export` writes of the whole model, for the machine's
   own instruction set. A process with `ngraph_runtime`, without MXNet and this package, got the outputs of
-  `ngraph_mxnet.compile` from it, bit by bit, on as many threads. Otherwise the column tells the failure.
+  `ngraph_mxnet.compile` from it, bit by bit, on as many threads. Otherwise the column tells the failure. A model that
+  draws random numbers draws its own outside MXNet: there the means of the samples agree, within 5 standard errors.
 * *threads* is the number of threads of either backend during timing.
 * *ratio* is our latency over that of MXNet's MKLDNN, the median over rounds in turns. Below 1, ours is faster. Ratios
   of one thread and of two are not mixed.

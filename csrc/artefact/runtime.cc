@@ -53,10 +53,18 @@ class Steps {
   std::atomic<std::uint64_t> key_{0}, step_{0};
 };
 
-// Returns the place of the state among a model's inputs; their number where there is none.
-template <class Named>
-std::size_t state_place(const std::vector<Named>& inputs) {
-  const auto found = std::find_if(inputs.begin(), inputs.end(), [](const Named& each) { return each.name == kState; });
+bool fits_state(const NamedSpec& input) { return input.spec.bytes() == sizeof(State); }
+
+bool fits_state(const Port& input) {
+  return input.sizes == std::vector<std::string>{"4"} && 4 * input.element->size == sizeof(State);
+}
+
+// Returns the place of the state among a model's inputs; their number where there is none. Throws FormatError if it has
+// not the size of a state.
+template <class Input>
+std::size_t state_place(const std::vector<Input>& inputs) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(), [](const Input& each) { return each.name == kState; });
+  if (found != inputs.end() && !fits_state(*found)) fail(std::string("input ") + kState + " is no i32[4]");
   return static_cast<std::size_t>(found - inputs.begin());
 }
 
@@ -277,9 +285,11 @@ struct ngraph_model {
       runs.push_back(std::make_shared<Runs>(set, steps));
       fixed.emplace(input_shapes(set), runs.back());
     }
-    for (const ProgramSet& set : artefact.ranges) ranges.emplace_back(set);
-    state = artefact.ranges.empty() ? state_place(artefact.shape_sets.front().inputs)
-                                    : state_place(artefact.ranges.front().inputs);
+    if (!artefact.shape_sets.empty()) state = state_place(artefact.shape_sets.front().inputs);
+    for (const ProgramSet& set : artefact.ranges) {
+      ranges.emplace_back(set);
+      state = state_place(set.inputs);  // that of all sets
+    }
   }
 
   std::size_t all_inputs() const {
@@ -333,7 +343,7 @@ struct ngraph_model {
 
   const Artefact artefact;
   const std::shared_ptr<Steps> steps = std::make_shared<Steps>();
-  std::size_t state;  // its place among the inputs; their number where the model draws nothing
+  std::size_t state = 0;  // its place among the inputs; their number where the model draws nothing
   std::vector<std::shared_ptr<Runs>> runs;
   std::map<Shapes, std::shared_ptr<Runs>> fixed;
   std::deque<ToldRange> ranges;

@@ -16,6 +16,7 @@ from ngraph_mxnet.base.files import FieldReader, constant_at, text_field
 from ngraph_mxnet.ir.ranges import Guard, parse_dim, range_of
 from ngraph_mxnet.ir.sizes import Atom, symbol
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.ops.random import STATE
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,16 @@ class ProgramSet:
         """One set of shapes."""
         return ProgramSet(made.isa, number, inputs, outputs, (), [(made.program, ())])
 
+    @property
+    def given(self) -> Ports:
+        """The inputs that callers give: without the state of random numbers."""
+        return [(name, type_) for name, type_ in self.inputs if name != STATE]
+
     def summary(self) -> SetSummary:
         """Raises ValueError: the Program of a set of shapes, from a file, refers to what does not exist, or asks for
         too much."""
         programs = [_summary(program, guards, is_fixed=not self.symbols) for program, guards in self.programs]
-        return SetSummary(self.isa, self.number, self.inputs, self.outputs, self.symbols, programs)
+        return SetSummary(self.isa, self.number, self.given, self.outputs, self.symbols, programs)
 
 
 class ProgramSummary(NamedTuple):

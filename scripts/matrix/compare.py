@@ -11,6 +11,9 @@ TOLERANCE = {"values": 1e-3, "boxes": 0.0, "samples": 0.1}
 #: Boxes are the same whose scores, and corners relative to the image, differ by less.
 SAME = 1e-3
 
+#: Of `means_apart`: a thousand means of one distribution exceed it once in a thousand times.
+MOST_APART = 5.0
+
 Arrays = Sequence[np.ndarray]
 
 
@@ -24,6 +27,15 @@ def error(found: Arrays, expected: Arrays, kind: str) -> float:
     if kind == "samples":
         found, expected = [[array.mean(1) for array in arrays] for arrays in (found, expected)]
     return max(relative_difference(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def means_apart(found: Arrays, expected: Arrays) -> float:
+    """The largest difference between the means of samples that were drawn apart, in its standard error."""
+    if [array.shape for array in found] != [array.shape for array in expected]:
+        return float("inf")
+    errors = [np.abs(a.mean(1) - b.mean(1)) / np.sqrt(np.maximum((a.var(1) + b.var(1)) / a.shape[1], 1e-30))
+              for a, b in zip(found, expected, strict=True)]
+    return max(float(array.max()) for array in errors)
 
 
 def relative_difference(found: np.ndarray, expected: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from matrix import as_onnx
-from matrix.as_file import REFUSED, SAME_BITS
+from matrix.as_file import REFUSED, SAME_BITS, SAME_MEANS
 from matrix.compare import SAME, TOLERANCE
 
 Result = dict[str, Any]
@@ -49,7 +49,8 @@ def is_same_as_file(result: Result) -> bool:
 
 def fails_as_file(result: Result) -> bool:
     """It was compiled into a file that is wrong, or could not be, although it is one region with nothing left."""
-    return "file" in result and not is_same_as_file(result) and (is_whole(result) or result["file"] != REFUSED)
+    return result.get("file", SAME_BITS) not in (SAME_BITS, SAME_MEANS) and (
+        is_whole(result) or result["file"] != REFUSED)
 
 
 def traced(results: Iterable[Result]) -> list[Result]:
@@ -220,7 +221,7 @@ def _table(rows: list[Result], names: dict[Run, str]) -> str:
 
 def _file(result: Result) -> str:
     """Its size in megabytes, if its outputs are right, else what is wrong."""
-    if is_same_as_file(result):
+    if result.get("file") in (SAME_BITS, SAME_MEANS):
         return f"{result['file_bytes'] / 1e6:.1f}"
     return f"**{result['file']}**" if fails_as_file(result) else result.get("file", "")
 
@@ -234,7 +235,9 @@ def _note(result: Result) -> str:
     if "file_reason" in result:
         notes.append(f"as a file: {_cell(result['file_reason'])}")
     elif result.get("file_difference"):
-        notes.append(f"as a file it differs by {result['file_difference']:.0e}")
+        apart = result["file_difference"]
+        notes.append(f"as a file its samples' means differ by {apart:.1f} standard errors"
+                     if result["file"] == SAME_MEANS else f"as a file it differs by {apart:.0e}")
     return ", ".join(notes)
 
 

@@ -21,8 +21,8 @@ from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.rules.registry import find_rule
 from ngraph_mxnet.ir import Graph, TensorType, element_type
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.plugin.training.graph import import_training
-from ngraph_mxnet.plugin.training.rules import STATE
 from ngraph_mxnet.program.compile import compile as compile_graph
 
 INF, NAN = np.inf, np.nan

@@ -21,8 +21,8 @@ from runs import Arrays, arrays_for, build
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
+from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.plugin.training.graph import import_training
-from ngraph_mxnet.plugin.training.rules import STATE
 from ngraph_mxnet.program.compile import compile as compile_graph
 
 FEW, MANY = 2, int(os.environ.get("CONFORMANCE_DRAWS", "200"))

@@ -21,6 +21,7 @@ from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_runtime import InputError, ModelError  # noqa: E402
 from ngraph_runtime.reference import verify  # noqa: E402
+from ngraph_runtime.serving import load  # noqa: E402
 
 ISAS = [isa for isa in supported(_core.cpu_features()) if isa != "baseline"]
 """Beside others, baseline has no Winograd's algorithm in a file."""
@@ -130,6 +131,21 @@ def test_seeds_of_a_model_that_draws(real_library: str, tmp_path: Path) -> None:
     assert [one.matches for one in verify(model)] == [True, True]
     with pytest.raises(InputError, match="input p: found shape"):
         model(np.zeros((7, 6), np.float32))
+
+
+def test_workers_draw_different_numbers(real_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless they are told their seed."""
+    p = mx.sym.Variable("p")
+    ngraph_mxnet.export(mx.sym.sample_normal(p, p), tmp_path / "drawn.ngraph", params={}, p=(2, 3))
+    x = np.ones((2, 3), np.float32)
+
+    def drawn() -> list[float]:
+        return load(tmp_path).run([x])[0].ravel().tolist()
+
+    monkeypatch.delenv("NGRAPH_RUNTIME_SEED", raising=False)
+    assert len({number for _ in range(3) for number in drawn()}) == 18
+    monkeypatch.setenv("NGRAPH_RUNTIME_SEED", "5")
+    assert drawn() == drawn()
 
 
 def test_shapes_are_chosen_by_the_inputs(real_library: str, tmp_path: Path) -> None:

@@ -61,6 +61,14 @@ def test_as_it_was_it_runs(load):
     np.testing.assert_array_equal(load(program())(x)[0], np.maximum(x, 0))
 
 
+@pytest.mark.parametrize("type_", ["f32[8]", "i64[4]"])
+def test_a_state_of_another_size_is_refused(load, type_):
+    element, size = type_[:-1].split("[")
+    inputs = [("random.state", TensorType(element_type(element), (int(size),)))]
+    with pytest.raises(ModelError, match=r"input random\.state is no i32\[4\]"):
+        load(program(inputs=inputs))
+
+
 @pytest.mark.parametrize(("changes", "text"), [
     ({"kernel": "ng_relo__baseline"}, "has no kernel 'ng_relo__baseline'"),
     ({"kernel": "relu"}, "has no kernel 'relu'"),

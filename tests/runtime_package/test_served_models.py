@@ -66,6 +66,15 @@ def rows(count):
     return np.arange(3 * count, dtype=np.float32).reshape(count, 3)
 
 
+def test_the_seed_is_an_integer(fake, monkeypatch):
+    path = fake("single")
+    monkeypatch.setenv("NGRAPH_RUNTIME_SEED", "-12")
+    load(path)
+    monkeypatch.setenv("NGRAPH_RUNTIME_SEED", "a")
+    with pytest.raises(ModelError, match="NGRAPH_RUNTIME_SEED: found 'a', expected an integer"):
+        load(path)
+
+
 # ---- rows ------------------------------------------------------------------------------------------------------
 
 

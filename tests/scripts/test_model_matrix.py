@@ -32,6 +32,13 @@ def test_values_differ_by_the_norm_of_the_worst_output() -> None:
     assert compare.error(expected, expected, "values") == 0
 
 
+def test_means_of_samples_are_compared_by_their_errors() -> None:
+    rng = np.random.default_rng(1)
+    first, second = (rng.standard_normal((8, 100, 12)) for _ in range(2))
+    assert 1 < compare.means_apart([first], [second]) < compare.MOST_APART < compare.means_apart([first], [second + 1])
+    assert compare.means_apart([first], [second[:, :50]]) == float("inf")
+
+
 def test_shapes_and_what_is_not_finite_must_be_alike() -> None:
     expected = [np.array([1.0, np.inf, np.nan])]
     assert compare.error(expected, expected, "values") == 0
@@ -361,17 +368,20 @@ def test_the_page_says_what_runs_from_a_file() -> None:
         {**bare, **unrun, "model": "random", "regions": 3, "file": "refused", "file_reason": "draws | numbers"},
         {**bare, **unrun, "model": "gap", "file": "refused", "file_reason": "no rule"},
         {**bare, **unrun, "model": "wrong", "file": "differs", "file_bytes": 10**6, "file_difference": 2e-7},
+        {**bare, **unrun, "model": "drawn", "file": "same means", "file_bytes": 10**6, "file_difference": 3.14},
         result("without"),
     ]
     page = report.write_page(report.resolved(results), "header")
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
-    assert "| toys | 6 | 1 | 5 | 0 | 1 | 1 | 0 | 5 | 2 |" in page
-    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 0 | 0 | 5 | 0 | 0 |" in page
+    assert "| toys | 7 | 1 | 6 | 0 | 1 | 1 | 0 | 6 | 2 |" in page
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 0 | 0 | 6 | 0 | 0 |" in page
     assert "| 12.3 |  |  |  | regions: unknown; file: R1 |  |" in rows["good"]
     assert "| 12.3 |" in rows["twin"] and rows["twin"].endswith("| graph of good |")
     assert "| refused |" in rows["random"] and rows["random"].endswith("| as a file: draws \\| numbers |")
     assert "| **refused** |" in rows["gap"]
     assert "| **differs** |" in rows["wrong"] and rows["wrong"].endswith("| as a file it differs by 2e-07 |")
+    assert "| 1.0 |" in rows["drawn"]
+    assert rows["drawn"].endswith("| as a file its samples' means differ by 3.1 standard errors |")
     assert "|  |" in rows["without"]
     fails = [row["model"] for row in report.resolved(results) if report.fails_as_file(row)]
     assert fails == ["gap", "wrong"]

@@ -61,11 +61,16 @@ class ArtefactFile:
         """Return the shapes of the inputs by name; empty if the file is for several sets of shapes, or for ranges."""
         if len(self._sets) != 1 or self._sets[0].symbols:
             return {}
-        return {name: type_.shape for name, type_ in self._sets[0].inputs}
+        return {name: type_.shape for name, type_ in self._sets[0].given}
 
     def dtypes(self) -> dict[str, str]:
         """Return the dtypes of the inputs by name, in the order of the inputs."""
-        return {name: str(type_.element.numpy) for name, type_ in self._sets[0].inputs}
+        return {name: str(type_.element.numpy) for name, type_ in self._sets[0].given}
+
+    def stored(self, reference: Reference) -> dict[str, np.ndarray]:
+        """Return the inputs of a reference, by name."""
+        names, given = (name for name, _ in self._sets[0].inputs), self.dtypes()
+        return {name: array for name, array in zip(names, reference.inputs, strict=True) if name in given}
 
     def output_names(self) -> list[str]:
         return [name for name, _ in self._sets[0].outputs]
@@ -88,11 +93,11 @@ class ArtefactFile:
         """How the graph and weights that the file was made of differ from the model's, for these inputs."""
         number = next((number for number, one in self._sets.items()
                        if number < len(self._artefact.origins) and not one.symbols
-                       and all(inputs[name].shape == type_.shape for name, type_ in one.inputs)), None)
+                       and all(inputs[name].shape == type_.shape for name, type_ in one.given)), None)
         if number is None:
             return "it does not tell of what it was made for these shapes"
         origin = self._artefact.origins[number]
-        sizes = {name: type_.shape for name, type_ in self._sets[number].inputs}
+        sizes = {name: type_.shape for name, type_ in self._sets[number].given}
         graph, weights = model.graph(sizes)()  # type: ignore[operator]  # no range: they are numbers
         wanted = origin_of(graph, weights)
         if wanted.graph != origin.graph:
@@ -146,14 +151,13 @@ class StoredResults(Verified):
         self._file, self.precision = file, file.precision
         several = len(file.references) > 1
         self.inputs = {_of_set(name, one, several): array for one in file.references
-                       for name, array in zip(file.dtypes(), one.inputs, strict=True)}
+                       for name, array in file.stored(one).items()}
         outputs = file.output_names()
         self.output_names = [_of_set(name, one, several) for one in file.references for name in outputs]
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        names = list(self._file.dtypes())
         return [output for one in self._file.references
-                for output in self._file.run(backend, options, dict(zip(names, one.inputs, strict=True)))]
+                for output in self._file.run(backend, options, self._file.stored(one))]
 
     def expected(self, against: str) -> list[np.ndarray]:
         return [output for one in self._file.references for output in one.outputs]

@@ -13,6 +13,7 @@ from scipy import stats
 
 import ngraph_mxnet
 from ngraph_mxnet.base.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.frontends.model import model_of
 from ngraph_mxnet.frontends.mxnet.importer import import_symbol
 from ngraph_mxnet.frontends.mxnet.rules.registry import all_rules, drawing_rules, why_left
 
@@ -294,3 +295,26 @@ def test_verify_compares_with_the_interpreter() -> None:
     assert told.agrees and "MXNet's come from its own generator" in str(told)
     with pytest.raises(ConfigError, match=r"found .mxnet., expected one of interpreter .* own generator"):
         ngraph_mxnet.verify(NOISY, "mxnet", inputs=GIVEN, params={})
+
+
+def test_verify_of_a_file(tmp_path: Any) -> None:
+    """With its own results, and with the model; what is told of it has no state."""
+    path = tmp_path / "noisy.ngraph"
+    ngraph_mxnet.export(NOISY, path, params={}, shapes=SHAPES, with_references=True)
+    assert ngraph_mxnet.verify(path).agrees
+    assert ngraph_mxnet.verify(path, of=NOISY, params={}, shapes=SHAPES).agrees
+    told = model_of(path).summary()
+    assert told is not None
+    assert [name for one in told.sets for name, _ in one.inputs] == ["p", "q"] * len(told.sets)
+
+
+def test_samples_of_quantisation_have_no_state() -> None:
+    """A model that draws is quantised as any other."""
+    weight = mx.sym.Variable("w")
+    dense = mx.sym.FullyConnected(P, weight, num_hidden=16, no_bias=True)
+    symbol = dense + mx.sym.sample_normal(dense * 0, dense * 0 + 1e-3)
+    rng = np.random.default_rng(3)
+    found = ngraph_mxnet.quantize(symbol, rng.standard_normal((64, 32)).astype(np.float32), progress=False,
+                                  params={"w": rng.standard_normal((16, 32)).astype(np.float32)}, only_faster=False)
+    (quantised,) = found.compile()(rng.standard_normal((1, 32)).astype(np.float32))
+    assert quantised.shape == (1, 16) and found.recipe.scales
