@@ -219,6 +219,34 @@ def test_statistics_that_move_twice(monkeypatch: pytest.MonkeyPatch, is_short: b
     both(monkeypatch, script, short=int(is_short))
 
 
+@pytest.mark.parametrize("wanted", ["all", "weights", "data", "the second's data"])
+@pytest.mark.parametrize("chained", [False, True])
+def test_shared_statistics_move_in_mxnets_order(monkeypatch: pytest.MonkeyPatch, wanted: str, chained: bool) -> None:
+    """A norm of three branches, or of three steps in a row; the order in which it moves its statistics hangs on what is
+    differentiated."""
+    shared = [mx.sym.var(name) for name in ("gamma", "beta", "mean", "var")]
+    draws = np.random.default_rng(3)
+    arrays = {name: mx.nd.array(draws.normal(10 * place, 1, (4, 3, 2, 2))) for place, name in enumerate("pqr")}
+    arrays |= {"gamma": mx.nd.array([1, 2, 3]), "beta": mx.nd.array([0, 1, 2])}
+    wishes = {"all": set(arrays), "weights": {"gamma", "beta"}, "data": set("pqr"), "the second's data": {"q"}}[wanted]
+
+    def script() -> dict[str, np.ndarray]:
+        value, branches = mx.sym.zeros((4, 3, 2, 2)), list[mx.sym.Symbol]()
+        for name in "pqr":
+            read = mx.sym.var(name)
+            value = mx.sym.BatchNorm(read + value if chained else read, *shared, fix_gamma=False)
+            branches.append(value)
+        executor = sum(branches[1:], branches[0]).bind(
+            mx.cpu(), arrays, {name: mx.nd.zeros_like(arrays[name]) for name in wishes},
+            {name: "write" if name in wishes else "null" for name in arrays},
+            {"mean": mx.nd.zeros(3), "var": mx.nd.ones(3)})
+        executor.forward(is_train=True)
+        executor.backward([mx.nd.ones((4, 3, 2, 2))])
+        return {name: array.asnumpy() for name, array in executor.aux_dict.items()}
+
+    both(monkeypatch, script, short=0)
+
+
 def test_inputs_that_want_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     def script() -> dict[str, np.ndarray]:
         net, x, scale = made(dense()), data(), mx.nd.array([2.0])

@@ -15,7 +15,7 @@ from ngraph_mxnet.base import config, registry
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.importer import lower_values, own_results
-from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, in_order, parse_symbol
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import Role, f32
 from ngraph_mxnet.ops.compositions import scalar
@@ -81,7 +81,6 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         floats = [parameter for parameter in b.graph.parameters if parameter.type.element.is_float]
         wishes = [parameter for parameter in floats if wanted is None or parameter.name in wanted]
         statistics, gammas = list(_statistics(b, symbol, values, wishes)), dict(_gammas(b, symbol, values, wishes))
-        statistics.reverse()  # as MXNet goes back through recorded calls
     results = [*(values[head] for head in symbol.heads), *(batch for _, batch in statistics), *gammas.values()]
     graph = b.results(*own_results(b, results))
     graph.remove_dead()
@@ -90,10 +89,10 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
 
 def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
                 wishes: Sequence[Value]) -> Iterator[tuple[Statistic, Value]]:
-    """Yield the statistics that a backward pass moves, each with the batch's value. A block that is used twice
-    moves its statistics twice."""
+    """Yield the statistics that a backward pass moves, each with the batch's value, in MXNet's order. A block that is
+    used twice moves its statistics twice."""
     active = dependence(b.graph.nodes, wishes)
-    for node in symbol.operators():
+    for node in _gone_back(symbol, {value.name for value in wishes}):
         attrs = Attrs(node.attrs, node.origin)
         if not updates_statistics(node, attrs) or not (of := _of(node, values, active, wishes)):
             continue
@@ -103,6 +102,18 @@ def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
                 raise UnsupportedError(f"{node.origin}: {variable.name} is {values[node.inputs[place]].type}, the "
                                        f"batch's {batch.type}, and only float32 is moved")
             yield Statistic(variable.name, attrs.float("momentum", _MOMENTUM), of), batch
+
+
+def _gone_back(symbol: SymbolGraph, wanted: Collection[str]) -> list[SymbolNode]:
+    """Return the operators that the gradients of the wanted variables come through, in the order of MXNet's backward
+    pass: it walks from each gradient in turn, and where several operators read a value, the last one's share is the
+    first."""
+    readers = symbol.readers()
+    later: dict[int, list[int]] = {node.index: [] for node in symbol.nodes}
+    for edge in sorted(readers, key=lambda edge: (edge.node, edge.output)):
+        later[edge.node] += [reader.index for reader, _ in reversed(readers[edge])]
+    starts = [node.index for node in symbol.arguments() if node.name in wanted]
+    return [symbol.nodes[index] for index in in_order(starts, later.__getitem__) if not symbol.nodes[index].is_variable]
 
 
 def _gammas(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],

@@ -170,7 +170,7 @@ class Wiring(Generic[Placed]):
     Attributes:
         given: by name, what forward halves may read: of predict mode, too.
         kept: the results of the forward half behind the outputs.
-        moved: each moving statistic, with the batch's and the momentum, in the order of a recorded call's pass.
+        moved: each moving statistic, with the batch's and the momentum, in the order of MXNet's backward pass.
     """
 
     given: Mapping[str, Placed]
@@ -420,7 +420,7 @@ class Bound:
                 kept[place] = _like(arrays[gamma.name])
         self._forward = bound_graph(step.forward.native, wiring.forward, [*self.outputs, *kept])
         self._backward = bound_graph(step.backward.native, wiring.backward, targets)
-        moved = wiring.moved[::-1]  # MXNet's executors run operators in the symbol's order
+        moved = wiring.moved
         self._moved = ([one.handle.value for one, _, _ in moved], [one.handle.value for _, one, _ in moved],
                        [momentum for *_, momentum in moved])
         self._arrays = arrays, own  # which the handles are of
