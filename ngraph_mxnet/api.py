@@ -247,7 +247,7 @@ def export_sets(model: Model, path: str | Path, sets: Sequence[Sizes], *, isas: 
     model.require_source()
     model.check(shapes=sets[0])
     model.require_sizes(sets[0])
-    model.require_weights()
+    model.require_weights(sets[0])
     backend = canonical_name()
     graphs = [model.graph(one, backend) for one in sets]
     from ngraph_mxnet.program.export import compile_to_file

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from ngraph_mxnet.base.errors import ConfigError, ModelError, no_result, unreadable
+from ngraph_mxnet.base.errors import ConfigError, GraphError, ModelError, no_result, unreadable
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.frontends import IR_FILE, SYMBOL_FILE
 from ngraph_mxnet.ir.graph import Graph, value_names
@@ -116,8 +116,8 @@ class Model(ABC):
     def require_source(self) -> None:  # noqa: B027  # most models are sources
         """Raises ConfigError: the model is compiled already, so that there is no graph, weight or value of it."""
 
-    def require_weights(self) -> None:
-        """Raises ModelError: the model's weights must be given, and are not."""
+    def require_weights(self, sizes: Sizes | None = None) -> None:
+        """Raises ModelError: the model's weights must be given, and are not. `sizes`: as for `graph`."""
         if not self.has_weights:
             raise ModelError(f"a {self.kind} needs its weights: params= as an argument, --params MODEL-0000.params on "
                              "the command line")
@@ -383,6 +383,8 @@ def _of_file(path: str) -> _Made:
             return _of_text(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
     return ONNX_MODEL, path
 
 

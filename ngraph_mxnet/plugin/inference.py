@@ -37,6 +37,10 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
         graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
         weights = {graph.nodes[index].name for index in weights_of(graph)}
         wanted = [name for name in missing if name not in weights] or missing
+        for name in wanted:
+            if name in shapes:  # an empty input, which `compile` and a running MXNet of NumPy's shapes may have
+                raise ModelError(f"input {name!r}: found the shape {tuple(shapes[name])}, expected sizes of 1 or more: "
+                                 "MXNet takes 0 for a size that is not known")
         raise ModelError(unknown_shapes(wanted))
 
 

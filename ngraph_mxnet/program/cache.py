@@ -316,6 +316,8 @@ class Store:
 
     def _not_kept(self, error: OSError) -> None:
         self._log_unsafe(error)
+        if not isinstance(error, UnsafeError) and config.get("NGRAPH_CACHE_DIR"):  # the user's choice
+            log_once(logging.WARNING, f"NGRAPH_CACHE_DIR: {self.root} does not take what is to be kept: {error}")
         logger.info("not kept in %s: %s", self.root, error)
 
     def _log_unsafe(self, error: OSError) -> None:

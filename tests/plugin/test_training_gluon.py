@@ -264,6 +264,18 @@ def test_refused_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     assert "sparse" in caplog.text
 
 
+def test_parameters_on_two_devices_are_refused_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    devices = [mx.cpu(0), mx.cpu(1)]
+    net = network()
+    net.collect_params().reset_ctx(devices)
+    with autograd.record():
+        losses = [net(part).sum() for part in gluon.utils.split_and_load(data(), devices)]
+    autograd.backward(losses)
+    assert count(net) == 0
+    (text,) = {record.message for record in caplog.records if record.levelname == "WARNING"}
+    assert text.endswith("is not on one device")
+
+
 def test_rare_shapes_are_mxnets_and_common_ones_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_DYNAMIC", "off")  # else they are one range
     net = gluon.nn.HybridSequential()

@@ -166,6 +166,22 @@ def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], mess
     assert not list(tmp_path.iterdir())
 
 
+def test_a_symbol_without_weights_needs_none(tmp_path: Path) -> None:
+    symbol = mx.sym.dot(mx.sym.var("data"), mx.sym.var("other")) * 2
+    shapes = {"data": (2, 3), "other": (3, 2)}
+    written = ngraph_mxnet.to_onnx(symbol, tmp_path / "net.onnx", shapes=shapes)
+    assert written.inputs == {"data": "f32[2,3]", "other": "f32[3,2]"}
+    found = exported(symbol, tmp_path, **shapes)
+    (result,) = run(of(found, "baseline"), [np.eye(2, 3, dtype=np.float32), np.eye(3, 2, dtype=np.float32)], 1)
+    np.testing.assert_array_equal(result, 2 * np.eye(2))
+
+
+def test_weights_whose_shapes_are_told_are_inputs(tmp_path: Path) -> None:
+    symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, no_bias=True, name="fc")
+    told = {"data": (2, 3), "fc_weight": (4, 3)}
+    assert list(ngraph_mxnet.to_onnx(symbol, tmp_path / "net.onnx", shapes=told).inputs) == list(told)
+
+
 def test_weights_that_are_missing(tmp_path: Path) -> None:
     symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
     with pytest.raises(ModelError, match="a symbol needs its weights"):

@@ -132,6 +132,20 @@ def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path: Path, caplog: pyte
     assert store.entries() == [] and store.clear() == 0
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_folder_of_the_users_choice_that_cannot_be_made_is_a_warning(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_told: bool):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path / "file/cache") if is_told else "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        for _ in range(2):
+            store = open_store()
+            assert store is not None and not store.put("kind", "a", b"content")
+    told = [record.message for record in caplog.records]
+    assert len(told) == is_told and all("file/cache does not take what is to be kept: " in text for text in told)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_read_only_folder_is_read(store: Store):
     store.put("code", "key", b"content")

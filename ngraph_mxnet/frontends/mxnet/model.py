@@ -168,12 +168,16 @@ class SymbolModel(Model):
         return ({**{name: tuple(array.shape) for name, array in held.items()}, **shapes},
                 {**dtypes, **{name: str(np.dtype(array.dtype)) for name, array in held.items()}})
 
+    def require_weights(self, sizes: Sizes | None = None) -> None:
+        """Weights whose shapes are told are inputs; some symbols have no weights."""
+        if self.has_weights:
+            return
+        told = {*(sizes or ()), *data_variables(self.graph_of_symbol)}
+        if any(node.name not in told and not node.name.endswith("label") for node in self.graph_of_symbol.arguments()):
+            super().require_weights()
+
     def executable(self, sizes: Sizes, backend: str | None, options: Mapping[str, Any]) -> Any:
-        """Weights whose shapes are told are inputs."""
-        told = {*sizes, *data_variables(self.graph_of_symbol)}
-        if not self.has_weights and any(node.name not in told and not node.name.endswith("label")
-                                        for node in self.graph_of_symbol.arguments()):
-            self.require_weights()
+        self.require_weights(sizes)
         return super().executable(sizes, backend, options)
 
     def _require_all(self, names: Iterable[str]) -> None:

@@ -131,7 +131,7 @@ class GluonTraining(Recorded):
             if found._stype != "default":
                 return self._refused(f"the parameter {name} is sparse", quiet=False)
             if found._data is None or len(found._data) != 1:
-                return self._refused(f"the parameter {name} is not on one device")
+                return self._refused(f"the parameter {name} is not on one device", quiet=found._data is None)
             parameters[name] = found._data[0]
             if found.grad_req != "null":
                 trained.append(name)

@@ -113,7 +113,7 @@ def run(model: Model, arrays: dict[str, np.ndarray], backend: str | None, settin
     """
     model, shapes = model.fed(arrays), named_shapes(arrays)
     model.require_sizes(shapes, "--input data=FILE.npy")
-    model.require_weights()
+    model.require_weights(shapes)
     exe = compiled_model(model, shapes, backend, settings)
     outputs = exe(fitting_inputs(exe.inputs, arrays, None))
     named = dict(zip((port.name for port in exe.outputs), outputs, strict=True))

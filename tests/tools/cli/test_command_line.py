@@ -108,6 +108,7 @@ def test_a_wrong_variable_is_an_error(variable: str, value: str) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["explain"], "the shape of data is not known: give it"),
+    (["explain", "--shape", "data=0,64"], "input 'data': found the shape (0, 64), expected sizes of 1 or more"),
     (["explain", "--shape", "date=1,64"], "no input is called date; the inputs: data, "),
     (["explain", "--shape", "data=1,64", "--dtype", "data=float99"], "input data: found dtype 'float99'"),
     (["explain", "--shape", "data=1,64", "--option", "foo=1"], "no plan that options could change"),

@@ -248,6 +248,14 @@ def test_symbols(symbol: str, x: str) -> None:
         assert message in " ".join(result.output.split()), result.output
 
 
+def test_an_error_in_a_graphs_text_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "cut.ngraph"
+    path.write_text("")
+    result = command("run", str(path))
+    assert result.exit_code == 1
+    assert result.output == f"Error: {path}: empty text: expected 'graph @name(...) -> (...) {{'\n"
+
+
 def test_as_a_user_runs_it(model: str, x: str) -> None:
     """In a process of its own: no MXNet, no colour when it is not wanted."""
     line = [sys.executable, "-X", "importtime", "-m", "ngraph_mxnet", "run", model, "--input", x, "--input", x]

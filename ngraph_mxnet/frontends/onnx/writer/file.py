@@ -156,7 +156,7 @@ def _made(model: Model, sizes: Sizes) -> tuple[Graph, Mapping[str, Any], Guards]
     model.require_source()
     model.check(shapes=sizes)
     model.require_sizes(sizes)
-    model.require_weights()
+    model.require_weights(sizes)
     made = model.graph(sizes, keep_loops=True)
     if not isinstance(made, Ranged):
         return *made(), Guards()
