@@ -62,7 +62,13 @@ def resized(b: Builder, x: Value) -> list[Value]:
     return [b.add(*smaller), b.adaptive_avg_pool(other, sizes=(2, 7)), b.adaptive_avg_pool(larger, sizes=(3, 1))]
 
 
-IMAGES = [direct, winograd, depthwise, dense, resized]
+def padded(b: Builder, x: Value) -> list[Value]:
+    around = {"pads_begin": (0, 0, 1, 2), "pads_end": (0, 0, 2, 0)}
+    mirrored = b.pad(x, mode="reflect", **around)
+    return [mirrored, b.pad(_convolved(b, mirrored, 20, 3), mode="edge", **around)]
+
+
+IMAGES = [direct, winograd, depthwise, dense, resized, padded]
 
 
 def of_images(net: Callable[[Builder, Value], list[Value]], shape: Sequence[int]) -> Graph:

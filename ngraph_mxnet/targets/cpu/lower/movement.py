@@ -175,14 +175,13 @@ def _pad_with_elements(ctx: Lowering, node: Node) -> None:
 
 
 def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[int, int, int, int]]:
-    """A padded axis in parts that read with a constant step: place in the result, first element, step and count."""
-    places = [int(place) for place in np.pad(np.arange(size), (begin, end), mode)]  # type: ignore[call-overload]
-    for at, stop in ((0, begin), (begin, begin + size), (begin + size, begin + size + end)):
-        while at < stop:
-            step = places[at + 1] - places[at] if at + 1 < stop else 1
-            count = next((i for i in range(1, stop - at) if places[at + i] != places[at] + i * step), stop - at)
-            yield at, places[at], step, count
-            at += count
+    """The parts of a padded axis that read with a constant step: place in the result, first element, step and count."""
+    step, inwards = (-1, 1) if mode == "reflect" else (0, 0)
+    if begin:
+        yield 0, begin * inwards, step, begin
+    yield begin, 0, 1, size
+    if end:
+        yield begin + size, size - 1 - inwards, step, end
 
 
 _RARE = frozenset({i16, u16, u32})
