@@ -262,3 +262,28 @@ def test_threads():
         for thread in threads:
             thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NDHWC"])
+def test_convolutions_with_channels_last(layout: str) -> None:
+    """As GPUs train them. MXNet raises on a CPU: the judge is the same block with channels first."""
+    axes = len(layout) - 2
+    block, first = ({2: nn.Conv2D, 3: nn.Conv3D}[axes](
+        6, 3, 2, 1, groups=2, in_channels=4, layout=name, prefix="conv_")
+        for name in (layout, f"NC{layout[1:-1]}"))
+    for one in (block, first):
+        one.initialize(mx.init.Normal(1))
+        one.hybridize(backend="NGRAPH", inline_limit=0)
+    to_last = (0, *range(2, axes + 2), 1)
+    weight = first.weight.data()
+    block.weight.set_data(weight.transpose(to_last))
+    block.bias.set_data(first.bias.data() + 1)
+    first.bias.set_data(block.bias.data())
+    x, found = mx.nd.random.normal(shape=(2, 4, *(7, 6, 5)[:axes])), []
+    for one, data in ((first, x), (block, x.transpose(to_last))):
+        data.attach_grad()
+        with autograd.record():
+            (one(data) ** 2).sum().backward()
+        found.append([array.asnumpy() for array in (one(data), data.grad, one.weight.grad(), one.bias.grad())])
+    for number, (expected, got) in enumerate(zip(*found, strict=True)):
+        np.testing.assert_allclose(got, expected if number == 3 else expected.transpose(to_last), rtol=1e-4, atol=1e-4)

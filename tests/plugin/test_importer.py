@@ -48,7 +48,7 @@ def test_modulo_signs_and_zero() -> None:
 
 
 @pytest.mark.parametrize(("record", "reason"), [
-    (op("Convolution", (1, 5, 5, 2), kernel=(3, 3), num_filter=2, layout="NHWC"), "layout=NHWC"),
+    (op("Deconvolution", (1, 5, 5, 2), kernel=(3, 3), num_filter=2, layout="NHWC"), "layout=NHWC"),
     (op("Pooling", (1, 2, 9), kernel=(2,), pooling_convention="same", stride=(2,)), "=same"),
     (op("Pooling", (1, 2, 5), kernel=(2,), stride=(3,), pad=(1,), pooling_convention="full"), "overlap"),
     (op("SoftmaxOutput", (2, 3, 4, 5)), "MXNet's kernels disagree"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.attrs import Attrs
-from ngraph_mxnet.frontends.mxnet.rules.linear import CHANNELS_FIRST, transposed_convolution
+from ngraph_mxnet.frontends.mxnet.rules.linear import CHANNELS_FIRST, CHANNELS_LAST, transposed_convolution
 from ngraph_mxnet.frontends.mxnet.rules.registry import image_shape, per_axis, positive, rule
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import scaled
@@ -29,7 +29,6 @@ from ngraph_mxnet.ops.pooling import pooled_sizes
 Window = dict[str, Any]
 Total = Callable[[Builder, str, Value], Value]
 
-_CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 # The reductions that global pools are, by MXNet's pool types.
 _GLOBAL = {"max": "reduce_max", "avg": "reduce_mean", "sum": "reduce_sum"}
 
@@ -50,8 +49,8 @@ def trained_pooling(b: Builder, attrs: Attrs, x: Value, *_: Value) -> Value:
 
 
 def _in_layout(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
-    layout = attrs.choice("layout", None, (*CHANNELS_FIRST, *_CHANNELS_LAST))
-    if layout not in _CHANNELS_LAST:
+    layout = attrs.choice("layout", None, (*CHANNELS_FIRST, *CHANNELS_LAST))
+    if layout not in CHANNELS_LAST:
         return _pooled(b, x, attrs, total)
     return channels_last(b, _pooled(b, channels_first(b, x), attrs, total))
 

@@ -11,6 +11,8 @@ from ngraph_mxnet.frontends.mxnet.rules.registry import ANY, bias_of, image_shap
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops import compositions as composed
 from ngraph_mxnet.ops.compositions import (
+    channels_first,
+    channels_last,
     deformable_convolution,
     moved_axis,
     reshaped,
@@ -128,7 +130,7 @@ def tensordot_by_number(b: Builder, attrs: Attrs, left: Value, right: Value) -> 
     return contraction(b, left, right, count)
 
 
-CHANNELS_FIRST = ("NCW", "NCHW", "NCDHW")
+CHANNELS_FIRST, CHANNELS_LAST = ("NCW", "NCHW", "NCDHW"), ("NWC", "NHWC", "NDHWC")
 
 Ints = tuple[int, ...]
 
@@ -138,16 +140,24 @@ IGNORED = ("workspace", "cudnn_tune", "cudnn_off")
 
 @rule("Convolution", "Convolution_v1", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
 def convolution(b: Builder, attrs: Attrs, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    """One to three spatial axes, channels first, with strides, dilation, symmetric padding, groups and bias.
+    """One to three spatial axes, with strides, dilation, symmetric padding, groups and bias; any layout.
 
-    Channels last: MXNet itself raises on a CPU.
+    Channels last, the weight's too, is what GPUs train; MXNet itself raises on a CPU.
     """
-    return with_bias(b, convolved(b, x, weight, attrs), bias_of(bias, attrs.bool("no_bias", False)))
+    given = bias_of(bias, attrs.bool("no_bias", False))
+    if attrs.choice("layout", None, (*CHANNELS_FIRST, *CHANNELS_LAST)) not in CHANNELS_LAST:
+        return with_bias(b, _convolved(b, x, weight, attrs), given)
+    sums = _convolved(b, channels_first(b, x), channels_first(b, weight), attrs)
+    return channels_last(b, with_bias(b, sums, given))
 
 
 def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
-    """The sums of products that the attributes of a Convolution ask for, without its bias."""
+    """The sums of products that the attributes of a Convolution ask for, channels first, without its bias."""
     attrs.choice("layout", None, CHANNELS_FIRST)
+    return _convolved(b, x, weight, attrs)
+
+
+def _convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
     kernel = attrs.ints("kernel")
     count = len(kernel)
     filters, pads = attrs.int("num_filter"), per_axis(attrs.ints("pad", ()), count, 0, "pad")

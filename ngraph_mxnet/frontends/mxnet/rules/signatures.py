@@ -32,9 +32,9 @@ def _has_channels_first(attrs: Attrs) -> bool:
 
 
 def _convolution(attrs: Attrs, data: Shape) -> Mapping[int, Shape]:
-    if not _has_channels_first(attrs):
-        return {}
     filters, kernel, groups = attrs.int("num_filter"), attrs.ints("kernel"), attrs.int("num_group", 1)
+    if not _has_channels_first(attrs):
+        return {1: (filters, *kernel, data[-1] // groups), 2: (filters,)}
     return {1: (filters, data[1] // groups, *kernel), 2: (filters,)}
 
 
