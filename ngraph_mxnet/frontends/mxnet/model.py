@@ -79,14 +79,7 @@ class SymbolModel(Model):
 
     @property
     def has_weights(self) -> bool:  # type: ignore[override]
-        return self.given_weights is not None or not self._has_parameters
-
-    @cached_property
-    def _has_parameters(self) -> bool:
-        """Whether an operator reads an argument as weights."""
-        data = set(data_variables(self.graph_of_symbol))
-        return any(node.name not in data and not node.name.endswith("label")
-                   for node in self.graph_of_symbol.arguments())
+        return self.given_weights is not None
 
     @cached_property
     def graph_of_symbol(self) -> SymbolGraph:

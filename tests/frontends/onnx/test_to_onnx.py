@@ -338,15 +338,6 @@ def test_images_are_taken_at_the_models_places(tmp_path: Path, size: int, out: i
         np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
-def test_a_symbol_without_weights_needs_none(tmp_path: Path) -> None:
-    symbol, path = mx.sym.dot(mx.sym.var("a"), mx.sym.var("b")) + 1, tmp_path / "product.onnx"
-    ngraph_mxnet.to_onnx(symbol.tojson(), path, a=(3, 4), b=(4, 5))
-    a, b = np.ones((3, 4), np.float32), np.full((4, 5), 2, np.float32)
-    np.testing.assert_array_equal(results(path, a, b)[0], np.full((3, 5), 9))
-    with pytest.raises(ModelError, match="the shape of b is not known"):
-        ngraph_mxnet.to_onnx(symbol.tojson(), path, a=(3, 4))
-
-
 def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
     symbol, params = saved(tmp_path, images(), 2, 3, 16, 16)
     path = tmp_path / "net.onnx"
