@@ -607,8 +607,24 @@ class Lowering:
                 outputs[index] = self._near_result(result)
             elif result in values and index not in outputs:
                 outputs[index] = buffer = self._host_buffer(f"out{index}", result)
-                unit = f"host.dma{self.resources.host_queues - 1}"
-                self.places.gather(result, full(result.shape), whole(buffer), unit)
+                self._leave(result, whole(buffer))
+
+    def _leave(self, value: Value, to: Tile) -> None:
+        """Copy a result to the host. The engines first bring its pieces together, if that takes less time than to start
+        a transfer for each. Instances wait for each other only if a part of one takes less time than a start."""
+        places, resources, device = self.places, self.resources, self.resources.device
+        startup, link, unit = device.dma_startup, device.host_link, f"host.dma{resources.host_queues - 1}"
+        pieces = places.owned(value)
+        apart = (len(pieces) - 1) * (startup + link.latency)
+        longest = startup + max((piece.tile.bytes for piece in pieces), default=0) / resources.bytes
+        small = self.instances == 1 or to.bytes < self.instances * link.latency * link.bandwidth
+        far = resources.shared[-1][0]  # in the LLC the next call's weights would wait for the host
+        if small and longest < apart and padded(to.bytes) <= places.memories[far].largest:
+            buffer, key = self._stored(value, far)
+            places.copy(unit, to, whole(buffer))
+            places.release(key)
+        else:
+            places.gather(value, full(value.shape), to, unit)
 
     def _near_result(self, result: Value) -> Buffer:
         """The result as one tensor of a shared memory, for the rest of the call: as it lies, or brought there by the
@@ -622,10 +638,11 @@ class Lowering:
                 return piece.tile.buffer
         return self._stored(result)[0]
 
-    def _stored(self, value: Value) -> tuple[Buffer, Key]:
-        """The value in a new buffer of a shared memory, held; the engines that have its pieces bring them there."""
-        places, resources = self.places, self.resources
-        buffer, key = places.allocate_shared(self.element(value), value.shape, "o")
+    def _stored(self, value: Value, memory: str = "") -> tuple[Buffer, Key]:
+        """The value in a new buffer of a shared memory, the nearest with room if none is named, held; the engines that
+        have its pieces bring them there."""
+        places, resources, what = self.places, self.resources, (self.element(value), value.shape, "o")
+        buffer, key = places.allocate(memory, *what) if memory else places.allocate_shared(*what)
         for piece in places.owned(value):
             engine = owner(piece.tile.memory) or resources.engines[0]
             places.copy(resources.store_unit(engine), Tile(buffer, *piece.box), piece.tile)

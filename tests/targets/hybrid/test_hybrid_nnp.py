@@ -168,7 +168,7 @@ def test_nothing_is_copied_where_memory_is_shared(monkeypatch: pytest.MonkeyPatc
         found.append((executable.plan, times.seconds, crossing, executable(*arrays)[0]))
     (copied, first, some, result), (plan, second, none, same), default = found
     assert copied.to_dict()["shared"] == {"tensors": 0, "bytes": 0, "seconds": 0}
-    assert plan.to_dict()["shared"]["tensors"] == len(plan.transfers) == 6 < some
+    assert plan.to_dict()["shared"]["tensors"] == len(plan.transfers) == 6 <= some
     assert plan.to_dict()["shared"]["seconds"] > 0  # by the costs of tensors by themselves: see rounds.py
     assert none == default[2] == 0 and second < first and plan.seconds < copied.seconds
     assert np.array_equal(result, same) and default[1] == pytest.approx(second, rel=0.2)

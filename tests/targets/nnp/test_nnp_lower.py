@@ -11,7 +11,7 @@ from lowered_graphs import resources, results, version
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.targets.nnp.device import load_device
-from ngraph_mxnet.targets.nnp.places import DeviceMemoryError
+from ngraph_mxnet.targets.nnp.places import DeviceMemoryError, Resources
 
 
 def net(batch: int = 3, size: int = 8) -> Graph:
@@ -76,6 +76,28 @@ def test_instances_share_no_data():
         memories = {tile.memory for tile in (*instruction.reads, *instruction.writes) if "." in tile.memory}
         assert len(memories) <= 1
         assert instruction.op != "copy" or instruction.writes[0].memory != "llc" or "host" in instruction.unit
+
+
+def host_copies(width: int, device: Resources, instances: int = 1) -> list[tuple[str, int]]:
+    """The memory and bytes of each copy to the host, of a result of four rows."""
+    b = Builder(name="rows")
+    graph = b.results(b.tanh(b.parameter("x", (4, width))))
+    code = version(graph, device, instances).program.instructions
+    assert len({one.unit for one in code if one.op == "vector"}) > 1
+    return [(one.reads[0].memory, one.reads[0].bytes) for one in code if one.unit == "host.dma1"]
+
+
+@pytest.mark.parametrize("device", ["nnp-i-1100", "nnp-t-1400"])
+def test_pieces_of_a_result_leave_together_where_each_would_start_a_transfer(device: str):
+    """The engines store 64 KB in DRAM, for one copy. Two store 256 KB longer than one transfer starts. Each of two
+    instances does not wait for the other's image, but where that is small."""
+    every = resources(device)
+    assert host_copies(1 << 12, every) == [("dram", 1 << 16)]
+    two = every.with_engines(2)
+    for instances in (1, 2):
+        apart = host_copies(1 << 14, two, instances)
+        assert len({memory for memory, _ in apart}) == 2 and [size for _, size in apart] == [1 << 17] * 2
+    assert host_copies(64, two, 2) == [("dram", 1 << 10)]
 
 
 @st.composite

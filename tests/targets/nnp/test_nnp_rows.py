@@ -73,8 +73,8 @@ def test_bytes_are_those_of_whole_bursts():
     assert rows + indices <= moved <= rows + 2 * indices < 5000 * 24 * 2
 
 
-@pytest.mark.parametrize(("device", "error"), [("nnp-i-1100", 0.1), ("nnp-t-1400", 0.3)])
-def test_a_lookup_in_a_large_table_takes_what_is_predicted(device: str, error: float):
+@pytest.mark.parametrize("device", ["nnp-i-1100", "nnp-t-1400"])
+def test_a_lookup_in_a_large_table_takes_what_is_predicted(device: str):
     b = Builder(name="rows")
     graph = b.results(b.gather(b.weight("table", (100_000, 64)), b.parameter("i", (128,), "i64")))
     plan = get_backend(f"HYBRID:{device}").plan(graph.clone(), {})
@@ -83,4 +83,4 @@ def test_a_lookup_in_a_large_table_takes_what_is_predicted(device: str, error: f
     launch = plan.outline.problem.launch[1]
     assert simulated is not None
     assert max(cpu, nnp, launch + simulated) < 20e-6
-    assert nnp == pytest.approx(launch + simulated, rel=error)
+    assert nnp == pytest.approx(launch + simulated, rel=0.1)
