@@ -18,6 +18,7 @@ from ngraph_mxnet.base.errors import ConfigError, GraphError, PackageError
 from ngraph_mxnet.base.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.types import Role
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
@@ -41,6 +42,7 @@ from ngraph_mxnet.program.executable import (
     InputError,
     Meanwhile,
     Parts,
+    PartTimes,
     Session,
     Times,
     checked_array,
@@ -59,7 +61,7 @@ from ngraph_mxnet.targets.hybrid.extraction import (
     whole_region,
 )
 from ngraph_mxnet.targets.hybrid.plan import Plan, decode_plan, encode_plan
-from ngraph_mxnet.targets.hybrid.rounds import Judged, best_of_rounds, call_seconds
+from ngraph_mxnet.targets.hybrid.rounds import Judged, best_of_rounds
 from ngraph_mxnet.targets.hybrid.search import HOST, Placement, place
 from ngraph_mxnet.targets.hybrid.throughput import throughput
 
@@ -189,7 +191,7 @@ class HybridExecutable(Executable):
                 if call.lane in self.parts or call.executable.simulated_seconds() is not None:
                     plan.simulated[number] = end - begin
             if plan.simulated:
-                plan.simulated_seconds = found.seconds + _launch(self)
+                plan.simulated_seconds = found.seconds
         return plan
 
     def listing(self) -> str:
@@ -248,11 +250,13 @@ class CallTimes:
 def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = MappingProxyType({})) -> CallTimes:
     """Simulate a call: regions of simulated devices as they are compiled, copies to and from the host among them.
 
-    The device with the most regions is simulated as a whole: its regions wait for others and share its memories and
-    links. Regions of any other device take their seconds alone.
+    Devices take their regions in the order of the plan. The device with the most regions is simulated as a whole: its
+    regions wait for others and share its memories and links, and the host starts those for which it has inputs. Regions
+    of any other device take their seconds alone, behind a launch. The spans of regions are without launches.
 
     Args:
-        seconds: of regions of real devices, by number, with their launches; default: those that the plan predicts.
+        seconds: of regions that are not part of a device's call, by number, with their transfers and without their
+            launches; default: those that their programs tell, or else the plan predicts.
 
     Raises:
         ConfigError: in precision int8, before the first call.
@@ -260,28 +264,38 @@ def simulate_call(executable: HybridExecutable, seconds: Mapping[int, float] = M
     calls, flow, plan = executable.session.calls, executable.module.flow, executable.plan
     overlap = plan.placement.method != "minimum cut"  # which is the method for one device at a time
     first = len(calls) - len(plan.regions)  # a step without a region prepares results, and takes a call no time
-    lanes = [call.lane for call in calls]
+    lanes, launch = [call.lane for call in calls], plan.outline.problem.launch
     device = max(executable.parts, key=lanes.count, default=None)
     steps: list[Meanwhile] = []
+    launches: list[float] = []  # which each of the steps begins with
     makers: dict[str, int] = {}
+    there: set[str] = set()
     part = 0
     for number, (call, step) in enumerate(zip(calls, flow.steps, strict=True), -first):
+        reads, makes = (tuple(value.name for value in values) for values in (step.inputs, step.outputs))
+        start = launch[call.lane] if number >= 0 else 0.0
+        after = tuple(sorted({makers[name] for name in reads if name in makers}))
         if call.lane == device:
+            given = tuple(value.name for value in step.inputs if value.role is not Role.WEIGHT)
+            if new := tuple(name for name in given if name not in there):
+                steps.append(Meanwhile(part, call.lane, start, (), new, after))
+                launches.append(start)
+            there |= {*given, *makes}
             part += 1
             continue
-        reads, makes = (tuple(value.name for value in values) for values in (step.inputs, step.outputs))
-        taken = call.executable.simulated_seconds()
+        taken = seconds.get(number, call.executable.simulated_seconds())
         if taken is None and number >= 0:
-            taken = seconds.get(number, plan.placement.regions[number].seconds) + _crossing_seconds(plan, number)
-        after = sorted({makers[name] for name in reads if name in makers})
+            taken = plan.placement.regions[number].seconds - start + _crossing_seconds(plan, number)
         makers |= dict.fromkeys(makes, len(steps))
-        steps.append(Meanwhile(part, call.lane, taken or 0.0, reads, makes, tuple(after)))
+        steps.append(Meanwhile(part, call.lane, start + (taken or 0.0), reads, makes, after))
+        launches.append(start)
     if device is None:
-        spans = _listed(steps, overlap)
-        return CallTimes(max((end for _, end in spans), default=0.0), tuple(spans[first:]),
-                         calls[-1].executable.simulated_trace if calls else executable.simulated_trace)
-    found = executable.parts[device].simulate(steps, overlap=overlap)
-    parts, others = iter(found.parts), iter(found.meanwhile)
+        found = _listed(steps, overlap, (calls[-1].executable if calls else executable).simulated_trace)
+    else:
+        found = executable.parts[device].simulate(steps, overlap=overlap)
+    parts, others = iter(found.parts), iter([
+        (begin + start, end) for one, start, (begin, end) in zip(steps, launches, found.meanwhile, strict=True)
+        if one.lane != device])
     spans = [next(parts if lane == device else others) for lane in lanes]
     return CallTimes(found.seconds, tuple(spans[first:]), found.trace)
 
@@ -305,19 +319,10 @@ def _judged(executable: HybridExecutable, costs: Sequence[DeviceCosts]) -> Judge
             seconds = tells(executable.module.graphs[step.graph], executable.executables[step.graph])
             if seconds is not None:
                 times[number] = seconds
-    if not executable.parts:
-        return Judged(placement, times, call_seconds(plan.outline.problem, placement, times, overlap=plan.overlaps))
-    launch = plan.outline.problem.launch
-    found = simulate_call(executable, {number: seconds + launch[placement.regions[number].device]
-                                       for number, seconds in times.items()})
+    found = simulate_call(executable, times)
     times |= {number: end - begin for number, (region, (begin, end)) in enumerate(
         zip(placement.regions, found.regions, strict=True)) if region.device in executable.parts}
-    return Judged(placement, times, found.seconds + _launch(executable))
-
-
-def _launch(executable: HybridExecutable) -> float:
-    """Seconds to start the simulated parts of a call."""
-    return max((executable.plan.outline.problem.launch[device] for device in executable.parts), default=0.0)
+    return Judged(placement, times, found.seconds)
 
 
 def _crossing_seconds(plan: Plan, number: int) -> float:
@@ -339,7 +344,7 @@ def _crossing_seconds(plan: Plan, number: int) -> float:
     return seconds
 
 
-def _listed(steps: Sequence[Meanwhile], overlap: bool) -> list[Times]:
+def _listed(steps: Sequence[Meanwhile], overlap: bool, trace: Callable[[], str]) -> PartTimes:
     """When each step runs, if each lane takes its steps in order; without `overlap` all are one lane."""
     free: dict[int, float] = {}
     spans: list[Times] = []
@@ -348,7 +353,7 @@ def _listed(steps: Sequence[Meanwhile], overlap: bool) -> list[Times]:
         begin = max([free.get(lane, 0.0), *(spans[other][1] for other in step.after)])
         free[lane] = begin + step.seconds
         spans.append((begin, free[lane]))
-    return spans
+    return PartTimes(max(free.values(), default=0.0), (), tuple(spans), trace)
 
 
 Backends = tuple[Backend, ...]
@@ -404,6 +409,8 @@ class HybridBackend(Backend):
             found.plan = plan
         else:
             found = self._made(graph, plan, wanted, backends)
+            if best.seconds is not None:  # the regions begin in another order than when they were judged
+                plan.simulated_seconds = _judged(found, costs).seconds
         found.calibrate(wanted.calibration)
         return found
 

@@ -48,34 +48,12 @@ Judge = Callable[[Placement], Judged]
 """Compiles a placement, and simulates it."""
 
 
-def call_seconds(problem: Problem, placement: Placement, times: Times, *, overlap: bool) -> float:
-    """The seconds of a call whose regions take `times`, and else what is predicted.
-
-    A region with a time has its transfers in it. It begins when the host has all that it reads.
-    """
-    devices, items = placement.devices, list(problem.items)
-    told = {placement.regions[number].device for number in times}
-    for number, seconds in times.items():
-        region = placement.regions[number]
-        for item in region.items:
-            items[item] = replace(items[item], seconds=_put(items[item].seconds, region.device,
-                                                            seconds / len(region.items)))
-    tensors = tuple(replace(tensor, crossing=_without(tensor.crossing, told), leaving=_without(tensor.leaving, told))
-                    for tensor in problem.tensors)
-    known = replace(problem, items=tuple(items), tensors=tensors)
-    return scheduled(known, devices, numbers_of(placement), overlap=overlap).seconds
-
-
 def key_of(placement: Placement) -> Key:
     return frozenset((region.device, region.items) for region in placement.regions)
 
 
 def _put(seconds: Sequence[float], device: int, value: float) -> tuple[float, ...]:
     return (*seconds[:device], value, *seconds[device + 1:])
-
-
-def _without(seconds: Sequence[float], devices: set[int]) -> tuple[float, ...]:
-    return tuple(0.0 if device in devices else one for device, one in enumerate(seconds))
 
 
 def localised(alone: Problem, latest: Problem, placement: Placement, times: Times) -> Problem:

@@ -14,7 +14,7 @@ from ngraph_mxnet.program.backend import DeviceCosts, load
 from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.program.executable import Executable
 from ngraph_mxnet.program.package import Package
-from ngraph_mxnet.targets.hybrid.backend import HybridBackend, HybridExecutable
+from ngraph_mxnet.targets.hybrid.backend import HybridBackend, HybridExecutable, simulate_call
 
 Compiled = Callable[[Graph, Executable], float | None]
 
@@ -110,6 +110,16 @@ def test_devices_at_once():
     alike = placed(lambda *_: 3.0, graph, cpu=lambda *_: 2.5, overlap=0,
                    pins={"left": "INTERPRETER", "right": "CPU"}).plan
     assert alike.simulated_seconds == pytest.approx(5.5)
+
+
+@pytest.mark.parametrize("pins", [{}, {"0": "INTERPRETER", "1": "CPU", "2": "INTERPRETER"}])
+def test_the_rounds_and_a_simulated_call_are_one_schedule(pins: dict[str, str]):
+    """Launches of each region among them; and the NNP's regions as parts of a Program."""
+    told = placed(lambda graph, _: sum(nodes_of(graph)), pins=pins)
+    assert simulate_call(told, told.plan.simulated).seconds == pytest.approx(told.plan.simulated_seconds)
+    parts = compile(chain(), "HYBRID", pins={name: on.replace("INTERPRETER", "NNP") for name, on in pins.items()})
+    assert isinstance(parts, HybridExecutable) and bool(parts.parts) == bool(pins)
+    assert simulate_call(parts).seconds == pytest.approx(parts.plan.simulated_seconds)
 
 
 def test_packages_keep_the_times():
