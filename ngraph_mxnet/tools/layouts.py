@@ -309,7 +309,7 @@ def placement(found: Any) -> Parts:
     compiled = [">simulated as compiled {simulated_seconds:time}"] * bool(found.simulated)
     yield view(found.regions, "# {#}", "device {device}", "ops {ops:ops}", ">nodes {nodes:count}",
                ">MACs {cost.macs:short}", ">begin {begin:time}", ">time {seconds:time}", *compiled,
-               title="Regions, in the order in which they begin",
+               title="Regions, in the order in which they run",
                caption="as compiled: with the transfers of the region's inputs and results" if compiled else None)
     if found.transfers:
         shared = found.shared

@@ -409,8 +409,6 @@ class HybridBackend(Backend):
             found.plan = plan
         else:
             found = self._made(graph, plan, wanted, backends)
-            if best.seconds is not None:  # the regions begin in another order than when they were judged
-                plan.simulated_seconds = _judged(found, costs).seconds
         found.calibrate(wanted.calibration)
         return found
 

@@ -160,14 +160,14 @@ def _bound(problem: Problem, placement: Placement) -> float:
 
 def _finished(known: Problem, found: Judged, first: Placement, alone: Seconds, *,
               overlap: bool) -> Best:
-    """With the schedule that the costs `known` give; the times go by the numbers of its regions."""
-    old = {(region.device, region.items): number for number, region in enumerate(found.placement.regions)}
-    schedule = scheduled(known, found.placement.devices, numbers_of(found.placement), overlap=overlap)
-    times = {}
-    for number, region in enumerate(schedule.regions):
-        before = old[region.device, region.items]
-        if before in found.times:
-            times[number] = found.times[before]
+    """With the schedule that the costs `known` give; the regions stay in the order in which they were compiled."""
+    devices, regions = found.placement.devices, found.placement.regions
+    schedule = scheduled(known, devices, numbers_of(found.placement), overlap=overlap)
+    compiled = {region.items: number for number, region in enumerate(regions)}
+    order = [compiled[region.items] for region in schedule.regions]
+    spans = tuple(replace(span, what=order[span.what]) if isinstance(span.what, int) else span
+                  for span in schedule.spans)
+    schedule = replace(schedule, regions=tuple(schedule.regions[order.index(number)] for number in range(len(order))),
+                       spans=spans)
     method = SIMULATED if overlap and key_of(found.placement) != key_of(first) else first.method
-    placement = Placement(found.placement.devices, schedule, method, alone, first.serial)
-    return Best(placement, known, times, found.seconds)
+    return Best(Placement(devices, schedule, method, alone, first.serial), known, found.times, found.seconds)

@@ -290,7 +290,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`regions` in the order of their begins: one after the other, that is an order in which they can run.
+    """`regions` in the order of their begins, or in that in which they were compiled: one after the other, that is an
+    order in which they can run.
 
     `spans` are in the order of their begins, too. `seconds`: when the last one ends.
     """

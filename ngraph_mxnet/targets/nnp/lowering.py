@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from math import prod
+from math import inf, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -167,7 +167,7 @@ def shards(node: Node, places: Places, weights: set, instances: int) -> list[Sha
     for parts in _candidates(node, resources, first):
         boxes = list(cut(whole, parts, {axis: granule(node, axis) for axis in parts}))
         placed = list(zip(_spread(resources, len(boxes), instances, first), boxes, strict=True))
-        cost = _cost(node, placed, places, weights)
+        cost = _cost(node, placed, places, weights, inf if best is None else best[0])
         if best is None or cost < best[0]:
             best = cost, placed
     assert best is not None
@@ -206,11 +206,15 @@ def _spread(resources: Resources, boxes: int, instances: int, first: int) -> lis
     return [resources.engines[(number // each) * group + number % each] for number in range(boxes)]
 
 
-def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> float:
-    """Seconds, roughly: weights are loaded while the engine computes, other operands before."""
+def _cost(node: Node, placed: list[Shard], places: Places, weights: set, limit: float) -> float:
+    """Seconds, roughly: weights are loaded while the engine computes, other operands before. Where they reach `limit`
+    the rest is not looked at."""
     resources, slowest = places.resources, 0.0
     element = places.element(node.inputs[0]) if node.inputs else ""
+    spread = resources.guesses.engine_seconds * len(placed) / len(resources.engines)
     for engine, box in placed:
+        if slowest + spread >= limit:
+            break
         found = read(node, box)
         streamed = moved = 0
         for value, part in zip(node.inputs, found.inputs, strict=True):
@@ -227,7 +231,7 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
                 moved += size - ELEMENT_BYTES[places.element(value)] * sum(box.size for box in here if box)
         computing = computing_seconds(node, found, box, resources, element)
         slowest = max(slowest, max(computing, streamed / resources.bytes) + moved / resources.bytes)
-    return slowest + resources.guesses.engine_seconds * len(placed) / len(resources.engines)
+    return slowest + spread
 
 
 def computing_seconds(node: Node, found: Read, box: Box, resources: Resources, element: str) -> float:
