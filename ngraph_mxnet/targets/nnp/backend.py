@@ -297,6 +297,12 @@ def _too_large(node: Node, resources: Resources) -> str | None:
     return None
 
 
+def moves_nothing(node: Node) -> bool:
+    """True if the node's result is a constant, or the bytes of its operand, under another type at most."""
+    in_place = node.op.same_bytes and node.op.name != "identity"  # which converts to another element of the device
+    return in_place or node.op.kind == "constant"
+
+
 def stored_bytes(type_: TensorType, element: str) -> int:
     """Return the bytes that a tensor takes on a device that stores real numbers as `element`."""
     return type_.size * _element_bytes(type_, element)
@@ -356,8 +362,7 @@ def node_seconds(node: Node, device: Device, precision: str, derivation: Derivat
     """
     if precision not in device.grids:
         raise ConfigError(f"{device.name} has no precision {precision!r}; it has {', '.join(device.grids)}")
-    in_place = node.op.same_bytes and node.op.name != "identity"  # which converts to another element of the device
-    if in_place or node.op.kind == "constant" or not any(value.type.size for value in node.outputs):
+    if moves_nothing(node) or not any(value.type.size for value in node.outputs):
         return 0.0
     moved, steps = _touched_bytes(node, precision), 2
     if on_grid(node):

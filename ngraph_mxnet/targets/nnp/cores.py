@@ -14,7 +14,13 @@ from ngraph_mxnet.base.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, node_cost, touched
 from ngraph_mxnet.program.backend import Backend, DeviceCosts, get_backend
 from ngraph_mxnet.program.executable import Executable
-from ngraph_mxnet.targets.nnp.backend import USUAL_DEVICE, device_costs, real_element, stored_bytes
+from ngraph_mxnet.targets.nnp.backend import (
+    USUAL_DEVICE,
+    device_costs,
+    moves_nothing,
+    real_element,
+    stored_bytes,
+)
 from ngraph_mxnet.targets.nnp.device import Cores, Device, devices, load_device
 from ngraph_mxnet.targets.nnp.timing import operation_counts
 
@@ -69,7 +75,7 @@ def _with_cores(name: str) -> tuple[Device, Cores]:
 def node_seconds(node: Node, device: Device, cores: Cores, element: str) -> float:
     """Modelled seconds of `node` on all cores: the longer of computing, and of moving tensors that store real numbers
     as `element`. A vector takes the cycles of its class of operation on an engine's vector unit."""
-    if node.op.kind == "constant" or (node.op.same_bytes and node.op.name != "identity"):
+    if moves_nothing(node):
         return 0.0
     computing = node_cost(node).macs / cores.macs
     if not node.op.contraction:
