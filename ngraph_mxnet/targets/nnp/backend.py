@@ -163,7 +163,7 @@ class NNPBackend(Backend):
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         if only_published(self.asked(options)[0], options, "all"):
-            require_nodes(graph, unpublished, f"{self.name} with support=published")
+            require_nodes(graph, _refused, f"{self.name} with support=published")
 
     def _compiled(self, graph: Graph, options: Mapping[str, Any], **parts: Any) -> NNPExecutable | NNPReplicas:
         """`parts`: the settings of the parts of a call."""
@@ -189,6 +189,11 @@ class NNPBackend(Backend):
         device = load_device(str(options["device"])) if options.get("device") else self._device
         narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
         return device, "i8" if narrow else real_element(device)
+
+
+def _refused(node: Node) -> str | None:
+    reason = unpublished(node)
+    return reason and f"{reason}. Leave it to the CPU with the backend HYBRID, or simulate it with support=all"
 
 
 def real_element(device: Device) -> str:

@@ -38,10 +38,15 @@ def test_nms_goes_to_the_cpu():
 
 
 def test_alone_the_simulator_runs_what_it_can():
+    """It has no other device to leave a node to; a device beside others has."""
     x, w = np.ones((1, 3, 8, 8), np.float32), np.ones((6, 3, 1, 1), np.float32)
+    assert get_backend("NNP").supports(detector().nodes[-1]) is None
     assert compile(detector(), "NNP")(x, w)[0].shape == (1, 64, 6)
-    with pytest.raises(UnsupportedError, match=r"with support=published does not run box_nms .*no NonMaxSuppression"):
+    with pytest.raises(UnsupportedError, match=r"with support=published does not run box_nms .*no NonMaxSuppression "
+                                               r".*backend HYBRID, or simulate it with support=all"):
         compile(detector(), "NNP", support="published")
+    with pytest.raises(UnsupportedError, match="support=published does not run box_nms"):
+        compile(detector(), "HYBRID", pins="*=NNP", nnp_support="published")
 
 
 @pytest.mark.parametrize(("device", "support", "expected"), [("nnp-i-1300", "most", "published or all on nnp-i-1300"),
