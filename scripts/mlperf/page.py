@@ -109,7 +109,8 @@ images/s at 10 W, and 5,290 a chip in it. The modes of 10 W and 12 W differ by o
 
 ## NNP-T
 Products run from the device's DRAM and back, in bf16 on an `nnp-t-1400`. The figures are recalled, so they say at most
-where to look: large matrix products are too slow in the simulator, as engines fetch the same operands anew.
+where to look: products with a long contraction are too slow in the simulator. Tiles hold the whole contraction, so
+they are small, and engines fetch the same operands anew.
 
 ## Where the numbers come from
 [nnp-devices.md](nnp-devices.md) has every number of the devices, with its unit and source. These decide the result:

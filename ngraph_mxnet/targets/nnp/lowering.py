@@ -57,23 +57,24 @@ class Tiling:
 
 def choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, resources: Resources,
            element: str) -> Tiling | None:
-    """The tiling that takes the least time for loads and stores, by an estimate; None if no tile fits `budget` bytes.
+    """The tiling that takes the least time, by an estimate: loads and stores go on while the engine computes. None if
+    no tile fits `budget` bytes.
 
     `element` is that of operand 0, in which the grid computes a product. What is streamed in more than one tile takes
     `copies` times its bytes: 2 where the next one is to come while this one is used.
     """
     for columns in (resources.device.grids[element].channels if on_grid(node) else 1, 1):
-        found = _choose(node, box, streams, budget, copies, resources, _multiples(node, columns))
+        found = _choose(node, box, streams, budget, copies, resources, element, _multiples(node, columns))
         if found is not None:
             return found
     return None
 
 
-def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, resources: Resources,
+def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, resources: Resources, element: str,
             multiples: dict[int, int]) -> Tiling | None:
     table = ways(node)
     axes = _axes(node, box, table, streams)
-    best: tuple[float, dict[int, int]] | None = None
+    best: tuple[tuple[float, float], dict[int, int]] | None = None
     issue = resources.guesses.tile_seconds
     most = [-(-box.shape[axis] // multiples.get(axis, 1)) for axis in axes]
     for counts in product(*([*(count for count in _COUNTS if count < limit), limit] for limit in most)):
@@ -81,7 +82,7 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, re
                   for axis, count in zip(axes, counts, strict=True)}
         parts = {axis: len(found) for axis, found in ranges.items()}
         tiles = prod(parts.values())
-        if best is not None and tiles * issue >= best[0]:
+        if best is not None and tiles * issue >= best[0][0]:
             continue
         sample = box  # the largest tile: one in the middle reads rows on both sides
         for axis, found in ranges.items():
@@ -95,10 +96,11 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, re
                    for size, own in zip(sizes, depends, strict=True))
         if room > budget:
             continue
+        computing = tiles * computing_seconds(node, part, sample, resources, element)
         for order in permutations([axis for axis in axes if parts[axis] > 1]):
             moved = sum(size * prod(parts[axis] for axis in order[: _last(order, own)])
                         for size, own in zip(sizes, depends, strict=True))
-            cost = (moved + sum(sizes)) / resources.bytes + tiles * issue
+            cost = max(moved / resources.bytes, computing) + sum(sizes) / resources.bytes + tiles * issue, moved
             if best is None or cost < best[0]:
                 best = cost, {axis: parts[axis] for axis in order}
     return Tiling(best[1], multiples) if best is not None else None

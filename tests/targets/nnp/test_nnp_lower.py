@@ -100,6 +100,14 @@ def test_pieces_of_a_result_leave_together_where_each_would_start_a_transfer(dev
     assert host_copies(64, two, 2) == [("dram", 1 << 10)]
 
 
+def test_tiles_of_a_product_fill_the_grid():
+    """Of the rows of so long a contraction few fit an engine's memory. Tiles of a part of the grid would load less."""
+    b = Builder(name="gemm")
+    graph = b.results(b.matmul(b.parameter("a", (256, 7133)), b.weight("b", (7133, 256))))
+    code = version(graph, resources("nnp-t-1400").with_engines(1)).program.instructions
+    assert min(one.writes[0].size for one in code if one.op == "matmul") >= 32 * 32
+
+
 @st.composite
 def movements(draw) -> Graph:
     """Views of views of a few tensors, and what computes on them."""
