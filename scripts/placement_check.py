@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import click
@@ -72,7 +73,7 @@ def row(name: str, model: Model, device: str) -> dict[str, Any]:
     return {"model": name, "device": device, "predicted_seconds": plan.seconds,
             "simulated_seconds": plan.simulated_seconds, "error": plan.seconds / plan.simulated_seconds - 1,
             "cpu_seconds": alone["CPU"], "nnp_seconds": on_nnp, "of_better": plan.simulated_seconds / better,
-            "node_error": by_nodes / on_nnp - 1 if on_nnp is not None else None,
+            "node_error": by_nodes / on_nnp - 1 if on_nnp is not None and isfinite(by_nodes) else None,
             "regions": [region.device for region in plan.regions]}
 
 
