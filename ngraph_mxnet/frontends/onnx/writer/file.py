@@ -42,8 +42,8 @@ from ngraph_mxnet.quantisation.byte_products import quantize_early, sums_of_pair
 from ngraph_mxnet.quantisation.division import DivideData
 
 TOLERANCE, ROUGHLY = Tolerance(1e-4), Tolerance(2e-3)
-"""Of an output's difference from the definitions'. Roughly: of outputs of float16; in ONNX Runtime of images that are
-interpolated between their corners, whose places it computes in float32."""
+"""Of an output's difference from the definitions'. Roughly: of outputs of float16; in ONNX Runtime of images of sizes
+that are symbols, interpolated between their corners: MXNet's places are rounded, ONNX's are not."""
 _GIVEN = "/given"
 """The end of the name by which readers of numbers of 8 bits read the definitions'."""
 _DRAWN = "random.uniform"
@@ -334,7 +334,7 @@ _RUNNERS: Mapping[str, Callable[..., list[Any] | None]] = {
 
 
 def _usual(what: str, graph: Graph, binding: Mapping[str, int]) -> Tolerance:
-    """Of outputs of float32. ONNX Runtime's places in images whose sizes are symbols are not the model's."""
+    """Of outputs of float32."""
     between = any(node.op.name == "resize" and node.attrs["mode"] != "nearest" and node.attrs["corners"]
                   for node in graph.nodes)
     return ROUGHLY if binding and between and what == _RUNTIME else TOLERANCE
