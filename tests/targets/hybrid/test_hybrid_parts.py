@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
 
-from ngraph_mxnet.base.errors import ConfigError, PackageError
+from ngraph_mxnet.base.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.program.backend import DeviceCosts, load
 from ngraph_mxnet.program.compile import compile
@@ -259,6 +259,19 @@ def test_random_graphs_on_three_devices(graph: Graph, seed: int):
         results.append(found(*arrays))
     check(graph, results[0], arrays)
     assert all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in zip(*results, strict=True))
+
+
+@settings(max_examples=20)
+@given(graphs())
+def test_no_plan_is_slower_than_one_device(graph: Graph):
+    """As simulated, where the CPU's regions take what its model says."""
+    found = compile(graph, "HYBRID").plan.simulated_seconds
+    for device in ("CPU", "NNP"):
+        try:
+            alone = compile(graph, "HYBRID", pins={"*": device}).plan.simulated_seconds
+        except UnsupportedError:
+            continue
+        assert found is None or alone is None or found <= 1.02 * alone, device
 
 
 def test_devices_without_cores():
