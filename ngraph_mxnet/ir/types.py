@@ -130,6 +130,10 @@ class Role(Enum):
     """It is computed."""
 
 
+RANDOM_STATE = "random.state"
+"""The parameter i32[4] of a graph that draws random numbers (`ops/random.py`): the low and high word of a key, then
+of a step. The readers of files ask for it without the ops."""
+
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 

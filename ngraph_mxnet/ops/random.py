@@ -12,11 +12,9 @@ import numpy as np
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.opdef import Attrs, by_result, register_op
 from ngraph_mxnet.ir.sizes import at_hand
-from ngraph_mxnet.ir.types import Attribute, Float, Int, Ints, TensorType, boolean, f32, i32
+from ngraph_mxnet.ir.types import RANDOM_STATE, Attribute, Float, Int, Ints, TensorType, boolean, f32, i32
 from ngraph_mxnet.ops.common import contiguous, require
 
-STATE = "random.state"
-"""The parameter i32[4] of a graph that draws: the low and high word of a key, then of a step."""
 WORDS = 4
 """Numbers of 32 bits that one counter gives."""
 ROUNDS = 10
@@ -113,8 +111,8 @@ def uniform_of(words: np.ndarray) -> np.ndarray:
 
 def state_of(b: Builder) -> Value:
     """The graph's state, which is a parameter."""
-    known = [parameter for parameter in b.graph.parameters if parameter.name == STATE]
-    return known[0] if known else b.parameter(STATE, (4,), "i32")
+    known = [parameter for parameter in b.graph.parameters if parameter.name == RANDOM_STATE]
+    return known[0] if known else b.parameter(RANDOM_STATE, (4,), "i32")
 
 
 def next_stream(b: Builder) -> int:

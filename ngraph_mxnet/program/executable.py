@@ -20,8 +20,7 @@ from ngraph_mxnet.base.forks import ForkSafeLock, ForkSafePool
 from ngraph_mxnet.base.registry import loaded
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
-from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE, TensorType
 from ngraph_mxnet.program.artefact import DEFAULT_ISAS, Meta, write_artefact
 from ngraph_mxnet.program.package import Package
 from ngraph_mxnet.program.program import IsaProgram, ProgramSet
@@ -145,7 +144,7 @@ class Seeded:
 
     def hide_state(self: _Seeded) -> _Seeded:
         """Let each call of one that draws make its own state, of the seed 0 at first."""
-        places = [place for place, port in enumerate(self.ports) if port.name == STATE]
+        places = [place for place, port in enumerate(self.ports) if port.name == RANDOM_STATE]
         if places:
             (self._state,) = places
             self.inputs = (*self.ports[:self._state], *self.ports[self._state + 1:])

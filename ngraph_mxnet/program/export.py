@@ -22,8 +22,7 @@ from ngraph_mxnet.ir.graph import Graph, fingerprint, verify
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.ranges import Guards, assuming, because, bindings_to_try, sizes_to_try
 from ngraph_mxnet.ir.sizes import Atom
-from ngraph_mxnet.ir.types import Role
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE, Role
 from ngraph_mxnet.program.artefact import DEFAULT_ISAS, Item, Meta, Origin, Reference, Summary, check, write_artefact
 from ngraph_mxnet.program.backend import Backend, get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted, bind_weights
@@ -154,7 +153,7 @@ def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], numbe
     inputs = random_inputs(np.random.default_rng(SEED), graph, weights)
     compiled = compile_graph(graph, backend.name, **options)
     outputs = compiled({**weights, **inputs})
-    state = {STATE: np.zeros(4, np.int32)}  # that of the first call
+    state = {RANDOM_STATE: np.zeros(4, np.int32)}  # that of the first call
     return Reference(number, [{**inputs, **state}[one.name] for one in graph.parameters if one.name not in weights],
                      outputs)
 

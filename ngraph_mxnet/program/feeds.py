@@ -18,7 +18,7 @@ import numpy as np
 
 from ngraph_mxnet.base.errors import ModelError, listed
 from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE
 from ngraph_mxnet.program.compile import bind_weights
 from ngraph_mxnet.program.executable import Port
 
@@ -339,7 +339,7 @@ def random_inputs(random: np.random.Generator, graph: Graph, names: Collection[s
     is no input (`Seeded`)."""
     draws = draws_of(graph)
     return {one.name: random_array(random, one.type.shape, one.type.element.numpy, draws.get(one.name))
-            for one in graph.parameters if one.name not in names and one.name != STATE}
+            for one in graph.parameters if one.name not in names and one.name != RANDOM_STATE}
 
 
 def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequence[int]],

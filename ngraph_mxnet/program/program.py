@@ -15,8 +15,7 @@ import numpy as np
 from ngraph_mxnet.base.files import FieldReader, constant_at, text_field
 from ngraph_mxnet.ir.ranges import Guard, parse_dim, range_of
 from ngraph_mxnet.ir.sizes import Atom, symbol
-from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, RANDOM_STATE, TensorType
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class ProgramSet:
     @property
     def given(self) -> Ports:
         """The inputs that callers give: without the state of random numbers."""
-        return [(name, type_) for name, type_ in self.inputs if name != STATE]
+        return [(name, type_) for name, type_ in self.inputs if name != RANDOM_STATE]
 
     def summary(self) -> SetSummary:
         """Raises ValueError: the Program of a set of shapes, from a file, refers to what does not exist, or asks for

@@ -21,7 +21,7 @@ from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.frontends.mxnet.rules.registry import find_rule
 from ngraph_mxnet.ir import Graph, TensorType, element_type
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE
 from ngraph_mxnet.plugin.training.graph import import_training
 from ngraph_mxnet.program.compile import compile as compile_graph
 
@@ -176,7 +176,7 @@ class _Compared:
         except UnsupportedError:
             seen["not trained"] += 1
             return None
-        if any(parameter.name == STATE for parameter in joint.graph.parameters):
+        if any(parameter.name == RANDOM_STATE for parameter in joint.graph.parameters):
             seen["draws random numbers"] += 1
             return None
         self.names = [*self.symbol.list_outputs(), *(f"the state {one.name}" for one in training.statistics),

@@ -21,7 +21,7 @@ from runs import Arrays, arrays_for, build
 from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.base.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE
 from ngraph_mxnet.plugin.training.graph import import_training
 from ngraph_mxnet.program.compile import compile as compile_graph
 
@@ -104,7 +104,7 @@ def compare_with(native: Native, symbol: mx.sym.Symbol, arrays: Arrays, wanted: 
     except UnsupportedError:
         seen["not trained"] += 1
         return
-    if any(p.name == STATE for p in joint.graph.parameters):
+    if any(p.name == RANDOM_STATE for p in joint.graph.parameters):
         seen["draws random numbers"] += 1
         return
     given_arrays = [arrays[p.name] if p.name in arrays else heads[int(p.name.removeprefix("head."))]

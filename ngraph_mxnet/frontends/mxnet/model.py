@@ -33,8 +33,7 @@ from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph, read_symbol
 from ngraph_mxnet.frontends.verdicts import Explanation
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE, TensorType, element_type
 from ngraph_mxnet.program.backend import get_backend
 from ngraph_mxnet.program.compile import Ranged, Weighted
 from ngraph_mxnet.program.executable import as_array
@@ -250,7 +249,7 @@ class SymbolModel(Model):
 
 def _unsized(graph: Graph, shapes: Sizes) -> list[Value]:
     """The parameters whose shapes are not told: weights and labels, but not the state of random numbers."""
-    return [value for value in graph.parameters if value.name not in shapes and value.name != STATE]
+    return [value for value in graph.parameters if value.name not in shapes and value.name != RANDOM_STATE]
 
 
 def _needs(what: str) -> ConfigError:

@@ -17,9 +17,8 @@ from ngraph_mxnet.frontends.mxnet.attrs import Attrs, Halves, canonical
 from ngraph_mxnet.frontends.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, in_order, parse_symbol
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.types import Role, f32
+from ngraph_mxnet.ir.types import RANDOM_STATE, Role, f32
 from ngraph_mxnet.ops.compositions import scalar
-from ngraph_mxnet.ops.random import STATE
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.fuse import attention_fusion, pick_fusion, recurrent_cells
 from ngraph_mxnet.passes.movement import movement
@@ -44,7 +43,7 @@ _MOMENTUM = 0.9
 @dataclass(frozen=True)
 class TrainingGraph:
     """`graph`: its parameters are the symbol's arguments and auxiliary states, and
-    `STATE` if it draws random numbers; its results are the symbol's outputs, as many as `outputs`, then the
+    `RANDOM_STATE` if it draws random numbers; its results are the symbol's outputs, as many as `outputs`, then the
     batch's value of each of `statistics`, then ones for each of `gammas`."""
 
     graph: Graph
@@ -68,8 +67,8 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
     b, halves = Builder(name=name), Halves()
-    if STATE in types:
-        raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
+    if RANDOM_STATE in types:
+        raise UnsupportedError(f"a variable is called {RANDOM_STATE}, as what random numbers follow from")
     values = lower_values(b, symbol, [types[node.name] for node in symbol.arguments()], halves,
                           rules=find_predicting_rule if predicting else find_training_rule)
     for head in symbol.heads:

@@ -28,7 +28,7 @@ from ngraph_mxnet.frontends.mxnet.symbol_json import SymbolGraph
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.ir.ranges import described
 from ngraph_mxnet.ir.sizes import Binding
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE
 from ngraph_mxnet.plugin import regions
 from ngraph_mxnet.plugin.regions import is_small
 from ngraph_mxnet.plugin.training.rules import Gamma, Statistic
@@ -225,7 +225,7 @@ class Step:
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.repeated: dict[str, int] = facts["repeated"]
         self.gone_back = frozenset(facts["gone_back"])
-        self.draws = any(port.name == STATE for port in self.forward.ports)
+        self.draws = any(port.name == RANDOM_STATE for port in self.forward.ports)
         self._name, self._times = facts["name"], 0
         _steps.add(self)
         config.logger("ngraph_mxnet").info(
@@ -256,7 +256,7 @@ class Step:
             heads: the gradients of outputs, by number.
             outputs: where `repeated` has any.
         """
-        read = {**given, STATE: own[0]} if self.draws else given
+        read = {**given, RANDOM_STATE: own[0]} if self.draws else given
         batch = own[self.draws:self.draws + len(self.statistics)]
         saved = dict(zip(self.saved, own[self.draws + len(batch):], strict=True))
         results = dict(enumerate([*outputs, *batch], len(self.outputs) - len(outputs)))

@@ -16,8 +16,7 @@ from ngraph_mxnet.base.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.frontends.model import Model
 from ngraph_mxnet.ir.graph import Extract, Graph, Node, Value, extract, format_node, value_names
 from ngraph_mxnet.ir.module import result_names
-from ngraph_mxnet.ir.types import f16, f32
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE, f16, f32
 from ngraph_mxnet.program.compile import compile
 from ngraph_mxnet.program.executable import Port, checked_array
 from ngraph_mxnet.program.feeds import Draw, draws_of, fitting_inputs
@@ -113,7 +112,7 @@ class Runner:
         compiled = compile(part.graph, self.backend, weights, **self.options)
         arrays = [given[value].astype(parameter.type.element.numpy) if value in given else self.arrays[parameter.name]
                   for value, parameter in zip(part.inputs, part.graph.parameters, strict=True)
-                  if parameter.name not in weights and parameter.name != STATE]
+                  if parameter.name not in weights and parameter.name != RANDOM_STATE]
         return compiled(*arrays)
 
     def run_whole(self, graph: Graph) -> list[np.ndarray]:
@@ -309,7 +308,7 @@ class VerifiedGraph(Verified):
         """
         if graph.symbols():
             raise ConfigError("the sizes of the graph's inputs are ranges: give a graph of one set of shapes")
-        by_name = {one.name: Port(one.name, one.type) for one in graph.parameters if one.name != STATE}
+        by_name = {one.name: Port(one.name, one.type) for one in graph.parameters if one.name != RANDOM_STATE}
         self.graph, self._constant = graph, constant
         self.weight_arrays = {name: checked_array(by_name[name], array, what="weight")
                               for name, array in weights.items() if name in by_name}

@@ -17,8 +17,7 @@ from ngraph_mxnet.frontends.mxnet.judgement import cut_region
 from ngraph_mxnet.frontends.mxnet.model import SymbolModel
 from ngraph_mxnet.frontends.mxnet.params import read_params
 from ngraph_mxnet.frontends.mxnet.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
-from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE, TensorType, element_type
 from ngraph_mxnet.plugin.native import native_results, operator_outputs, partitioned_results, symbol_of, title
 from ngraph_mxnet.program.executable import Port, as_array
 from ngraph_mxnet.program.feeds import named_arrays, named_shapes
@@ -125,7 +124,7 @@ class VerifiedSymbol(Verified):
             graph, held = model.graph(shapes, backend)()  # type: ignore[operator]  # they are numbers
             self._whole = VerifiedGraph(graph, held, others, arrays, seed, constant=False)
             self.inputs, self.drawn, self.draws = self._whole.inputs, self._whole.drawn, self._whole.draws
-            if any(value.name == STATE for value in graph.parameters):
+            if any(value.name == RANDOM_STATE for value in graph.parameters):
                 self.framework, self.note = None, _DRAWS
         except UnsupportedError as error:
             if self._symbol is None:

@@ -99,7 +99,7 @@ def test_mistakes_are_named(text: list[str], tmp_path: Path, arguments: list[str
 def test_damaged_files_are_named(text: list[str], model: list[str], symbol: list[str], tmp_path: Path) -> None:
     page = ["-o", tmp_path / "page.html"]
     Path(text[0]).write_text(GRAPH.replace("relu", "rely"))
-    assert "Error: line 3: no op 'rely'" in command(*text, *page).output
+    assert f"Error: {text[0]}: line 3: no op 'rely'" in command(*text, *page).output
     assert "give its shape" in command(model[0], *page).output
     Path(model[0]).write_bytes(b"no model")
     assert command(*model, *page).output.startswith("Error: ")

@@ -144,7 +144,7 @@ def test_mistakes_are_named(text: list[str], arguments: list[str], status: int, 
 
 def test_damaged_files_are_named(text: list[str], model: list[str], symbol: list[str]) -> None:
     Path(text[0]).write_text(GRAPH.replace("relu", "rely"))
-    assert "Error: line 4: no op 'rely'" in command(*text).output
+    assert f"Error: {text[0]}: line 4: no op 'rely'" in command(*text).output
     Path(text[0]).write_bytes(b"\xff\xfe")
     assert "Error: can't read " in command(*text).output
     assert "give its shape" in command(model[0]).output

@@ -26,8 +26,9 @@ from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Changes, Derivation, result_names
 from ngraph_mxnet.ir.ranges import Guards, assuming
 from ngraph_mxnet.ir.sizes import Atom
+from ngraph_mxnet.ir.types import RANDOM_STATE
 from ngraph_mxnet.ops.bodies import bodies_of
-from ngraph_mxnet.ops.random import STATE, uniform_of
+from ngraph_mxnet.ops.random import uniform_of
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.fuse import attention_fusion
 from ngraph_mxnet.passes.pipelines import biases, folding, simplifying, swish_fusion
@@ -225,7 +226,7 @@ def _with_draws_given(graph: Graph) -> Graph:
     copy.replace({node.output: copy.add_parameter(node.output.type, f"{_DRAWN}{number}")
                   for number, node in enumerate(_draws(copy))})
     copy.remove_dead()
-    copy.parameters = [value for value in copy.parameters if value.name != STATE]
+    copy.parameters = [value for value in copy.parameters if value.name != RANDOM_STATE]
     return copy
 
 

@@ -27,7 +27,7 @@ from ngraph_mxnet.frontends.onnx.writer.document import Document, described
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.sizes import Atom, Dim
-from ngraph_mxnet.ops.random import STATE
+from ngraph_mxnet.ir.types import RANDOM_STATE
 
 
 def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET,
@@ -54,7 +54,7 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
         d.names[value] = value.name
         if value.name in weights:
             d.put(value.name, np.asarray(weights[value.name]))
-        elif value.name == STATE:
+        elif value.name == RANDOM_STATE:
             draws = [node for node in graph.nodes if value in node.inputs]
             d.names[value] = movement.uniform_numbers(d, sum(node.output.type.size for node in draws))
     refused = d.write(graph.nodes)
@@ -78,7 +78,7 @@ def written(graph: Graph, weights: Mapping[str, Any], opset: int = DEFAULT_OPSET
 def inputs_of(graph: Graph, weights: Collection[str]) -> list[Value]:
     """The parameters that are inputs of the model. The state of random numbers is none: ONNX's operators have their
     own."""
-    return [value for value in graph.parameters if value.name not in weights and value.name != STATE]
+    return [value for value in graph.parameters if value.name not in weights and value.name != RANDOM_STATE]
 
 
 def output_names(graph: Graph) -> list[str]:
