@@ -112,6 +112,27 @@ def test_an_archive_is_served_as_it_is(folder: tuple[Path, np.ndarray, np.ndarra
     assert status == 200 and json.loads(text) == {"best": y.argmax(axis=1).tolist()}
     assert list(tmp_path.glob("*.ngraph")) == [kept]
 
+    # A forecaster draws its samples around what the net gives; each worker draws its own.
+    archive = pack(forecaster(made, tmp_path), tmp_path / "forecaster.tar.gz")
+    url = start(archive, NGRAPH_RUNTIME_COMPILER=f"{compiler} compile")
+    answers = [ask(url, bodies["application/json"], Content_Type="application/json") for _ in range(4)]
+    assert [status for status, _ in answers] == [200] * 4, answers
+    samples = np.array([json.loads(text) for _, text in answers])
+    assert samples.shape == (4, *y.shape, 500) and len({text for _, text in answers}) == 4
+    np.testing.assert_allclose(samples.mean((0, 3)), y, atol=5 / np.sqrt(2000))
+
+
+def forecaster(made: Path, folder: Path) -> Path:
+    """The trained net with samples of its outputs, in a folder of its own."""
+    mx = pytest.importorskip("mxnet", reason="the other Pythons have the runtime alone")
+    found = folder / "forecaster"
+    found.mkdir()
+    for name in ("model-0000.params", "model-shapes.json"):
+        shutil.copy(made / name, found / name)
+    mean = mx.sym.load(str(made / "model-symbol.json"))
+    mx.sym.sample_normal(mean, mx.sym.ones_like(mean), shape=(500,)).save(str(found / "model-symbol.json"))
+    return found
+
 
 @pytest.mark.slow
 def test_torchserve_takes_the_same_handler(folder: tuple[Path, np.ndarray, np.ndarray], wheel: Path,
