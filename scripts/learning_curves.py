@@ -41,15 +41,17 @@ class Net(NamedTuple):
     batch: int
     optimizer: str
     rate: float
+    moved: int = SIDE
+    """By less than so many pixels are the patterns of images moved."""
 
 
 NETS = {
-    "mlp": Net("flat", 64, "sgd", 0.05),
+    "mlp": Net("flat", 64, "sgd", 0.05, moved=6),
     "lstm_lm": Net("words", 16, "adam", 2e-3),
-    "mobilenetv2_0.5": Net("images", 16, "adam", 1e-3),
+    "mobilenetv2_0.5": Net("images", 16, "adam", 3e-3, moved=6),
     "resnet18_v1": Net("images", 16, "sgd", 0.02),
     "resnet50_v2": Net("images", 16, "sgd", 0.02),
-    "vgg11": Net("images", 16, "sgd", 0.01),
+    "vgg11": Net("images", 16, "sgd", 0.01, moved=6),
     "bert4": Net("chains", 16, "adam", 2e-4),
 }
 
@@ -84,7 +86,7 @@ def batches(net: Net, seed: int, count: int) -> Any:
     rows = world.dirichlet(np.full(WORDS, 0.02), (4, WORDS))
     for _ in range(count):
         if net.data in ("images", "flat"):
-            data, labels = images(random, net.batch, patterns, SIDE if net.data == "images" else 6)
+            data, labels = images(random, net.batch, patterns, net.moved)
             if net.data == "flat":
                 data = data[:, :, ::3, ::3].reshape(net.batch, -1)
         elif net.data == "words":
