@@ -264,7 +264,7 @@ def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value],
 MOST_PLACES = 1 << 20
 """The most trips of a loop that is kept as one over an array of their numbers."""
 _FOREVER = (1 << 62) - 1
-_TRIP, _FLAG = TensorType(i64, ()), TensorType(boolean, ())
+_TRIP = TensorType(i64, ())
 
 
 def _kept(call: Call, make: Callable[[], list[Item] | None]) -> list[Item] | None:

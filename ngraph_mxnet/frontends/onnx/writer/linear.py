@@ -169,8 +169,9 @@ def resize(d: Document, node: Node, x: str) -> str:
     if attrs["mode"] == "nearest":
         told = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     else:
-        if node.output.element == f32 and _places_differ(node):
-            return _interpolated(d, node, x)
+        taps = _rounded_taps(node) if node.output.element == f32 else None
+        if taps is not None:
+            return _interpolated(d, x, taps)
         where = "align_corners" if attrs["corners"] else "pytorch_half_pixel"
         told = {"mode": "linear", "coordinate_transformation_mode": where}
     return str(d.add("Resize", x, "", "", d.shape(node.output.shape), **told))
@@ -180,29 +181,25 @@ def resize(d: Document, node: Node, x: str) -> str:
 _PLACE_ERROR = 1e-5
 
 
-def _linear_taps(node: Node) -> list[tuple[int, Taps]]:
-    """(size, taps) of each axis whose sizes are known."""
-    attrs = node.attrs
-    sizes = zip(node.inputs[0].shape[2:], attrs["sizes"], strict=True)
-    return [(size, resize_taps(size, out, attrs["mode"], attrs["corners"])) for size, out in sizes]
-
-
-def _places_differ(node: Node) -> bool:
-    """Whether the model's places, which MXNet rounds, are further than `_PLACE_ERROR` from exact ones."""
-    sizes = (*node.inputs[0].shape[2:], *node.attrs["sizes"])
-    if any(isinstance(size, Dim) for size in sizes):
-        return False
-    for size, (first, weights) in _linear_taps(node):
+def _rounded_taps(node: Node) -> list[tuple[int, Taps]] | None:
+    """(size, taps) of each axis, if a place, which MXNet rounds, is further than `_PLACE_ERROR` from the exact one.
+    None if none is, or sizes are symbols."""
+    attrs, sizes = node.attrs, node.inputs[0].shape[2:]
+    if any(isinstance(size, Dim) for size in (*sizes, *attrs["sizes"])):
+        return None
+    taps = [(size, resize_taps(size, out, attrs["mode"], attrs["corners"]))
+            for size, out in zip(sizes, attrs["sizes"], strict=True)]
+    for size, (first, weights) in taps:
         out = len(first)
         steps = np.arange(out)
-        at = steps * (size - 1) / max(out - 1, 1) if node.attrs["corners"] else (steps + 0.5) * size / out - 0.5
-        if np.abs(first + weights[:, 1] - at.clip(0, size - 1)).max() > _PLACE_ERROR and out > 1:
-            return True
-    return False
+        at = steps * (size - 1) / max(out - 1, 1) if attrs["corners"] else (steps + 0.5) * size / out - 0.5
+        if out > 1 and np.abs(first + weights[:, 1] - at.clip(0, size - 1)).max() > _PLACE_ERROR:
+            return taps
+    return None
 
 
-def _interpolated(d: Document, node: Node, x: str) -> str:
-    for axis, (size, (first, weights)) in enumerate(_linear_taps(node), 2):
+def _interpolated(d: Document, x: str, taps: Sequence[tuple[int, Taps]]) -> str:
+    for axis, (size, (first, weights)) in enumerate(taps, 2):
         shape = (-1, *(1,) * (3 - axis))
         parts = [d.add("Mul", d.add("Gather", x, d.ints(*np.minimum(first + step, size - 1)), axis=axis),
                        d.constant(weights[:, step].reshape(shape), f32)) for step in range(2)]
